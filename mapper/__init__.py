@@ -1,0 +1,1 @@
+"""Should: which plan is best, and how surely."""

@@ -1,0 +1,105 @@
+"""Every parallel layout that a role may take on a pool of a given size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Ints
+from simulator.layouts import GenerationLayouts, Layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from profiles.model_shape import ModelShape
+    from simulator.facts import Facts
+
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+LONG_CONTEXT_TOKENS = 16384
+"""From this length on, context parallelism is in the space; below it tensor parallelism splits the same activations
+for less traffic."""
+
+MAX_PIPELINE_GENERATION = 16
+WAVES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+"""In how many waves a replica may work off its responses: each gives one number of sequences in flight, and so one
+KV budget."""
+
+
+def degrees(facts: Facts, shape: ModelShape, num_gpus: int, samples: int) -> list[tuple[int, int, int, int, int]]:
+    """``(dp, tp, pp, cp, ep)`` of every way to spread ``shape`` over exactly ``num_gpus`` GPUs.
+
+    Tensor parallelism divides the node and stays in the NVLink domain; no pipeline stage is empty; no
+    data-parallel rank is without a sample.
+    """
+    out = []
+    long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
+    for tp in tensor_degrees(facts, shape, num_gpus):
+        for pp in _divisors(num_gpus // tp):
+            if pp > shape.num_layers or _empty_last_stage(shape.num_layers, pp):
+                continue
+            for cp in _powers_of_two(16) if long else (1,):
+                dp, rest = divmod(num_gpus, tp * pp * cp)
+                if rest or not 1 <= dp <= samples:
+                    continue
+                out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
+    return out
+
+
+def tensor_degrees(facts: Facts, shape: ModelShape, num_gpus: int) -> list[int]:
+    """Tensor-parallel degrees that the model's heads, the pool and the NVLink domain allow."""
+    group = facts.group
+    limit = min(num_gpus, group.nvlink_domain_gpus)
+    in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
+    return [t for t in in_node if num_gpus % t == 0 and shape.max_tensor_parallel_ok(t)]
+
+
+def cross(
+    spread: Sequence[tuple[int, int, int, int, int]], zero_stages: Iterable[int], recompute: Iterable[int], per_rank: Ints
+) -> tuple[Layouts, Ints]:
+    """Every spread x ZeRO stage x micro-batch x recompute level, and the position of each one's spread.
+
+    ``per_rank`` are the samples of a data-parallel rank, by spread: larger micro-batches change nothing.
+    """
+    rows, owner = [], []
+    for i, (spread_i, most) in enumerate(zip(spread, per_rank, strict=True)):
+        sizes = [b for b in MICRO_BATCHES if b < 2 * most]
+        for zero in zero_stages:
+            for level in recompute:
+                rows += [(*spread_i, zero, b, level) for b in sizes]
+                owner += [i] * len(sizes)
+    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 8).T
+    return Layouts(*columns), np.asarray(owner, dtype=np.int64)
+
+
+def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int) -> GenerationLayouts:
+    """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight."""
+    rows = []
+    for tp in tensor_degrees(facts, shape, num_gpus):
+        for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers)):
+            dp, rest = divmod(num_gpus, tp * pp)
+            if rest or not 1 <= dp <= facts.workload.num_samples:
+                continue
+            load = -(-facts.workload.num_samples // dp)
+            slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
+            rows += [(dp, tp, pp, b) for b in sorted(slots)]
+    return GenerationLayouts(*np.asarray(rows, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
+    """Expert-parallel degrees that divide the experts and the ranks they overlay."""
+    if shape.moe is None:
+        return [1]
+    return [e for e in _powers_of_two(min(ranks, shape.moe.num_experts)) if ranks % e == 0 and shape.moe.num_experts % e == 0]
+
+
+def _empty_last_stage(layers: int, stages: int) -> bool:
+    return layers - (stages - 1) * -(-layers // stages) <= 0
+
+
+def _divisors(n: int) -> list[int]:
+    return [i for i in range(1, n + 1) if n % i == 0]
+
+
+def _powers_of_two(limit: int) -> list[int]:
+    return [2**i for i in range(max(limit, 1).bit_length()) if 2**i <= limit]

@@ -1,0 +1,69 @@
+"""Solve an instance with CP-SAT: one deterministic search, with a proven bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ortools.sat.python import cp_model
+
+from mapper.constraints import RULES
+from mapper.objective import build_iteration_time
+from mapper.variables import Choice, extract, hint, make_variables
+
+if TYPE_CHECKING:
+    from mapper.instance import Instance
+
+Status = Literal["optimal", "feasible", "infeasible"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solver's answer: the choice (none if infeasible), its ticks, and a proven lower bound in ticks."""
+
+    status: Status
+    choice: Choice | None
+    objective_ticks: int
+    bound_ticks: int
+    seconds: float
+
+
+def build_model(x: Instance) -> tuple[cp_model.CpModel, object]:
+    """The CP-SAT model of an instance and its variables."""
+    model = cp_model.CpModel()
+    v = make_variables(model, x)
+    for rule in RULES:
+        rule.build(model, x, v)
+    build_iteration_time(model, x, v)
+    return model, v
+
+
+def solve(x: Instance, *, seed: int, time_limit_s: float, start: Choice | None = None, workers: int = 1) -> Solution:
+    """Find the best choice of ``x`` and prove how good it is.
+
+    The same instance, seed and number of workers give the same answer when the search ends before its limit.
+    """
+    began = time.perf_counter()
+    if any(not any(all(x.sizes[s] for s in p) for p in x.partitions) for _ in (0,)):
+        return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
+    model = cp_model.CpModel()
+    v = make_variables(model, x)
+    for rule in RULES:
+        rule.build(model, x, v)
+    build_iteration_time(model, x, v)
+    if start is not None:
+        hint(model, v, start)
+    solver = cp_model.CpSolver()
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = workers
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.interleave_search = workers > 1  # makes several workers deterministic
+    code = solver.solve(model)
+    seconds = time.perf_counter() - began
+    if code == cp_model.INFEASIBLE:
+        return Solution("infeasible", None, 0, 0, seconds)
+    if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Solution("infeasible" if start is None else "feasible", start, 0, 0, seconds)
+    status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"
+    return Solution(status, extract(solver, v), round(solver.objective_value), round(solver.best_objective_bound), seconds)

@@ -1,0 +1,61 @@
+"""Decision variables of the search: which placement, which pool size for each set, which configuration for each role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ortools.sat.python import cp_model
+
+if TYPE_CHECKING:
+    from mapper.instance import Instance
+    from mapper.problem import Sets
+
+PoolKey = tuple[tuple[str, ...], int]
+
+
+@dataclass(frozen=True, eq=False)
+class Variables:
+    """Booleans ``partition``, ``pool[set, size]`` and ``pick[role][row]``; integers ``end[call]`` in ticks."""
+
+    partition: dict[Sets, cp_model.IntVar]
+    pool: dict[PoolKey, cp_model.IntVar]
+    pick: dict[str, list[cp_model.IntVar]]
+    end: dict[str, cp_model.IntVar]
+    makespan: cp_model.IntVar
+
+
+def make_variables(model: cp_model.CpModel, x: Instance) -> Variables:
+    """Create the variables of ``x`` in ``model``."""
+    horizon = sum(max((int(v.max()) for v in [t]), default=0) for calls in x.ticks.values() for t in calls.values() if len(t))
+    return Variables(
+        partition={p: model.new_bool_var(f"partition {p}") for p in x.partitions},
+        pool={(s, n): model.new_bool_var(f"pool {s} {n}") for s, sizes in x.sizes.items() for n in sizes},
+        pick={role: [model.new_bool_var(f"{role} {i}") for i in range(len(t))] for role, t in x.tables.items()},
+        end={call.key: model.new_int_var(0, horizon, f"end {call.key}") for call in x.flow.calls},
+        makespan=model.new_int_var(0, horizon, "makespan"),
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search decides: pools as ``(roles, GPUs)`` and the chosen row of each role's table."""
+
+    pools: tuple[PoolKey, ...]
+    rows: dict[str, int]
+
+
+def extract(solver: cp_model.CpSolver, v: Variables) -> Choice:
+    """Read the decision out of a solved model."""
+    pools = tuple(key for key, var in v.pool.items() if solver.boolean_value(var))
+    rows = {role: next(i for i, var in enumerate(picks) if solver.boolean_value(var)) for role, picks in v.pick.items()}
+    return Choice(pools, rows)
+
+
+def hint(model: cp_model.CpModel, v: Variables, choice: Choice) -> None:
+    """Offer a known choice to the solver as a starting point."""
+    for key, var in v.pool.items():
+        model.add_hint(var, key in choice.pools)
+    for role, picks in v.pick.items():
+        for i, var in enumerate(picks):
+            model.add_hint(var, choice.rows.get(role) == i)

@@ -1,0 +1,1 @@
+"""Would: what one iteration of a plan would cost, in time and in memory."""

@@ -1,0 +1,83 @@
+"""Collectives over ranks that may span nodes: measured inside an NVLink domain, hierarchical across.
+
+Rank order is tensor parallel fastest, then context, pipeline and data parallel slowest (HybridFlow section 5),
+so the stride of a group is the product of the faster degrees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Basis, Floats, Ints, Priced, longer, where
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from simulator.facts import Facts
+
+_PASSES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
+"""How often a collective moves its tensor once through the network: a ring all-reduce is a scatter and a gather."""
+
+
+def domain_bandwidth(facts: Facts) -> float:
+    """Bytes per second, one direction, between two NVLink domains: the NICs of all nodes of a domain together."""
+    group = facts.group
+    nodes_per_domain = max(1, group.nvlink_domain_gpus // group.gpus_per_node)
+    return group.inter_node_bytes_per_s * nodes_per_domain * facts.training.network_efficiency
+
+
+def ranks_in_domain(facts: Facts, ranks: ArrayLike, stride: ArrayLike) -> Ints:
+    """How many of a group's ``ranks``, placed at ``stride``, share an NVLink domain; same shape."""
+    r, s = np.asarray(ranks, dtype=np.int64), np.asarray(stride, dtype=np.int64)
+    return np.clip(facts.group.nvlink_domain_gpus // s, 1, np.maximum(r, 1))
+
+
+def strided(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Priced:
+    """``collective`` in groups whose ranks lie at a constant ``stride``."""
+    return collective(facts, kind, num_bytes, ranks, ranks_in_domain(facts, ranks, stride))
+
+
+def collective(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, inside: ArrayLike) -> Priced:
+    """Time of one collective in every such group at once, shape broadcast of the arguments.
+
+    ``num_bytes`` is the whole tensor of a group (for ``all_to_all`` what one rank sends); ``inside`` of its
+    ``ranks`` share a domain. Inside a domain the measured table is used. Across domains the tensor crosses each
+    domain's NICs once per pass, shared by all groups that have ranks there, while the inside part goes on beside
+    it; plus one latency per hop of the ring. The inter-domain part is analytic: no table covers it.
+    """
+    b, r, i = np.broadcast_arrays(
+        np.asarray(num_bytes, dtype=np.float64), np.asarray(ranks, dtype=np.int64), np.asarray(inside, dtype=np.int64)
+    )
+    domains = -(-r // i)
+    within = b * (i / np.maximum(r, 1) if kind == "all_to_all" else 1.0)
+    local = facts.device.collective(kind, within, i)
+    if not np.any(domains > 1):
+        return local
+    crossing = _crossing_bytes(facts, kind, b, r, i, domains)
+    hops = (2 if kind == "all_reduce" else 1) * (domains - 1)
+    seconds = crossing / domain_bandwidth(facts) + hops * facts.device.spec.inter_node_latency_s
+    across = Priced.of(seconds, Basis.ANALYTIC)
+    return where(domains > 1, longer(across, local), local)
+
+
+def _crossing_bytes(facts: Facts, kind: str, b: Floats, r: Ints, inside: Ints, domains: Ints) -> Floats:
+    """Bytes that leave one NVLink domain; every GPU of it belongs to one of ``domain / inside`` groups."""
+    domain = facts.group.nvlink_domain_gpus
+    if kind == "all_to_all":
+        return np.asarray(b * (1.0 - inside / np.maximum(r, 1)) * domain)
+    return np.asarray(_PASSES[kind] * b * (domains - 1) / domains * np.maximum(domain // inside, 1))
+
+
+def point_to_point(facts: Facts, num_bytes: ArrayLike, distance: ArrayLike) -> Priced:
+    """One transfer between every pair of GPUs ``distance`` apart at once: NVLink inside a domain, else its NIC share.
+
+    Analytic: bytes over the link plus its latency.
+    """
+    b, d = np.broadcast_arrays(np.asarray(num_bytes, dtype=np.float64), np.asarray(distance, dtype=np.int64))
+    spec, group = facts.device.spec, facts.group
+    nic = domain_bandwidth(facts) / group.nvlink_domain_gpus
+    inside = b / spec.nvlink_bytes_per_s + 5e-6  # NCCL send/recv launch inside a node, about 5 us
+    across = b / nic + spec.inter_node_latency_s
+    return Priced.of(np.where(d >= group.nvlink_domain_gpus, across, inside), Basis.ANALYTIC)

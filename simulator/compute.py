@@ -1,0 +1,169 @@
+"""Compute of one micro-batch through one layer and through the vocabulary head, on one rank.
+
+Symbols: ``tokens`` T of the micro-batch, ``h`` hidden, ``q``, ``kv`` attention widths, ``f`` feed-forward width,
+``t`` tensor parallel. All arrays broadcast to ``[C]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Floats, Ints, Priced
+
+if TYPE_CHECKING:
+    from profiles.model_shape import ModelShape
+    from simulator.facts import Facts
+
+ACTIVATION_BYTES = 2.0
+"""Activations are bf16."""
+
+LOGIT_BYTES_FORWARD = 8.0
+LOGIT_BYTES_BACKWARD = 10.0
+"""Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
+gradient back. 18 bytes in all, as modelling the Megatron loss kernels read by read gives."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A micro-batch on one rank: ``tokens`` in all, in ``sequences`` of ``length`` tokens each, shape ``[C]``."""
+
+    tokens: Floats
+    sequences: Floats
+    length: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTime:
+    """One layer on one rank: input-gradient and weight-gradient GEMMs are apart, since other things overlap them."""
+
+    forward: Priced
+    backward_input: Priced
+    backward_weight: Priced
+    backward_other: Priced
+
+    @property
+    def backward(self) -> Priced:
+        return self.backward_input + self.backward_weight + self.backward_other
+
+
+def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
+    """``(n, k)`` of the attention projections of one rank."""
+    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
+    if shape.mla is None:
+        kv = _kv_width_per_rank(shape, tp)
+        return [(shape.q_width / t + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
+    mla, heads = shape.mla, shape.num_heads / t
+    down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
+    query_in = float(mla.q_lora_rank or shape.hidden)
+    return [
+        (down + 0 * t, h + 0 * t),
+        (heads * mla.qk_head_dim, query_in + 0 * t),
+        (heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank + 0 * t),
+        (h + 0 * t, heads * mla.v_head_dim),
+    ]
+
+
+def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
+    """``(n, k)`` of a (gated) MLP whose share on this rank is ``width`` wide."""
+    h = shape.hidden + 0 * width
+    return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
+
+
+def run_gemms(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str) -> Priced:
+    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed."""
+    n, k = _stack(gemms)
+    return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
+
+
+def run_gemms_backward(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]]) -> tuple[Priced, Priced]:
+    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed."""
+    n, k = _stack(gemms)
+    inputs = facts.device.gemm(rows, k, n, "bf16").sum(axis=0)
+    weights = facts.device.gemm(n, k, rows + 0 * n, "bf16").sum(axis=0)
+    return inputs, weights
+
+
+def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
+    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order)."""
+    heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
+    if shape.mla is not None and not facts.device.mla_covers_projections:
+        return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
+    kv = np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
+    dim = shape.head_dim
+    return facts.device.attention_prefill(batch.sequences, batch.length, heads, kv, dim) * (1.0 / cp)
+
+
+def elementwise_bytes_per_token(shape: ModelShape, tp: Ints) -> Floats:
+    """Memory traffic of norms, residuals, rotary and activation in one dense layer, forward, bytes per token.
+
+    Reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements, all shared over ``t`` with sequence parallelism.
+    """
+    width = 10 * shape.hidden + 2 * (shape.q_width + shape.kv_width) + 3 * _mlp_width_per_token(shape)
+    return ACTIVATION_BYTES * width / np.asarray(tp, dtype=np.float64)
+
+
+def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
+    """One dense layer forward and backward on one rank, without communication.
+
+    Backward is the two transposed GEMMs of each forward GEMM from the same table, attention at the engine's
+    backward ratio, and twice the element-wise traffic.
+    """
+    tokens = batch.tokens / cp
+    width = shape.ffn / np.asarray(tp, dtype=np.float64)
+    return _layer(facts, shape, batch, tp, cp, tokens, mlp_gemms(shape, width), dtype)
+
+
+def attention_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
+    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``."""
+    return _layer(facts, shape, batch, tp, cp, batch.tokens / cp, [], dtype)
+
+
+def _layer(
+    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, tokens: Floats,
+    mlp: list[tuple[Floats, Floats]], dtype: str,
+) -> LayerTime:  # fmt: skip
+    gemms = attention_gemms(shape, tp) + mlp
+    slow = facts.training.gemm_slowdown
+    attention = attention_forward(facts, shape, batch, tp, cp)
+    small = facts.device.memory_bound(elementwise_bytes_per_token(shape, tp) * tokens, facts.generation.kernels_per_layer)
+    inputs, weights = run_gemms_backward(facts, tokens, gemms)
+    return LayerTime(
+        forward=run_gemms(facts, tokens, gemms, dtype) * slow + attention + small,
+        backward_input=inputs * slow,
+        backward_weight=weights * slow,
+        backward_other=attention * facts.training.attention_backward_ratio + small * 2.0,
+    )
+
+
+def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:
+    """Vocabulary projection and cross-entropy (or log-prob) of ``tokens``, forward and backward."""
+    t = np.asarray(tp, dtype=np.float64)
+    gemm = [(shape.vocab / t, shape.hidden + 0 * t)]
+    logits = tokens * shape.vocab / t
+    inputs, weights = run_gemms_backward(facts, tokens, gemm)
+    forward = run_gemms(facts, tokens, gemm, "bf16") + facts.device.memory_bound(logits * LOGIT_BYTES_FORWARD, 3)
+    backward = inputs + weights + facts.device.memory_bound(logits * LOGIT_BYTES_BACKWARD, 3)
+    return forward, backward
+
+
+def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
+    k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
+    return n, k
+
+
+def _kv_width_per_rank(shape: ModelShape, tp: Ints) -> Floats:
+    """Key (or value) width of one rank; a KV head is replicated when there are fewer of them than ranks."""
+    return shape.head_dim * np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
+
+
+def _mlp_width_per_token(shape: ModelShape) -> float:
+    """Feed-forward width one token goes through in an average layer."""
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    dense = shape.num_dense_layers * shape.ffn
+    return float((dense + shape.num_moe_layers * routed) / shape.num_layers)

@@ -1,0 +1,69 @@
+"""Cost of one call: its compute, its communication, and the time after they overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from profiles.records import Priced, exposed, where
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Prices of shape ``[C]``, one per candidate.
+
+    ``compute`` counts everything that is not communication (host time and pipeline idling too); ``comm`` all
+    communication, hidden or not; ``exposed`` the part of ``comm`` that nothing hides. For every element
+    ``max(compute, comm) <= time <= compute + comm``.
+    """
+
+    compute: Priced
+    comm: Priced
+    exposed: Priced
+
+    @staticmethod
+    def of_compute(compute: Priced) -> Cost:
+        """A call without communication."""
+        nothing = Priced.zero(compute.shape)
+        return Cost(compute, nothing, nothing)
+
+    @staticmethod
+    def serial(compute: Priced, comm: Priced) -> Cost:
+        """Nothing overlaps."""
+        return Cost(compute, comm, comm)
+
+    @staticmethod
+    def overlapped(compute: Priced, comm: Priced) -> Cost:
+        """Communication runs beside compute; what is longer is left."""
+        return Cost(compute, comm, exposed(comm, compute))
+
+    @property
+    def time(self) -> Priced:
+        return self.compute + self.exposed
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.compute + other.compute, self.comm + other.comm, self.exposed + other.exposed)
+
+    def __mul__(self, factor: ArrayLike) -> Cost:
+        return Cost(self.compute * factor, self.comm * factor, self.exposed * factor)
+
+    def hide(self, more_comm: Priced) -> Cost:
+        """Run ``more_comm`` beside the compute that no communication is hidden behind yet."""
+        hidden = self.comm + self.exposed * -1.0
+        window = Priced.of(self.compute.s - hidden.s, 0)
+        return Cost(self.compute, self.comm + more_comm, self.exposed + exposed(more_comm, window))
+
+    def __getitem__(self, key: object) -> Cost:
+        return Cost(self.compute[key], self.comm[key], self.exposed[key])
+
+
+def choose(condition: ArrayLike, a: Cost, b: Cost) -> Cost:
+    """Elementwise choice between two costs."""
+    return Cost(
+        where(condition, a.compute, b.compute),
+        where(condition, a.comm, b.comm),
+        where(condition, a.exposed, b.exposed),
+    )

@@ -1,0 +1,167 @@
+"""RL dataflows as data: which role calls what, in which order, on whose outputs.
+
+A dataflow is a list of calls in the order of the algorithm's script. Call names are the primitive APIs of the
+HybridFlow paper (Table 4). The controller runs ``compute_advantage`` itself and waits for its inputs there, so
+every later call of the script also waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiles.errors import InputError, UnknownNameError
+
+Stage = Literal["generation", "transition", "preparation", "training", "weight_sync", "other"]
+STAGES: tuple[Stage, ...] = ("generation", "transition", "preparation", "training", "weight_sync", "other")
+
+CallKind = Literal["generate", "transition", "forward", "train", "controller"]
+
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an iteration.
+
+    Parameters
+    ----------
+    key
+        Unique name in the dataflow, ``api`` plus a suffix where an API is called twice.
+    role
+        The model that runs it, or ``controller``.
+    inputs
+        Keys of the calls whose outputs it needs.
+    needs_logits
+        Whether a forward pass goes through the vocabulary head (log-probs do, values and scores do not).
+    """
+
+    key: str
+    api: str
+    role: str
+    stage: Stage
+    kind: CallKind
+    inputs: tuple[str, ...] = ()
+    needs_logits: bool = False
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """The calls of one iteration in call order, and the roles that run them."""
+
+    algorithm: str
+    roles: tuple[str, ...]
+    calls: tuple[Call, ...]
+
+    def calls_of(self, role: str) -> tuple[Call, ...]:
+        """The calls of one role, in call order."""
+        return tuple(call for call in self.calls if call.role == role)
+
+    def index(self, key: str) -> int:
+        """Position of a call in call order."""
+        return next(i for i, call in enumerate(self.calls) if call.key == key)
+
+    def is_trained(self, role: str) -> bool:
+        """Whether the role's weights are updated in the iteration."""
+        return any(call.kind == "train" for call in self.calls_of(role))
+
+    def generates(self, role: str) -> bool:
+        """Whether the role generates responses."""
+        return any(call.kind == "generate" for call in self.calls_of(role))
+
+
+REQUIRED_ROLES: dict[str, tuple[str, ...]] = {
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+    "remax": ("actor", "reference", "reward"),
+    "grpo": ("actor",),
+    "rloo": ("actor",),
+    "dapo": ("actor",),
+    "reinforce++": ("actor",),
+}
+"""Roles an algorithm cannot do without. The rest of ``OPTIONAL_ROLES`` may be named too."""
+
+OPTIONAL_ROLES: dict[str, tuple[str, ...]] = {
+    "grpo": ("reference", "reward"),
+    "rloo": ("reference", "reward"),
+    "dapo": ("reward",),
+    "reinforce++": ("reference", "reward"),
+}
+"""Without a reward model the reward is a function on CPU; without a reference there is no KL term."""
+
+_SCORERS: dict[str, tuple[str, bool]] = {
+    "critic": ("compute_values", False),
+    "reference": ("compute_ref_log_prob", True),
+    "reward": ("compute_reward", False),
+    "cost": ("compute_cost", False),
+}
+
+
+def algorithm_names() -> list[str]:
+    """Every algorithm that has a dataflow."""
+    return sorted(REQUIRED_ROLES)
+
+
+def build_dataflow(algorithm: str, roles: tuple[str, ...]) -> Dataflow:
+    """The dataflow of ``algorithm`` for the models that are there.
+
+    Raises ``UnknownNameError`` for an unknown algorithm and ``InputError`` for a missing or superfluous role.
+    """
+    if algorithm not in REQUIRED_ROLES:
+        raise UnknownNameError("algorithm", algorithm, algorithm_names())
+    _check_roles(algorithm, roles)
+    calls = _generation_calls(algorithm) + _preparation_calls(algorithm, roles)
+    prepared = tuple(call.key for call in calls if call.stage in ("generation", "preparation", "other"))
+    calls.append(Call("compute_advantage", "compute_advantage", CONTROLLER, "other", "controller", prepared))
+    calls += _training_calls(algorithm, roles)
+    order = tuple(r for r in ("actor", "critic", "reference", "reward", "cost") if r in roles)
+    return Dataflow(algorithm, order, tuple(calls))
+
+
+def _check_roles(algorithm: str, roles: tuple[str, ...]) -> None:
+    required, optional = REQUIRED_ROLES[algorithm], OPTIONAL_ROLES.get(algorithm, ())
+    missing = [r for r in required if r not in roles]
+    if missing:
+        raise InputError(f"{algorithm} needs a model for {', '.join(missing)}; models names {', '.join(sorted(roles))}")
+    for role in roles:
+        if role not in required and role not in optional:
+            raise UnknownNameError(f"role of {algorithm}", role, (*required, *optional))
+
+
+def _generation_calls(algorithm: str) -> list[Call]:
+    generate = "generate_sequences"
+    calls = [
+        Call("transition", "transition", "actor", "transition", "transition"),
+        Call(generate, generate, "actor", "generation", "generate", ("transition",)),
+    ]
+    if algorithm == "remax":  # the greedy baseline of ReMax, do_sample=False
+        calls.append(Call(f"{generate}:greedy", generate, "actor", "generation", "generate", ("transition",)))
+    return calls
+
+
+def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
+    sampled = ("generate_sequences",)
+    calls = []
+    for role in ("critic", "reference", "reward", "cost"):
+        if role not in roles:
+            continue
+        api, logits = _SCORERS[role]
+        calls.append(Call(api, api, role, "preparation", "forward", sampled, logits))
+        if role == "reward" and algorithm == "remax":
+            greedy = ("generate_sequences:greedy",)
+            calls.append(Call(f"{api}:greedy", api, role, "preparation", "forward", greedy, logits))
+    if "reward" not in roles:
+        calls.append(Call("compute_reward", "compute_reward", CONTROLLER, "other", "controller", sampled))
+    return calls
+
+
+def _training_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
+    ready = ("compute_advantage",)
+    calls = []
+    if "critic" in roles:
+        calls.append(Call("update_critic", "update_critic", "critic", "training", "train", ready))
+    if algorithm == "safe-rlhf":  # the pretraining loss of the actor on its own batch
+        calls.append(Call("compute_loss", "compute_loss", "actor", "training", "forward", ready, True))
+        ready = (*ready, "compute_loss")
+    calls.append(Call("update_actor", "update_actor", "actor", "training", "train", ready, True))
+    return calls

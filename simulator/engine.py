@@ -1,0 +1,84 @@
+"""The event queue: calls wait for their inputs and for their turn on their pool.
+
+Order is total: events are (time, priority, number). Roles that share a pool take turns in call order (first in,
+first out, no overtaking), as a single controller issues them; calls of different pools overlap as soon as their
+inputs exist. So the end of an iteration is a longest path and never grows when one call gets shorter.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Priority(IntEnum):
+    """At equal times a call ends before another starts."""
+
+    END = 0
+    START = 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call with its duration, the resource it occupies, and the positions of the tasks it waits for."""
+
+    name: str
+    resource: str
+    duration_s: float
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """When a task ran, and which task it last waited for (``None`` if it started at zero)."""
+
+    start_s: float
+    end_s: float
+    waited_for: int | None
+
+
+def run_events(tasks: Sequence[Task]) -> tuple[Scheduled, ...]:
+    """Play ``tasks`` (in call order; inputs point backwards) and return one record each, in the same order."""
+    waits_for = [_waits_for(tasks, i) for i in range(len(tasks))]
+    open_inputs = [len(w) for w in waits_for]
+    followers: list[list[int]] = [[] for _ in tasks]
+    for i, inputs in enumerate(waits_for):
+        for j in inputs:
+            followers[j].append(i)
+    done: list[Scheduled | None] = [None] * len(tasks)
+    last: list[int | None] = [None] * len(tasks)
+    starts: list[float] = [0.0] * len(tasks)
+    queue = [(0.0, Priority.START, i) for i, n in enumerate(open_inputs) if n == 0]
+    heapq.heapify(queue)
+    while queue:
+        now, priority, i = heapq.heappop(queue)
+        if priority is Priority.START:
+            starts[i] = now
+            heapq.heappush(queue, (now + tasks[i].duration_s, Priority.END, i))
+            continue
+        done[i] = Scheduled(starts[i], now, last[i])
+        for j in followers[i]:
+            open_inputs[j] -= 1
+            last[j] = i
+            if open_inputs[j] == 0:
+                heapq.heappush(queue, (now, Priority.START, j))
+    assert all(record is not None for record in done), "inputs must point backwards, so every task ends"
+    return tuple(record for record in done if record is not None)
+
+
+def critical_path(records: Sequence[Scheduled]) -> tuple[int, ...]:
+    """Positions of the tasks that hold the end of the iteration, first to last; their durations add up to it."""
+    at: int | None = max(range(len(records)), key=lambda i: (records[i].end_s, i))
+    path = []
+    while at is not None:
+        path.append(at)
+        at = records[at].waited_for
+    return tuple(reversed(path))
+
+
+def _waits_for(tasks: Sequence[Task], i: int) -> tuple[int, ...]:
+    """Inputs of task ``i`` plus the task before it on the same resource."""
+    before = [j for j in range(i) if tasks[j].resource == tasks[i].resource]
+    return tuple(dict.fromkeys((*tasks[i].inputs, *before[-1:])))

@@ -1,0 +1,195 @@
+"""Can this plan run at all? Checks any plan, from any source; knows nothing of the solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.errors import InfeasibleError
+from profiles.units import GIB
+from simulator.layouts import GenerationLayouts, Layouts
+from simulator.pricing import RoleLayouts, RoleMemory, role_memory
+from simulator.timeline import PoolMemory
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+    from simulator.plan import ParallelLayout, Plan, Pool, RolePlan
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One reason why a plan cannot run: ``rule`` names the kind, ``message`` has the numbers and the next step."""
+
+    rule: str
+    message: str
+
+
+def check_plan(plan: Plan, facts: Facts) -> list[Violation]:
+    """Every reason why ``plan`` cannot run on ``facts``; an empty list means it can."""
+    found = _check_roles(plan, facts) + _check_pools(plan, facts)
+    if found:
+        return found
+    for entry in plan.roles:
+        found += _check_role_layouts(entry, plan.pool_of(entry.role), facts)
+    return found or _check_memory(plan, facts)
+
+
+def require_feasible(plan: Plan, facts: Facts) -> None:
+    """Raise ``InfeasibleError`` with every violation if the plan cannot run."""
+    found = check_plan(plan, facts)
+    if found:
+        raise InfeasibleError("this plan cannot run: " + "; ".join(v.message for v in found))
+
+
+def layouts_of(entry: RolePlan) -> RoleLayouts:
+    """The layouts of one role as arrays of length one."""
+    return RoleLayouts(
+        training=Layouts.of([entry.training]) if entry.training else None,
+        inference=Layouts.of([entry.inference]) if entry.inference else None,
+        generation=GenerationLayouts.of([entry.generation]) if entry.generation else None,
+    )
+
+
+def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
+    """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
+    memories = {role: role_memory(facts, role, layouts_of(plan.role(role))) for role in pool.roles}
+    classes = {"reserve": facts.generation.memory_reserve_bytes}
+    for memory in memories.values():
+        for name, value in memory.resident.items():
+            classes[name] = classes.get(name, 0.0) + float(value[0])
+    peak_call, transient = _largest_transient(memories)
+    for name, size in transient.items():
+        classes[name] = classes.get(name, 0.0) + size
+    rounded = {name: int(np.ceil(size)) for name, size in classes.items() if size > 0}
+    return PoolMemory(
+        used_bytes=sum(rounded.values()), capacity_bytes=facts.memory_capacity_bytes, peak_call=peak_call, classes=rounded
+    )
+
+
+def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, float]]:
+    best, best_call = {"": 0.0}, ""
+    for memory in memories.values():
+        for call, classes in memory.transient.items():
+            sizes = {name: float(value[0]) for name, value in classes.items()}
+            if sum(sizes.values()) > sum(best.values()):
+                best, best_call = sizes, call
+    return best_call, best
+
+
+def _check_roles(plan: Plan, facts: Facts) -> list[Violation]:
+    planned = [entry.role for entry in plan.roles]
+    if sorted(planned) != sorted(facts.roles):
+        return [Violation("roles", f"the plan places {sorted(planned)}, the job has {sorted(facts.roles)}")]
+    pooled = sorted(role for pool in plan.pools for role in pool.roles)
+    if pooled != sorted(planned):
+        return [Violation("roles", f"the pools hold {pooled}, the plan lays out {sorted(planned)}")]
+    return []
+
+
+def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
+    out, group = [], facts.group
+    names = [pool.name for pool in plan.pools]
+    if len(set(names)) != len(names):
+        out.append(Violation("pools", f"pool names must differ, got {names}"))
+    taken: dict[int, str] = {}
+    for pool in plan.pools:
+        out += _check_pool_shape(pool, facts)
+        for gpu in range(pool.first_gpu, min(pool.first_gpu + pool.num_gpus, group.num_gpus)):
+            if gpu in taken:
+                out.append(Violation("pools", f"pools {taken[gpu]} and {pool.name} both use GPU {gpu}"))
+                break
+            taken[gpu] = pool.name
+    for entry in plan.roles:
+        if entry.pool not in names:
+            out.append(Violation("pools", f"{entry.role} is on pool '{entry.pool}', which does not exist"))
+        elif entry.role not in plan.pool_of(entry.role).roles:
+            out.append(Violation("pools", f"{entry.role} names pool '{entry.pool}', which does not list it"))
+    return out
+
+
+def _check_pool_shape(pool: Pool, facts: Facts) -> list[Violation]:
+    group, out = facts.group, []
+    if pool.device != group.device:
+        out.append(Violation("pools", f"pool {pool.name} wants {pool.device}, the cluster has {group.device}"))
+    end = pool.first_gpu + pool.num_gpus
+    if end > group.num_gpus:
+        out.append(Violation("pools", f"pool {pool.name} ends at GPU {end}, the cluster has {group.num_gpus}"))
+    node = group.gpus_per_node
+    inside = pool.num_gpus < node and pool.first_gpu // node == (end - 1) // node
+    if not inside and (pool.num_gpus % node or pool.first_gpu % node):
+        out.append(Violation("pools", f"pool {pool.name} is neither whole nodes of {node} GPUs nor inside one node"))
+    return out
+
+
+def _check_role_layouts(entry: RolePlan, pool: Pool, facts: Facts) -> list[Violation]:
+    kinds = {call.kind for call in facts.dataflow.calls_of(entry.role)}
+    needed = {"training": "train" in kinds, "inference": "forward" in kinds, "generation": "generate" in kinds}
+    out = []
+    for stage, wanted in needed.items():
+        layout = getattr(entry, stage)
+        if (layout is not None) != wanted:
+            out.append(Violation("layouts", f"{entry.role} {'needs' if wanted else 'takes no'} {stage} layout"))
+        elif layout is not None:
+            out += _check_degrees(entry.role, stage, layout, pool, facts)
+    for layout, samples in ((entry.training, facts.workload.minibatch_samples), (entry.inference, facts.workload.num_samples)):
+        if layout is not None:
+            out += _check_parallel(entry.role, layout, samples, facts)
+    if entry.training and entry.inference and _degrees(entry.training) != _degrees(entry.inference):
+        out.append(
+            Violation("layouts", f"{entry.role} trains in {_degrees(entry.training)} and scores in {_degrees(entry.inference)}"
+                      " (dp, tp, pp, cp, ep, zero); a trained role scores in its training layout")
+        )  # fmt: skip
+    return out
+
+
+def _degrees(layout: ParallelLayout) -> tuple[int, ...]:
+    return (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage)
+
+
+def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Facts) -> list[Violation]:
+    tp, pp, dp, num = (int(getattr(layout, name)) for name in ("tp", "pp", "dp", "num_gpus"))
+    shape, out = facts.roles[role].shape, []
+    where = f"{role} {stage}"
+    if num != pool.num_gpus:
+        out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
+    if tp > facts.group.nvlink_domain_gpus:
+        out.append(Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs"))
+    if not shape.max_tensor_parallel_ok(tp):
+        out.append(Violation("degrees", f"{where}: {shape.name} ({shape.num_heads} heads, {shape.num_kv_heads} KV heads) cannot be split {tp} ways"))
+    if pp > shape.num_layers:
+        out.append(Violation("degrees", f"{where}: {pp} pipeline stages for {shape.num_layers} layers"))
+    if stage == "generation" and dp > facts.workload.num_samples:
+        out.append(Violation("degrees", f"{where}: {dp} replicas for {facts.workload.num_samples} samples"))
+    return out
+
+
+def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Facts) -> list[Violation]:
+    shape, out = facts.roles[role].shape, []
+    if layout.dp > samples:
+        out.append(Violation("degrees", f"{role}: {layout.dp} data-parallel ranks for {samples} samples"))
+    if layout.zero_stage not in (0, *facts.training.zero_stages):
+        out.append(Violation("engine", f"{role}: {facts.training.name} has no ZeRO stage {layout.zero_stage}"))
+    if layout.ep > 1:
+        experts = shape.moe.num_experts if shape.moe else 0
+        if not experts or experts % layout.ep or (layout.dp * layout.cp * layout.tp) % layout.ep:
+            out.append(Violation("degrees", f"{role}: expert parallel {layout.ep} does not divide {experts} experts and its ranks"))
+    return out
+
+
+def _check_memory(plan: Plan, facts: Facts) -> list[Violation]:
+    out = []
+    for pool in plan.pools:
+        memory = pool_memory(plan, pool, facts)
+        for role in pool.roles:
+            layout = plan.role(role).generation
+            if layout is not None and layout.kv_cache_bytes + 1 < memory.classes.get("kv cache", 0) and memory.peak_call.startswith("generate"):
+                out.append(Violation("memory", f"{role}: {layout.max_num_seqs} sequences need more KV cache than the plan's {layout.kv_cache_bytes} bytes"))
+        if memory.used_bytes > memory.capacity_bytes:
+            parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in sorted(memory.classes.items(), key=lambda x: -x[1]))
+            out.append(
+                Violation("memory", f"pool {pool.name} needs {memory.used_bytes / GIB:.1f} GiB per GPU of "
+                          f"{memory.capacity_bytes / GIB:.1f} GiB during {memory.peak_call} ({parts}, in GiB)")
+            )  # fmt: skip
+    return out

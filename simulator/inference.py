@@ -1,0 +1,40 @@
+"""Price of a forward-only call: log-probs, values or scores of every sample, for many layouts at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Priced
+from simulator import comms, compute, memory, training
+from simulator.cost import Cost, choose
+
+if TYPE_CHECKING:
+    from profiles.model_shape import Head, ModelShape
+    from simulator.facts import Facts
+    from simulator.layouts import Layouts
+
+
+def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, precision: str = "bf16") -> Cost:
+    """One forward pass over all samples of the iteration, shape ``[C]``.
+
+    Micro-batches stream through the pipeline: ``(n - 1)`` times the slowest stage plus once through all. With
+    ZeRO 3 each layer's parameters are gathered beside the layer before, in every micro-batch.
+    """
+    samples = np.ceil(facts.workload.num_samples / layouts.dp)
+    batch, num_micro = training.micro_batch(facts.workload, layouts, samples)
+    layer, _ = training.layer_costs(facts, shape, layouts, batch, precision)
+    nothing = Cost.of_compute(Priced.zero((len(layouts),)))
+    last = nothing
+    if head == "lm":
+        last = Cost.of_compute(compute.vocabulary_head(facts, shape, batch.tokens / layouts.cp, layouts.tp)[0])
+    slowest = training.slowest_stage(layer, last, shape, layouts)
+    through = layer * float(shape.num_layers) + last
+    hops = training.hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_micro + layouts.pp - 2, 0.0)
+    cost = slowest * (num_micro - 1) + through + Cost.serial(Priced.zero((len(layouts),)), hops)
+    if not np.any(layouts.zero_stage == 3):
+        return cost
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * memory.PARAM_BYTES
+    gather = comms.strided(facts, "all_gather", params, layouts.dp * layouts.cp, layouts.tp * layouts.pp)
+    return choose(layouts.zero_stage == 3, cost.hide(gather * num_micro), cost)

@@ -1,0 +1,83 @@
+"""Layouts as arrays: the price functions take many candidates at once, or one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiles.records import Ints
+from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts:
+    """``ParallelLayout`` by column, each of shape ``[C]``; ``recompute`` indexes ``RECOMPUTE_LEVELS``."""
+
+    dp: Ints
+    tp: Ints
+    pp: Ints
+    cp: Ints
+    ep: Ints
+    zero_stage: Ints
+    micro_batch: Ints
+    recompute: Ints
+
+    @staticmethod
+    def of(layouts: Sequence[ParallelLayout]) -> Layouts:
+        """Stack records into columns."""
+        columns = [
+            (x.dp, x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.micro_batch, RECOMPUTE_LEVELS.index(x.recompute))
+            for x in layouts
+        ]
+        return Layouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 8).T)
+
+    def record(self, i: int) -> ParallelLayout:
+        """The ``i``-th candidate as a plan carries it."""
+        return ParallelLayout(
+            dp=int(self.dp[i]), tp=int(self.tp[i]), pp=int(self.pp[i]), cp=int(self.cp[i]), ep=int(self.ep[i]),
+            zero_stage=int(self.zero_stage[i]), micro_batch=int(self.micro_batch[i]),
+            recompute=RECOMPUTE_LEVELS[int(self.recompute[i])], sequence_parallel=True,
+        )  # fmt: skip
+
+    def take(self, index: Ints) -> Layouts:
+        """The candidates at ``index``, in that order."""
+        return Layouts(
+            self.dp[index], self.tp[index], self.pp[index], self.cp[index], self.ep[index],
+            self.zero_stage[index], self.micro_batch[index], self.recompute[index],
+        )  # fmt: skip
+
+    @property
+    def num_gpus(self) -> Ints:
+        return self.dp * self.tp * self.pp * self.cp
+
+    def __len__(self) -> int:
+        return int(self.dp.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class GenerationLayouts:
+    """``GenerationLayout`` by column, each of shape ``[C]``, without the KV bytes that follow from them."""
+
+    dp: Ints
+    tp: Ints
+    pp: Ints
+    max_num_seqs: Ints
+
+    @staticmethod
+    def of(layouts: Sequence[GenerationLayout]) -> GenerationLayouts:
+        """Stack records into columns."""
+        columns = [(x.dp, x.tp, x.pp, x.max_num_seqs) for x in layouts]
+        return GenerationLayouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 4).T)
+
+    def take(self, index: Ints) -> GenerationLayouts:
+        """The candidates at ``index``, in that order."""
+        return GenerationLayouts(self.dp[index], self.tp[index], self.pp[index], self.max_num_seqs[index])
+
+    @property
+    def num_gpus(self) -> Ints:
+        return self.dp * self.tp * self.pp
+
+    def __len__(self) -> int:
+        return int(self.dp.shape[0])

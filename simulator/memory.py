@@ -1,0 +1,152 @@
+"""Memory of one GPU, by class: what a role keeps all the time, and what each call needs on top while it runs.
+
+Roles that share a GPU keep their resident parts side by side; only one call runs at a time, so the pool's peak is
+the sum of the resident parts plus the largest transient part plus the reserve.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Floats
+from simulator.compute import ACTIVATION_BYTES
+
+if TYPE_CHECKING:
+    from profiles.model_shape import Head, ModelShape
+    from simulator.facts import Facts
+    from simulator.layouts import GenerationLayouts, Layouts
+
+PARAM_BYTES = 2.0
+LOGIT_BYTES = 10.0
+"""Per logit alive at the loss: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32 gradient (4)."""
+
+MOE_BUFFERS = 4.0
+"""Row buffers of an MoE layer: permuted input, gate-up product, activation, unpermuted output."""
+
+
+def params_per_gpu(shape: ModelShape, head: Head, tp: Floats, pp: Floats, ep: Floats) -> Floats:
+    """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head)."""
+    layers = np.ceil(shape.num_layers / pp)
+    experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
+    moe_layers = np.minimum(layers, shape.num_moe_layers)
+    dense_layers = layers - moe_layers
+    shared = shape.attention_params + shape.norm_params_per_layer
+    dense = layers * shared + dense_layers * shape.dense_mlp_params
+    if shape.moe:
+        dense = dense + moe_layers * (shape.moe_mlp_params - experts)
+    sliced_experts = moe_layers * experts / np.where(ep > 1, ep, tp)
+    last = shape.hidden if head == "scalar" else shape.embedding_params if shape.tied_embeddings else shape.head_params
+    ends = np.where(pp > 1, np.maximum(shape.embedding_params, last), shape.num_params_of(head) - _layers(shape))
+    return np.asarray((dense + ends) / tp + sliced_experts, dtype=np.float64)
+
+
+def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, trained: bool) -> dict[str, Floats]:
+    """Parameters, gradients and optimizer states that a role keeps on each GPU, by class, each ``[C]``.
+
+    ZeRO stage 1 shards the optimizer over the data-parallel ranks, 2 the gradients, 3 the parameters too.
+    """
+    params = params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    ranks = layouts.dp * layouts.cp
+    shard = [np.where(layouts.zero_stage >= stage, ranks, 1) for stage in (1, 2, 3)]
+    out = {"parameters": params * PARAM_BYTES / shard[2]}
+    if trained:
+        out["gradients"] = params * facts.training.grad_bytes_per_param / shard[1]
+        out["optimizer"] = params * facts.training.optimizer_bytes_per_param / shard[0]
+    return out
+
+
+def activation_bytes_per_token(shape: ModelShape, layouts: Layouts) -> Floats:
+    """Saved activations of one layer per token, on one rank, by recompute level.
+
+    ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
+    gate, up and product (3 f), in bf16, over ``t`` with sequence parallelism. For Llama this equals 32 h, against
+    34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
+    recomputation restores (the normalised inputs and the product); ``full`` keeps the layer's input alone.
+    """
+    width = _mlp_width(shape)
+    everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
+    selective = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
+    per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * ACTIVATION_BYTES
+    return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
+
+
+def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
+    """Activations and logits alive at the peak of a training step, by class, each ``[C]``.
+
+    The first pipeline stage holds up to ``pp`` micro-batches; each at its longest, not its mean.
+    """
+    work = facts.workload
+    tokens = layouts.micro_batch * work.padded_length / layouts.cp
+    samples_per_rank = np.ceil(work.minibatch_samples / layouts.dp)
+    in_flight = np.minimum(layouts.pp, np.ceil(samples_per_rank / layouts.micro_batch))
+    layers = np.ceil(shape.num_layers / layouts.pp)
+    kept = activation_bytes_per_token(shape, layouts) * tokens * layers * in_flight
+    whole = activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens
+    working = np.where(layouts.recompute == 2, whole, 0.0)  # the one layer that is being recomputed
+    out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
+    if logits:
+        out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES
+    if np.any(layouts.zero_stage == 3):
+        layer = (shape.num_params - shape.embedding_params) / shape.num_layers * PARAM_BYTES / layouts.tp
+        out["gathered parameters"] = np.where(layouts.zero_stage == 3, 2 * layer, 0.0)
+    return out
+
+
+def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
+    """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32."""
+    tokens = layouts.micro_batch * facts.workload.padded_length / layouts.cp
+    out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens}
+    out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits)
+    return out
+
+
+def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
+    """Bytes of the generation copy of the weights on one GPU."""
+    one = np.ones(len(layouts))
+    return params_per_gpu(shape, "lm", layouts.tp, layouts.pp, one) * precision_bytes
+
+
+def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences."""
+    chunk = facts.generation.max_batched_tokens
+    width = 4 * shape.hidden + (2 * shape.q_width + 2 * shape.kv_width + 3 * _mlp_width(shape)) / layouts.tp
+    logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
+    return np.asarray(chunk * width * ACTIVATION_BYTES + logits, dtype=np.float64)
+
+
+def kv_bytes_per_token(shape: ModelShape, tp: Floats, pp: Floats) -> Floats:
+    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
+    if shape.mla is not None:
+        per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
+    else:
+        per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
+    return np.asarray(per_layer * np.ceil(shape.num_layers / pp) * ACTIVATION_BYTES, dtype=np.float64)
+
+
+def total(classes: dict[str, Floats]) -> Floats:
+    """Sum over the classes, shape ``[C]``."""
+    return np.asarray(sum(classes.values()), dtype=np.float64)
+
+
+def _mlp_width(shape: ModelShape) -> float:
+    """Widest feed-forward a token goes through: the dense one, or its routed and shared experts and their buffers."""
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * (shape.moe.expert_ffn + MOE_BUFFERS * shape.hidden / 3)
+    return float(max(routed + shape.moe.shared_ffn, shape.ffn if shape.num_dense_layers else 0))
+
+
+def _layers(shape: ModelShape) -> int:
+    """Parameters of all layers together."""
+    moe = shape.num_moe_layers * shape.moe_mlp_params if shape.moe else 0
+    per_layer = shape.attention_params + shape.norm_params_per_layer
+    return shape.num_layers * per_layer + shape.num_dense_layers * shape.dense_mlp_params + moe
+
+
+def _at_level(layouts: Layouts, level: int) -> Layouts:
+    return type(layouts)(
+        layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.ep, layouts.zero_stage, layouts.micro_batch,
+        np.full_like(layouts.recompute, level),
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Plan, the intention: which roles share which GPUs, and how each role is parallelised in each stage."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PLAN_SCHEMA = 1
+
+Degree = Annotated[int, Field(ge=1)]
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
+Resharding = Literal["hybridflow", "hybridflow-v", "ds-chat"]
+
+
+class Record(BaseModel):
+    """A frozen record that refuses unknown fields and round-trips through JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ParallelLayout(Record):
+    """How one model is split for training or for forward passes.
+
+    ``dp x tp x pp x cp`` ranks; expert parallelism ``ep`` overlays the data-parallel ranks. ``micro_batch`` is in
+    samples per data-parallel rank. ``zero_stage`` 0 keeps everything on each data-parallel rank, 1 shards the
+    optimizer, 2 the gradients too, 3 the parameters too (FSDP).
+    """
+
+    dp: Degree
+    tp: Degree = 1
+    pp: Degree = 1
+    cp: Degree = 1
+    ep: Degree = 1
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
+    micro_batch: Degree = 1
+    recompute: Recompute = "none"
+    sequence_parallel: bool = True
+
+    @property
+    def num_gpus(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+
+class GenerationLayout(Record):
+    """How the actor is split for generation: ``dp`` engine replicas of ``tp x pp`` GPUs each.
+
+    ``max_num_seqs`` sequences of a replica run at once; ``kv_cache_bytes`` is the KV budget of one GPU for them.
+    """
+
+    dp: Degree
+    tp: Degree = 1
+    pp: Degree = 1
+    max_num_seqs: Degree
+    kv_cache_bytes: Annotated[int, Field(ge=0)]
+
+    @property
+    def num_gpus(self) -> int:
+        return self.dp * self.tp * self.pp
+
+
+class RolePlan(Record):
+    """The layouts of one role on its pool's GPUs; a stage that the role does not run has no layout."""
+
+    role: str
+    pool: str
+    training: ParallelLayout | None = None
+    inference: ParallelLayout | None = None
+    generation: GenerationLayout | None = None
+
+
+class Pool(Record):
+    """A set of GPUs ``[first_gpu, first_gpu + num_gpus)`` of one device kind, and the roles that share it."""
+
+    name: str
+    device: str
+    first_gpu: Annotated[int, Field(ge=0)]
+    num_gpus: Degree
+    roles: tuple[str, ...]
+
+
+class Plan(Record):
+    """A whole placement. ``placement`` is its printed name, ``{actor, reference} {critic, reward}``."""
+
+    schema_version: Literal[1] = PLAN_SCHEMA
+    algorithm: str
+    placement: str
+    pools: tuple[Pool, ...]
+    roles: tuple[RolePlan, ...]
+    schedule: Literal["sync"] = "sync"
+    resharding: Resharding = "hybridflow"
+
+    def pool_of(self, role: str) -> Pool:
+        """The pool that a role runs on; ``KeyError`` if the plan does not know the role."""
+        name = self.role(role).pool
+        for pool in self.pools:
+            if pool.name == name:
+                return pool
+        raise KeyError(name)
+
+    def role(self, role: str) -> RolePlan:
+        """The layouts of a role; ``KeyError`` if the plan does not know it."""
+        for entry in self.roles:
+            if entry.role == role:
+                return entry
+        raise KeyError(role)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that the plan uses."""
+        return sum(pool.num_gpus for pool in self.pools)
+
+
+def placement_name(sets: tuple[tuple[str, ...], ...]) -> str:
+    """The printed name of a set partition, roles in dataflow order: ``{actor, critic} {reward}``."""
+    return " ".join("{" + ", ".join(roles) + "}" for roles in sets)

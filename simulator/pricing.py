@@ -1,0 +1,138 @@
+"""The one place that says what a call costs and what a role needs in memory; the mapper and ``simulate`` both ask here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Basis, Floats, Priced
+from simulator import generation, inference, memory, resharding, training
+from simulator.cost import Cost
+from simulator.dataflow import CONTROLLER, Call
+
+if TYPE_CHECKING:
+    from profiles.model_shape import Head
+    from simulator.facts import Facts
+    from simulator.layouts import GenerationLayouts, Layouts
+
+BYTES_PER_TOKEN_MOVED = 40.0
+"""Fields of a sample that pass between models: token ids and mask (8 + 8), log-probs of policy and reference,
+values, rewards, advantages and returns (4 each)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoleLayouts:
+    """Candidate layouts of one role, by column; each present one has the same length ``C``.
+
+    ``training`` is there for a trained role, ``inference`` for one that scores, ``generation`` for the actor.
+    """
+
+    training: Layouts | None = None
+    inference: Layouts | None = None
+    generation: GenerationLayouts | None = None
+
+    @property
+    def weights(self) -> Layouts:
+        """The layout that the role's weights rest in."""
+        layouts = self.training if self.training is not None else self.inference
+        assert layouts is not None, "every role trains or scores"
+        return layouts
+
+
+@dataclass(frozen=True, eq=False)
+class RoleMemory:
+    """Bytes per GPU by class: ``resident`` always, ``transient`` per call key while it runs; each array ``[C]``."""
+
+    resident: dict[str, Floats]
+    transient: dict[str, dict[str, Floats]]
+
+    @property
+    def resident_bytes(self) -> Floats:
+        return memory.total(self.resident)
+
+    @property
+    def transient_bytes(self) -> Floats:
+        """The largest transient need over the role's calls."""
+        return np.asarray(np.max([memory.total(c) for c in self.transient.values()], axis=0), dtype=np.float64)
+
+
+def head_of(role: str) -> Head:
+    """Actor and reference end in the vocabulary head, the other models in one scalar per token."""
+    return "lm" if role in ("actor", "reference") else "scalar"
+
+
+def call_cost(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
+    """Cost of one call for every candidate, shape ``[C]``."""
+    spec = facts.roles[call.role]
+    head = head_of(call.role)
+    if call.kind == "train":
+        assert layouts.training is not None, f"{call.key} needs a training layout"
+        return training.training_cost(facts, spec.shape, head, layouts.training)
+    if call.kind == "forward":
+        assert layouts.inference is not None, f"{call.key} needs an inference layout"
+        return inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
+    assert layouts.generation is not None, f"{call.key} needs a generation layout"
+    if call.kind == "generate":
+        return generation.generation_cost(facts, spec.shape, layouts.generation, spec.precision)
+    return resharding.transition_cost(facts, spec.shape, layouts.weights, layouts.generation, spec.precision)
+
+
+def controller_cost(facts: Facts, call: Call) -> Cost:
+    """Cost of what the controller does itself, a scalar: it does not depend on the placement.
+
+    ``compute_advantage`` carries the iteration's fixed time and the passing of every sample's fields through the
+    network once; a function reward takes its stated time per sample, on one CPU worker for each GPU's node core
+    that the job states none of, so on one worker per GPU.
+    """
+    work = facts.workload
+    if call.key == "compute_reward":
+        return Cost.of_compute(Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED))
+    moved = work.tokens * BYTES_PER_TOKEN_MOVED / (facts.group.inter_node_bytes_per_s * facts.group.nodes)
+    fixed = Priced.of(facts.training.iteration_fixed_s, Basis.PUBLISHED)
+    return Cost.serial(fixed, Priced.of(moved, Basis.ANALYTIC))
+
+
+def role_costs(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Cost]:
+    """Cost of each call of a role by call key; a call made twice (ReMax) is priced once."""
+    costs: dict[str, Cost] = {}
+    by_api: dict[tuple[str, str], Cost] = {}
+    for call in facts.dataflow.calls_of(role):
+        kind = (call.api, call.kind)
+        if kind not in by_api:
+            by_api[kind] = call_cost(facts, call, layouts)
+        costs[call.key] = by_api[kind]
+    return costs
+
+
+def role_memory(facts: Facts, role: str, layouts: RoleLayouts) -> RoleMemory:
+    """Resident and transient memory of a role for every candidate."""
+    spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
+    resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
+    transient: dict[str, dict[str, Floats]] = {}
+    for call in flow.calls_of(role):
+        if call.kind == "train":
+            assert layouts.training is not None, f"{call.key} needs a training layout"
+            transient[call.key] = memory.training_bytes(facts, spec.shape, layouts.training, head == "lm")
+        elif call.kind == "forward":
+            assert layouts.inference is not None, f"{call.key} needs an inference layout"
+            transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
+        elif call.kind == "generate":
+            transient[call.key] = _generation_memory(facts, role, layouts)
+    return RoleMemory(resident, transient)
+
+
+def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """Engine memory; the weights need no second copy where training already holds them in the same layout."""
+    spec, weights, layout = facts.roles[role], layouts.weights, layouts.generation
+    assert layout is not None, f"{role} generates"
+    classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision)
+    same = (weights.tp == layout.tp) & (weights.pp == layout.pp) & (weights.zero_stage < 3)
+    classes["generation weights"] = np.where(same, 0.0, classes["generation weights"])
+    return classes
+
+
+def is_controller(call: Call) -> bool:
+    """Whether the controller runs the call itself, on no pool."""
+    return call.role == CONTROLLER

@@ -1,0 +1,78 @@
+"""Price of the transition: the actor's weights from training to generation layout on the same GPUs.
+
+Volumes per GPU are Table 2 of the HybridFlow paper; the time adds the engine's own terms, because volumes alone
+explain 7 to 16 % of the measured transitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.errors import InputError
+from profiles.records import Basis, Floats, Priced, where
+from profiles.units import DTYPE_BYTES
+from simulator import comms, memory
+from simulator.cost import Cost
+
+if TYPE_CHECKING:
+    from profiles.model_shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.layouts import GenerationLayouts, Layouts
+    from simulator.plan import Resharding
+
+
+def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int, pg: int, tg: int) -> float:
+    """Bytes that each GPU receives (Table 2), ``M = weight_bytes``.
+
+    ``ds-chat`` gathers over all ``p t d`` GPUs, ``hybridflow-v`` inside the training tensor-pipeline group,
+    ``hybridflow`` inside each micro-DP group of ``d_g = p t / (p_g t_g)`` GPUs.
+    """
+    if method == "ds-chat":
+        return weight_bytes * (p * t * d - 1) / (p * t * d)
+    if method == "hybridflow-v":
+        return weight_bytes * (p * t - 1) / (p * t)
+    if (p * t) % (pg * tg):
+        raise InputError(f"generation {pg} x {tg} GPUs per replica does not divide training {p} x {t}")
+    return weight_bytes * (p * t - pg * tg) / (tg * pg * t * p)
+
+
+def transition_peak_bytes(method: Resharding, weight_bytes: float, pg: int, tg: int) -> float:
+    """Peak parameter bytes per GPU (Table 2)."""
+    return weight_bytes / (tg * pg) if method == "hybridflow" else weight_bytes
+
+
+def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int) -> float:
+    """Training shard kept beside a generation shard that does not contain it (Table 2)."""
+    return {"ds-chat": weight_bytes / (t * p * d), "hybridflow-v": weight_bytes / (t * p), "hybridflow": 0.0}[method]
+
+
+def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
+    """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``, as 0 or 1, ``[C]``."""
+    return np.asarray(
+        ((training.tp % generation.tp) == 0) & ((training.pp % generation.pp) == 0) & (training.cp == 1), dtype=np.float64
+    )
+
+
+def transition_cost(facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str) -> Cost:
+    """Time of the transition for pairs of layouts, shape ``[C]``; zero where training and generation agree.
+
+    Nested layouts gather inside micro-DP groups; others go through the general resharder, which receives the whole
+    generation shard, as if nothing overlapped. FSDP shards count as not nested. On top: the engine's fixed time,
+    and filling the generation buffers at the engine's rate.
+    """
+    same = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
+    shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+    a, b = np.maximum(training.tp // generation.tp, 1), np.maximum(training.pp // generation.pp, 1)
+    blocks = np.clip(facts.group.nvlink_domain_gpus // training.tp, 1, b)  # blocks of the group, at stride t
+    inside = comms.collective(facts, "all_gather", shard, a * b, a * blocks)
+    ranks = training.tp * training.pp * np.where(training.zero_stage == 3, training.dp, 1)
+    ranks = np.maximum(np.maximum(ranks, generation.tp * generation.pp), 2)
+    general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
+    strided = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    moved = where(strided, inside, general)
+    engine = facts.generation
+    software = Priced.of(engine.transition_fixed_s + shard / engine.reload_bytes_per_s, Basis.PUBLISHED)
+    nothing = Priced.zero(same.shape)
+    return Cost.serial(where(same, nothing, software), where(same, nothing, moved))

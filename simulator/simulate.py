@@ -1,0 +1,114 @@
+"""simulate(plan, facts) -> Timeline: price every call of one plan and play them through the event queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from profiles.records import Priced
+from simulator.dataflow import CONTROLLER, STAGES, Dataflow
+from simulator.engine import Scheduled, Task, critical_path, run_events
+from simulator.feasibility import layouts_of, pool_memory, require_feasible
+from simulator.pricing import controller_cost, is_controller, role_costs
+from simulator.timeline import Span, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from simulator.cost import Cost
+    from simulator.facts import Facts
+    from simulator.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class PricedCall:
+    """Scalar cost of one call of one plan."""
+
+    time: Priced
+    compute_s: float
+    comm_s: float
+
+
+def simulate(plan: Plan, facts: Facts) -> Timeline:
+    """Predict one iteration of ``plan``.
+
+    Raises ``InfeasibleError`` if ``check_plan`` finds a violation, ``NoBasisError`` if a measurement is missing.
+    """
+    require_feasible(plan, facts)
+    return build_timeline(plan, facts, price_calls(plan, facts))
+
+
+def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
+    """Cost of every call of the iteration by call key."""
+    out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
+    for entry in plan.roles:
+        for key, cost in role_costs(facts, entry.role, layouts_of(entry)).items():
+            out[key] = _scalar(cost[0])
+    return out
+
+
+def play(flow: Dataflow, durations: Mapping[str, float], pool_of: Mapping[str, str]) -> tuple[Scheduled, ...]:
+    """Run the calls of ``flow`` on the pools of their roles; one record per call, in call order."""
+    index = {call.key: i for i, call in enumerate(flow.calls)}
+    tasks = [
+        Task(call.key, pool_of[call.role], durations[call.key], tuple(index[key] for key in call.inputs))
+        for call in flow.calls
+    ]
+    return run_events(tasks)
+
+
+def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) -> Timeline:
+    """Play the priced calls and collect spans, stage times along the critical path, memory and provenance."""
+    flow = facts.dataflow
+    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
+    records = play(flow, {key: float(call.time.s) for key, call in calls.items()}, pools)
+    path = critical_path(records)
+    stages = dict.fromkeys(STAGES, 0.0)
+    basis = Priced.zero()
+    for i in path:
+        stages[flow.calls[i].stage] += records[i].end_s - records[i].start_s
+        basis = basis + calls[flow.calls[i].key].time
+    return Timeline(
+        source="simulated",
+        iteration_s=max(record.end_s for record in records),
+        stages=stages,
+        spans=_spans(flow, records, calls, pools, set(path)),
+        memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},
+        basis=basis.share(),
+        tokens=facts.workload.tokens,
+        num_gpus=plan.num_gpus,
+    )
+
+
+def d_cost(plan: Plan, facts: Facts) -> float:
+    """The paper's cost (Algorithm 1, lines 25 to 34): stages are barriers; sum in a set, maximum over sets.
+
+    It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
+    """
+    calls = price_calls(plan, facts)
+    total = 0.0
+    for stage in ("generation", "preparation", "training"):
+        per_pool = [
+            sum(float(calls[c.key].time.s) for c in facts.dataflow.calls if c.stage == stage and c.role in pool.roles)
+            for pool in plan.pools
+        ]
+        total += max(per_pool, default=0.0)
+    return total
+
+
+def _spans(
+    flow: Dataflow, records: Sequence[Scheduled], calls: Mapping[str, PricedCall], pools: Mapping[str, str], path: set[int]
+) -> tuple[Span, ...]:
+    return tuple(
+        Span(
+            call=call.key, api=call.api, role=call.role, pool=pools[call.role], stage=call.stage,
+            start_s=record.start_s, end_s=record.end_s,
+            compute_s=calls[call.key].compute_s, comm_s=calls[call.key].comm_s,
+            basis=calls[call.key].time.share(), critical=i in path,
+        )
+        for i, (call, record) in enumerate(zip(flow.calls, records, strict=True))
+    )  # fmt: skip
+
+
+def _scalar(cost: Cost) -> PricedCall:
+    return PricedCall(cost.time, float(cost.compute.s), float(cost.comm.s))

@@ -1,0 +1,61 @@
+"""Timeline, the outcome: what ran where and when, what it cost in memory, and how sure each number is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simulator.plan import Record
+
+TIMELINE_SCHEMA = 1
+
+
+class Span(Record):
+    """One call on one pool. ``compute_s`` and ``comm_s`` are its parts before they overlap."""
+
+    call: str
+    api: str
+    role: str
+    pool: str
+    stage: str
+    start_s: float
+    end_s: float
+    compute_s: float
+    comm_s: float
+    basis: dict[str, float]
+    critical: bool = False
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class PoolMemory(Record):
+    """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``."""
+
+    used_bytes: int
+    capacity_bytes: int
+    peak_call: str
+    classes: dict[str, int]
+
+
+class Timeline(Record):
+    """One iteration, predicted or measured.
+
+    ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the share
+    of the iteration that rests on each kind of evidence.
+    """
+
+    schema_version: Literal[1] = TIMELINE_SCHEMA
+    source: Literal["simulated", "measured"]
+    iteration_s: float
+    stages: dict[str, float]
+    spans: tuple[Span, ...]
+    memory: dict[str, PoolMemory]
+    basis: dict[str, float]
+    tokens: float
+    num_gpus: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompt plus response tokens per second of the whole job."""
+        return self.tokens / self.iteration_s

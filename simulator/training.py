@@ -1,0 +1,200 @@
+"""Price of a training call: every optimizer step of the iteration, for many layouts at once.
+
+    step = pipeline of micro-batches (1F1B) + gradient and parameter traffic that is not hidden + optimizer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Floats, Priced, exposed
+from simulator import comms, compute, memory, moe
+from simulator.compute import ACTIVATION_BYTES, Batch, LayerTime
+from simulator.cost import Cost, choose
+
+if TYPE_CHECKING:
+    from profiles.model_shape import Head, ModelShape
+    from profiles.workload import Workload
+    from simulator.facts import Facts
+    from simulator.layouts import Layouts
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """Cost of one micro-batch through an average layer and through the head, forward and backward."""
+
+    layer_forward: Cost
+    layer_backward: Cost
+    head_forward: Cost
+    head_backward: Cost
+
+
+def micro_batch(workload: Workload, layouts: Layouts, samples_per_rank: Floats) -> tuple[Batch, Floats]:
+    """The mean micro-batch of a rank and how many of them it runs.
+
+    Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted
+    mean length, so that attention's square is counted over the distribution. The last micro-batch may be partial,
+    which the mean size accounts for; their number is a whole one.
+    """
+    num = np.ceil(samples_per_rank / layouts.micro_batch)
+    sequences = samples_per_rank / num
+    lengths = workload.prompt_length + workload.response.sample(512)
+    weighted = float((lengths**2).sum() / lengths.sum())
+    tokens = sequences * workload.trained_tokens_per_sample
+    return Batch(tokens, tokens / weighted, np.full(len(layouts), weighted)), num
+
+
+def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Cost:
+    """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps, shape ``[C]``."""
+    work = facts.workload
+    batch, num_micro = micro_batch(work, layouts, np.ceil(work.minibatch_samples / layouts.dp))
+    one = one_pass(facts, shape, head, layouts, batch)
+    forward = _stage(one.layer_forward, one.head_forward, shape, layouts)
+    backward = _stage(one.layer_backward, one.head_backward, shape, layouts)
+    pipeline = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
+    step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
+    step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts))
+    return step * float(work.epochs * work.minibatches)
+
+
+def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batch: Batch) -> Pass:
+    """One micro-batch through an average layer and the head.
+
+    Full recomputation adds a forward pass to the backward pass; selective adds the element-wise part.
+    """
+    forward, backward = layer_costs(facts, shape, layouts, batch)
+    small = facts.device.memory_bound(compute.elementwise_bytes_per_token(shape, layouts.tp) * batch.tokens / layouts.cp)
+    nothing = Cost.of_compute(Priced.zero((len(layouts),)))
+    again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
+    if head == "scalar":
+        return Pass(forward, backward + again, nothing, nothing)
+    hf, hb = compute.vocabulary_head(facts, shape, batch.tokens / layouts.cp, layouts.tp)
+    return Pass(forward, backward + again, Cost.of_compute(hf), Cost.of_compute(hb))
+
+
+def layer_costs(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16") -> tuple[Cost, Cost]:
+    """Forward and backward of one average layer with its tensor, context and expert parallel communication."""
+    tp, cp = layouts.tp, layouts.cp
+    gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
+    if shape.moe is None:
+        return _layer_cost(compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter)
+    sparse = _moe_layer_cost(facts, shape, layouts, batch, gather, scatter, dtype)
+    if not shape.num_dense_layers:
+        return sparse
+    dense = _layer_cost(compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter)
+    share = shape.num_moe_layers / shape.num_layers
+    return sparse[0] * share + dense[0] * (1 - share), sparse[1] * share + dense[1] * (1 - share)
+
+
+def pipeline_cost(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, num_micro: Floats, one: Pass
+) -> Cost:
+    """All micro-batches through the pipeline: ``(n - 1)`` times the slowest stage plus once through every stage.
+
+    That is 1F1B with uneven stages: the first stages hold ``ceil(L / p)`` layers, the last one what is left and
+    the head. Activations hop between stages once each way per micro-batch.
+    """
+    layer = one.layer_forward + one.layer_backward
+    head = one.head_forward + one.head_backward
+    slowest = slowest_stage(layer, head, shape, layouts)
+    through = layer * float(shape.num_layers) + head
+    hops = hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, 2.0 * (num_micro + layouts.pp - 2), 0.0)
+    return slowest * (num_micro - 1) + through + Cost.serial(Priced.zero((len(layouts),)), hops)
+
+
+def slowest_stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:
+    """The stage that paces the pipeline: a full stage of layers, or the last one with the head."""
+    full = np.ceil(shape.num_layers / layouts.pp)
+    last = np.maximum(shape.num_layers - (layouts.pp - 1) * full, 0)
+    with_head = layer * last + head
+    without = layer * full
+    return choose(with_head.time.s >= without.time.s, with_head, without)
+
+
+def data_parallel_cost(
+    facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, num_micro: Floats, forward: Cost, backward: Cost
+) -> Cost:
+    """Gradient reduction and parameter gathering of one step.
+
+    ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated parameters; with overlap all
+    but one layer's share hides behind the last backward and first forward pass of the stage. ZeRO 3 gathers the
+    parameters in every forward and backward pass and scatters gradients in every backward pass, layer by layer
+    beside the compute of the layer before.
+    """
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    ranks, stride = layouts.dp * layouts.cp, layouts.tp * layouts.pp
+    gather = comms.strided(facts, "all_gather", params * memory.PARAM_BYTES, ranks, stride)
+    scatter = comms.strided(facts, "reduce_scatter", params * facts.training.grad_reduce_bytes_per_param, ranks, stride)
+    reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
+    reach = reach * facts.training.overlap_dp
+    once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
+    every = (_beside(forward, gather, reach) + _beside(backward, gather + scatter, reach)) * num_micro
+    return choose(layouts.zero_stage == 3, every, once)
+
+
+def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
+    """Adam on the owned parameters: memory traffic per parameter from the engine's facts."""
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    owned = params / np.where(layouts.zero_stage >= 1, layouts.dp * layouts.cp, 1)
+    return facts.device.memory_bound(owned * facts.training.optimizer_traffic_bytes_per_param, 4)
+
+
+def _stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:
+    """One micro-batch through the layers of one stage (the head where the whole model is one stage)."""
+    return layer * np.ceil(shape.num_layers / layouts.pp) + head * np.where(layouts.pp == 1, 1.0, 0.0)
+
+
+def _beside(work: Cost, comm: Priced, reach: Floats) -> Cost:
+    """Extra cost of ``comm`` when a ``reach`` of it may hide behind the compute that ``work`` leaves uncovered."""
+    window = (work.compute + work.exposed).s - work.comm.s
+    hidden = np.minimum(comm.s * reach, np.maximum(window, 0.0))
+    left = exposed(comm, Priced.of(hidden, 0))
+    return Cost(Priced.zero(comm.shape), comm, left)
+
+
+def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> tuple[Priced, Priced]:
+    """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group."""
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * ACTIVATION_BYTES
+    stride = np.ones_like(layouts.tp)
+    gather = comms.strided(facts, "all_gather", num_bytes, layouts.tp, stride)
+    scatter = comms.strided(facts, "reduce_scatter", num_bytes, layouts.tp, stride)
+    return gather, scatter
+
+
+def _layer_cost(time: LayerTime, gather: Priced, scatter: Priced) -> tuple[Cost, Cost]:
+    """Add sequence-parallel communication to a layer with two column- and two row-parallel projections.
+
+    Forward: a gather before and a scatter after each block, nothing to hide behind. Backward of a row-parallel
+    projection gathers its output gradient first (exposed); that of a column-parallel one gathers its input again
+    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM.
+    """
+    forward = Cost.serial(time.forward, (gather + scatter) * 2.0)
+    inputs = Cost.overlapped(time.backward_input, gather * 2.0)
+    weights = Cost.overlapped(time.backward_weight, scatter * 2.0)
+    rest = Cost.serial(time.backward_other, gather * 2.0)
+    return forward, inputs + weights + rest
+
+
+def _moe_layer_cost(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
+) -> tuple[Cost, Cost]:
+    """Attention half with its own gather and scatter, then experts with their all-to-all, nothing overlapped."""
+    tp, cp, ep = layouts.tp, layouts.cp, layouts.ep
+    time = compute.attention_layer(facts, shape, batch, tp, cp, dtype)
+    forward, backward = _layer_cost(time, gather * 0.5, scatter * 0.5)
+    experts_forward, experts_backward = moe.experts_training(facts, shape, batch, tp, cp, ep)
+    exchange = moe.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
+    sliced = (gather + scatter) * np.where(ep > 1, 0.0, 1.0)  # experts sliced over tp need the whole hidden state
+    return (
+        forward + Cost.serial(experts_forward, exchange + sliced),
+        backward + Cost.serial(experts_backward, exchange + sliced),
+    )
+
+
+def hop(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
+    """One micro-batch's activations to the next stage; each tensor-parallel rank sends its slice."""
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * ACTIVATION_BYTES / layouts.tp
+    return comms.point_to_point(facts, num_bytes, layouts.tp * layouts.cp)

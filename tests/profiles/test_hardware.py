@@ -1,0 +1,100 @@
+"""Protects the hardware facts: every number has a unit and a source, a wrong unit or a typo cannot pass silently,
+and the two traps of the system cards (per node or per GPU, nominal or reported memory) stay resolved.
+"""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from profiles.errors import FileFormatError, InputError, NoBasisError
+from profiles.hardware import DEVICE_FILE, UNITS, Cluster, ClusterGroup, load_spec
+from profiles.store import DATA, device_names
+
+
+def changed(tmp_path: Path, field: str, **values: object) -> Path:
+    content = yaml.safe_load((DATA / "h100-80gb-sxm" / DEVICE_FILE).read_text())
+    content[field] = {**content[field], **values}
+    (tmp_path / DEVICE_FILE).write_text(yaml.safe_dump(content))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_number_of_the_catalogue_has_a_source(name: str) -> None:
+    spec = load_spec(DATA / name)
+    fields = {field.partition(".")[0] for field in spec.sources}
+    assert fields == set(UNITS) and all(spec.sources.values())
+    assert spec.name == name
+    # Orders of magnitude: a GB/s or a TFLOP/s left unconverted would be off by nine or twelve.
+    assert 1e14 < spec.peak("bf16") < 1e16
+    assert 1e12 < spec.memory_bytes_per_s < 1e13
+    assert 6e10 < spec.memory_bytes < 3e11
+    assert 2e11 < spec.nvlink_bytes_per_s < 1e12
+    assert 1e10 < spec.pcie_bytes_per_s < 2e11
+    assert 1e-6 < spec.inter_node_latency_s < 1e-4
+
+
+def test_network_is_per_node_not_per_gpu() -> None:
+    assert load_spec(DATA / "a100-80gb-sxm").inter_node_bytes_per_s_per_node == 25e9
+    assert load_spec(DATA / "h100-80gb-sxm").inter_node_bytes_per_s_per_node == 8 * 50e9
+
+
+def test_memory_never_exceeds_the_nominal_size() -> None:
+    nominal_gib = {"a100-80gb-sxm": 80, "h100-80gb-sxm": 80, "h200-sxm": 141, "b200-sxm": 180, "gb200": 186}
+    for name, gib in nominal_gib.items():
+        assert load_spec(DATA / name).memory_bytes <= gib * 1024**3
+
+
+def test_rack_scale_part_has_a_larger_nvlink_domain_than_a_node() -> None:
+    spec = load_spec(DATA / "gb200")
+    assert (spec.gpus_per_node, spec.nvlink_domain_gpus) == (4, 72)
+
+
+def test_peak_knows_aliases_and_refuses_what_the_part_lacks() -> None:
+    h100, a100 = load_spec(DATA / "h100-80gb-sxm"), load_spec(DATA / "a100-80gb-sxm")
+    assert h100.peak("fp8_block") == h100.peak("fp8") == 2 * h100.peak("bf16")
+    assert a100.peak("fp16") == a100.peak("bf16")
+    with pytest.raises(NoBasisError, match="fp8"):
+        a100.peak("fp8")
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "message"),
+    [
+        ("memory_bytes_per_s", {"unit": "GB/s"}, r"memory_bytes_per_s: unit is 'GB/s', it must be 'B/s'"),
+        ("memory_bytes", {"value": -1}, "memory_bytes"),
+        ("power_w", {"source": ""}, "power_w"),
+        ("power_w", {"sauce": "x"}, "power_w"),
+    ],
+)
+def test_a_wrong_fact_is_named(tmp_path: Path, field: str, values: dict[str, object], message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        load_spec(changed(tmp_path, field, **values))
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "key: [unclosed", "schema_version: 2\nname: x\n"])
+def test_another_kind_of_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / DEVICE_FILE).write_text(text)
+    with pytest.raises(FileFormatError, match=DEVICE_FILE):
+        load_spec(tmp_path)
+
+
+def test_cluster_counts() -> None:
+    spec = load_spec(DATA / "h100-80gb-sxm")
+    cluster = Cluster((ClusterGroup.of(spec, 2), ClusterGroup("gb200", 18, 4, 2e11, 72)))
+    assert [group.num_gpus for group in cluster.groups] == [16, 72]
+    assert cluster.num_gpus == 88
+
+
+@pytest.mark.parametrize(
+    "change", [{"nodes": 0}, {"gpus_per_node": -8}, {"inter_node_bytes_per_s": 0.0}, {"nvlink_domain_gpus": 6}]
+)
+def test_impossible_clusters_are_refused(change: dict[str, float]) -> None:
+    values = {"nodes": 1, "gpus_per_node": 8, "inter_node_bytes_per_s": 4e11, "nvlink_domain_gpus": 8, **change}
+    with pytest.raises(InputError, match="h100-80gb-sxm"):
+        ClusterGroup(device="h100-80gb-sxm", **values)  # type: ignore[arg-type]
+
+
+def test_an_empty_cluster_is_refused() -> None:
+    with pytest.raises(InputError):
+        Cluster(())

@@ -1,0 +1,146 @@
+"""Protects the device store: shipped folders are whole and small, a damaged file is named, a user's folder works,
+and loading stays cheap enough for a command line.
+"""
+
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from profiles import store
+from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
+from profiles.store import DATA, device_names, load_device
+
+TABLES = {"gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "moe", "collective"}
+MIB = 1024**2
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DATA / "a100-80gb-sxm", tmp_path / "mine"))
+
+
+def test_catalogue() -> None:
+    assert device_names() == ("a100-80gb-sxm", "b200-sxm", "gb200", "h100-80gb-sxm", "h200-sxm")
+    assert load_device("gb200") is load_device("gb200")
+    with pytest.raises(UnknownNameError, match="did you mean h100-80gb-sxm"):
+        load_device("h100-80gb")
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_shipped_tables_are_whole_small_and_tell_their_source(name: str) -> None:
+    profile = load_device(name)
+    paths = sorted((DATA / name).glob("*.parquet"))
+    assert TABLES <= {path.stem for path in paths}
+    assert sum(path.stat().st_size for path in paths) < 2 * MIB
+    for path in paths:
+        card = yaml.safe_load(path.with_suffix(".yaml").read_text())
+        assert card["device_string"] == profile.spec.device_string
+        assert card["package"].startswith("aiconfigurator-core ") and "Apache-2.0" in card["licence"]
+        assert all(source["framework_version"] and len(source["sha256"]) == 64 for source in card["sources"])
+        # Reading checks the bytes against the recorded sha256.
+        table = profile.tables._table(path.stem, "")  # noqa: SLF001
+        assert {len(column) for column in table.data.values()} == {card["rows"]}
+        assert set(table.data) == set(card["units"])
+
+
+def test_notice_names_the_source_of_the_tables() -> None:
+    notice = (DATA.parents[1] / "NOTICE").read_text()
+    assert "aiconfigurator-core 0.12.0" in notice and "NVIDIA CORPORATION & AFFILIATES" in notice
+
+
+def test_mla_tables_say_what_they_cover() -> None:
+    covers = {name: load_device(name).mla_covers_projections for name in device_names()}
+    assert covers == {name: name != "a100-80gb-sxm" for name in device_names()}
+
+
+def test_a_folder_of_ones_own_works_like_the_catalogue(folder: Path) -> None:
+    mine, shipped = load_device(folder), load_device("a100-80gb-sxm")
+    assert mine.facts_hash == shipped.facts_hash
+    assert mine.gemm(100, 4096, 4096).s == shipped.gemm(100, 4096, 4096).s
+    assert load_device(str(folder)) is mine
+
+
+def test_facts_hash_follows_facts_and_tables_only(folder: Path) -> None:
+    before = load_device(folder).facts_hash
+    card = folder / "gemm.yaml"
+    for path, old, new, same in [
+        (card, "import_date: '20", "import_date: '19", True),
+        (folder / "device.yaml", "value: 400", "value: 401", False),
+        (card, "sha256: ", "sha256: 0", False),
+    ]:
+        assert old in path.read_text()
+        head, _, tail = path.read_text().rpartition(old)
+        path.write_text(head + new + tail)
+        store._load.cache_clear()  # noqa: SLF001
+        assert (load_device(folder).facts_hash == before) is same
+        before = load_device(folder).facts_hash
+
+
+@pytest.mark.parametrize("damage", ["truncate", "change"])
+def test_a_damaged_table_is_named(folder: Path, damage: str) -> None:
+    path = folder / "gemm.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:-10] if damage == "truncate" else content[:100] + b"x" + content[101:])
+    profile = load_device(folder)
+    with pytest.raises(FileFormatError, match=r"gemm\.parquet: truncated or changed"):
+        profile.gemm(1, 2, 3)
+    assert profile.attention_prefill(1, 128, 8, 8, 128).s > 0
+
+
+def test_a_table_without_its_data_or_with_a_broken_sidecar_is_named(folder: Path) -> None:
+    (folder / "gemm.parquet").unlink()
+    with pytest.raises(FileFormatError, match=r"gemm\.parquet: missing"):
+        load_device(folder)
+    (folder / "gemm.yaml").write_text("- no sidecar")
+    with pytest.raises(FileFormatError, match=r"gemm\.yaml"):
+        load_device(folder)
+
+
+def test_without_tables_only_stated_rules_price(folder: Path) -> None:
+    for path in [*folder.glob("*.parquet"), *(p for p in folder.glob("*.yaml") if p.stem != "device")]:
+        path.unlink()
+    profile = load_device(folder)
+    for call, name in [
+        (lambda: profile.gemm(1, 2, 3), "gemm"),
+        (lambda: profile.attention_prefill(1, 2, 8, 8, 128), "attention_prefill"),
+        (lambda: profile.attention_decode(1, 2, 8, 8, 128), "attention_decode"),
+        (lambda: profile.mla_prefill(1, 2, 8), "mla_prefill"),
+        (lambda: profile.mla_decode(1, 2, 8), "mla_decode"),
+        (lambda: profile.moe(1, 2048, 768, 8, 128), "moe"),
+        (lambda: profile.moe_all_to_all(1, 2048, 8, 128, 8), "moe_all_to_all"),
+        (lambda: profile.collective("all_gather", 1, 2), "collective"),
+        (lambda: profile.decode_all_reduce(1, 2), "collective"),
+    ]:
+        with pytest.raises(NoBasisError, match=rf"no measurement of .* {name}\.parquet"):
+            call()
+    assert profile.memory_bound(1e9).share() == profile.host_copy(1e9).share()
+    assert not profile.mla_covers_projections
+
+
+def test_a_profile_can_be_sent_to_another_process() -> None:
+    profile = load_device("a100-80gb-sxm")
+    expected = profile.moe(64, 4096, 14336, 2, 8).s
+    assert pickle.loads(pickle.dumps(profile)).moe(64, 4096, 14336, 2, 8).s == expected
+
+
+def test_loading_is_cheap() -> None:
+    def load_and_pivot() -> float:
+        store._load.cache_clear()  # noqa: SLF001
+        start = time.perf_counter()
+        load_device("h100-80gb-sxm").gemm(64, 64, 64)
+        return time.perf_counter() - start
+
+    # About 35 ms on an idle core; the slack is for a busy one.
+    assert min(load_and_pivot() for _ in range(4)) < 0.15
+
+
+def test_importing_the_store_pulls_in_no_table_reader() -> None:
+    code = "import sys, profiles.store; print([m for m in ('pandas', 'pyarrow', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[1])
+    assert done.stdout.strip() == "[]"
