@@ -9,16 +9,16 @@ import numpy as np
 
 from mapper import layout_space
 from mapper.pareto import non_dominated
-from profiles.records import Floats, Ints
 from profiles.units import DTYPE_BYTES, MIB
 from simulator import generation, memory, pricing, resharding
-from simulator.dataflow import Call
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import GenerationLayout, ParallelLayout
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
     from mapper.problem import Problem
+    from profiles.records import Floats, Ints
+    from simulator.dataflow import Call
     from simulator.facts import Facts
 
 RECOMPUTE_INDICES = (0, 1, 2)
@@ -88,7 +88,10 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
     table = _weights_table(facts, role, problem.sizes)
     if facts.dataflow.generates(role):
         table = _with_generation(facts, role, problem.sizes, table, prune)
-    fits = table.resident_bytes + table.transient_bytes + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes
+    fits = (
+        table.resident_bytes + table.transient_bytes + facts.generation.memory_reserve_bytes
+        <= facts.memory_capacity_bytes
+    )
     table = table.take(np.flatnonzero(fits))
     return table.take(_pruned(table)) if prune else table
 
@@ -141,12 +144,13 @@ def _joined(facts: Facts, role: str, priced: dict[str, tuple[Layouts, Ints, Floa
     """Pair training and inference rows that spread the weights alike."""
     flow, spec = facts.dataflow, facts.roles[role]
     if len(priced) == 1:
-        (layouts, owner, _, _), left, right = next(iter(priced.values())), None, None
+        (_layouts, owner, _, _), left, right = next(iter(priced.values())), None, None
         rows = np.arange(len(owner))
         left = right = rows
     else:
         left, right = _pairs(
-            priced["train"][1] * 4 + priced["train"][0].zero_stage, priced["forward"][1] * 4 + priced["forward"][0].zero_stage
+            priced["train"][1] * 4 + priced["train"][0].zero_stage,
+            priced["forward"][1] * 4 + priced["forward"][0].zero_stage,
         )
         owner = priced["train"][1][left]
     train = priced.get("train")
@@ -169,7 +173,8 @@ def _joined(facts: Facts, role: str, priced: dict[str, tuple[Layouts, Ints, Floa
         resident_bytes=memory.total(resident),
         transient_bytes=np.max(needs, axis=0),
         layouts=RoleLayouts(
-            training=weights if train is not None else None, inference=forward[0].take(right) if forward is not None else None
+            training=weights if train is not None else None,
+            inference=forward[0].take(right) if forward is not None else None,
         ),
         kv_bytes=np.zeros(len(owner)),
         num_priced=sum(len(x[1]) for x in priced.values()),
@@ -180,7 +185,9 @@ def _with_generation(facts: Facts, role: str, sizes: tuple[int, ...], table: Rol
     """Pair every weights configuration with every engine configuration of the same pool size."""
     spec, flow = facts.roles[role], facts.dataflow
     parts = [layout_space.generation_layouts(facts, spec.shape, n) for n in sizes]
-    engine = GenerationLayouts(*(np.concatenate([getattr(x, f) for x in parts]) for f in ("dp", "tp", "pp", "max_num_seqs")))
+    engine = GenerationLayouts(
+        *(np.concatenate([getattr(x, f) for x in parts]) for f in ("dp", "tp", "pp", "max_num_seqs"))
+    )
     copy = memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision])
     kv = generation.kv_cache_bytes(facts, spec.shape, engine)
     work = memory.generation_working_bytes(facts, spec.shape, engine)

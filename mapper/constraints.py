@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
+from ortools.sat.python import cp_model
 
+from simulator.dataflow import CONTROLLER
+
+if TYPE_CHECKING:
     from mapper.instance import Instance
     from mapper.variables import Variables
+    from profiles.records import Ints
 
 
 class Rule(Protocol):
@@ -26,7 +30,8 @@ class OnePlacement:
         model.add_exactly_one(v.partition.values())
         for roles, sizes in x.sizes.items():
             holders = [var for partition, var in v.partition.items() if roles in partition]
-            model.add(sum(v.pool[roles, n] for n in sizes) == sum(holders))
+            model.add(sum(holders) == v.shared[roles])
+            model.add(sum(v.pool[roles, n] for n in sizes) == v.shared[roles])
 
 
 class GpusSuffice:
@@ -43,7 +48,7 @@ class EqualSizes:
         if not x.equal_sizes:
             return
         for partition, chosen in v.partition.items():
-            for first, second in zip(partition, partition[1:], strict=False):
+            for first, second in itertools.pairwise(partition):
                 for n in set(x.sizes[first]) | set(x.sizes[second]):
                     a, b = v.pool.get((first, n), 0), v.pool.get((second, n), 0)
                     model.add(a == b).only_enforce_if(chosen)
@@ -60,18 +65,38 @@ class OneConfiguration:
                 model.add(sum(picks[i] for i in x.rows(role, n)) == sum(pools))
 
 
-class MemoryShared:
-    """On each pool: every role's resident memory plus any one call's transient memory fits beside the reserve."""
+class PickedValues:
+    """A role's memory needs and its calls' durations are those of its configuration."""
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
-        for (roles, n), chosen in v.pool.items():
-            rows = {role: x.rows(role, n) for role in roles}
-            resident = sum(
-                int(x.resident_mib[role][i]) * v.pick[role][i] for role in roles for i in rows[role]
-            )
+        for role, picks in v.pick.items():
+            model.add(v.resident[role] == _dot(x.resident_mib[role], picks))
+            model.add(v.transient[role] == _dot(x.transient_mib[role], picks))
+            for key, ticks in x.ticks[role].items():
+                model.add(v.duration[key] == _dot(ticks, picks))
+        for key, ticks in x.ticks[CONTROLLER].items():
+            model.add(v.duration[key] == int(ticks[0]))
+
+
+class MemoryShared:
+    """In each set: every role's resident memory plus any one role's transient memory fits beside the reserve."""
+
+    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+        for roles, chosen in v.shared.items():
+            resident = sum(v.resident[role] for role in roles)
             for role in roles:
-                transient = sum(int(x.transient_mib[role][i]) * v.pick[role][i] for i in rows[role])
-                model.add(resident + transient <= x.capacity_mib).only_enforce_if(chosen)
+                model.add(resident + v.transient[role] <= x.capacity_mib).only_enforce_if(chosen)
 
 
-RULES: tuple[Rule, ...] = (OnePlacement(), GpusSuffice(), EqualSizes(), OneConfiguration(), MemoryShared())
+def _dot(values: Ints, picks: list[cp_model.IntVar]) -> cp_model.LinearExprT:
+    return cp_model.LinearExpr.weighted_sum(picks, values.tolist())
+
+
+RULES: tuple[Rule, ...] = (
+    OnePlacement(),
+    GpusSuffice(),
+    EqualSizes(),
+    OneConfiguration(),
+    PickedValues(),
+    MemoryShared(),
+)

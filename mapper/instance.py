@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates import RoleTable, role_table, to_mib
-from profiles.records import Ints
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER, Dataflow
 from simulator.pricing import controller_cost, is_controller
 
 if TYPE_CHECKING:
     from mapper.problem import Problem, Sets
+    from profiles.records import Ints
 
 TICKS_PER_ITERATION = 1_000_000
 """A tick is the power of ten just below this fraction of the iteration's shortest possible longest call."""
@@ -75,13 +75,17 @@ def make_instance(problem: Problem, prune: bool = True) -> Instance:
     tables = {role: role_table(problem, role, prune) for role in problem.roles}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
-        call.key: np.asarray([float(controller_cost(facts, call).time.s)]) for call in facts.dataflow.calls if is_controller(call)
+        call.key: np.asarray([float(controller_cost(facts, call).time.s)])
+        for call in facts.dataflow.calls
+        if is_controller(call)
     }
     tick = _tick_s(seconds)
     resident = {role: to_mib(table.resident_bytes) for role, table in tables.items()}
     transient = {role: to_mib(table.transient_bytes) for role, table in tables.items()}
     capacity = int((facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes) // MIB)
-    sizes = {roles: _sizes_that_fit(roles, problem.sizes, tables, resident, transient, capacity) for roles in problem.sets}
+    sizes = {
+        roles: _sizes_that_fit(roles, problem.sizes, tables, resident, transient, capacity) for roles in problem.sets
+    }
     return Instance(
         flow=facts.dataflow, partitions=problem.partitions, sizes=sizes, num_gpus=problem.num_gpus,
         equal_sizes=problem.equal_sizes, tables=tables,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Ints
 from simulator.layouts import GenerationLayouts, Layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from profiles.model_shape import ModelShape
+    from profiles.records import Ints
     from simulator.facts import Facts
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
@@ -55,7 +55,10 @@ def tensor_degrees(facts: Facts, shape: ModelShape, num_gpus: int) -> list[int]:
 
 
 def cross(
-    spread: Sequence[tuple[int, int, int, int, int]], zero_stages: Iterable[int], recompute: Iterable[int], per_rank: Ints
+    spread: Sequence[tuple[int, int, int, int, int]],
+    zero_stages: Iterable[int],
+    recompute: Iterable[int],
+    per_rank: Ints,
 ) -> tuple[Layouts, Ints]:
     """Every spread x ZeRO stage x micro-batch x recompute level, and the position of each one's spread.
 
@@ -90,7 +93,11 @@ def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
     """Expert-parallel degrees that divide the experts and the ranks they overlay."""
     if shape.moe is None:
         return [1]
-    return [e for e in _powers_of_two(min(ranks, shape.moe.num_experts)) if ranks % e == 0 and shape.moe.num_experts % e == 0]
+    return [
+        e
+        for e in _powers_of_two(min(ranks, shape.moe.num_experts))
+        if ranks % e == 0 and shape.moe.num_experts % e == 0
+    ]
 
 
 def _empty_last_stage(layers: int, stages: int) -> bool:

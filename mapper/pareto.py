@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from profiles.records import Floats, Ints
+if TYPE_CHECKING:
+    from profiles.records import Floats, Ints
 
 
 def non_dominated(values: Floats) -> Ints:

@@ -29,23 +29,16 @@ class Solution:
     seconds: float
 
 
-def build_model(x: Instance) -> tuple[cp_model.CpModel, object]:
-    """The CP-SAT model of an instance and its variables."""
-    model = cp_model.CpModel()
-    v = make_variables(model, x)
-    for rule in RULES:
-        rule.build(model, x, v)
-    build_iteration_time(model, x, v)
-    return model, v
-
-
-def solve(x: Instance, *, seed: int, time_limit_s: float, start: Choice | None = None, workers: int = 1) -> Solution:
+def solve(
+    x: Instance, *, seed: int, time_limit_s: float, start: Choice | None = None, start_ticks: int = 0, workers: int = 1
+) -> Solution:
     """Find the best choice of ``x`` and prove how good it is.
 
+    ``start``, a known choice of ``start_ticks``, is where the search begins and what is left if time runs out.
     The same instance, seed and number of workers give the same answer when the search ends before its limit.
     """
     began = time.perf_counter()
-    if any(not any(all(x.sizes[s] for s in p) for p in x.partitions) for _ in (0,)):
+    if not any(all(x.sizes[roles] for roles in partition) for partition in x.partitions):
         return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
     model = cp_model.CpModel()
     v = make_variables(model, x)
@@ -64,6 +57,8 @@ def solve(x: Instance, *, seed: int, time_limit_s: float, start: Choice | None =
     if code == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0, seconds)
     if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solution("infeasible" if start is None else "feasible", start, 0, 0, seconds)
+        return Solution("infeasible" if start is None else "feasible", start, start_ticks, 0, seconds)
     status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"
-    return Solution(status, extract(solver, v), round(solver.objective_value), round(solver.best_objective_bound), seconds)
+    return Solution(
+        status, extract(solver, v), round(solver.objective_value), round(solver.best_objective_bound), seconds
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ortools.sat.python import cp_model
-
 if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
     from mapper.instance import Instance
     from mapper.problem import Sets
 
@@ -16,22 +16,40 @@ PoolKey = tuple[tuple[str, ...], int]
 
 @dataclass(frozen=True, eq=False)
 class Variables:
-    """Booleans ``partition``, ``pool[set, size]`` and ``pick[role][row]``; integers ``end[call]`` in ticks."""
+    """What the solver decides, and what follows from it.
+
+    Booleans ``partition``, ``shared[set]`` (the set has a pool), ``pool[set, size]``, ``pick[role][row]``; integers
+    ``resident[role]`` and ``transient[role]`` in MiB, ``duration[call]`` and ``end[call]`` in ticks.
+    """
 
     partition: dict[Sets, cp_model.IntVar]
+    shared: dict[tuple[str, ...], cp_model.IntVar]
     pool: dict[PoolKey, cp_model.IntVar]
     pick: dict[str, list[cp_model.IntVar]]
+    resident: dict[str, cp_model.IntVar]
+    transient: dict[str, cp_model.IntVar]
+    duration: dict[str, cp_model.IntVar]
     end: dict[str, cp_model.IntVar]
     makespan: cp_model.IntVar
 
 
 def make_variables(model: cp_model.CpModel, x: Instance) -> Variables:
     """Create the variables of ``x`` in ``model``."""
-    horizon = sum(max((int(v.max()) for v in [t]), default=0) for calls in x.ticks.values() for t in calls.values() if len(t))
+    longest = {call.key: int(x.ticks[call.role][call.key].max(initial=0)) for call in x.flow.calls}
+    horizon = sum(longest.values())
     return Variables(
         partition={p: model.new_bool_var(f"partition {p}") for p in x.partitions},
+        shared={s: model.new_bool_var(f"set {s}") for s in x.sizes},
         pool={(s, n): model.new_bool_var(f"pool {s} {n}") for s, sizes in x.sizes.items() for n in sizes},
         pick={role: [model.new_bool_var(f"{role} {i}") for i in range(len(t))] for role, t in x.tables.items()},
+        resident={
+            role: model.new_int_var(0, int(m.max(initial=0)), f"resident {role}") for role, m in x.resident_mib.items()
+        },
+        transient={
+            role: model.new_int_var(0, int(m.max(initial=0)), f"transient {role}")
+            for role, m in x.transient_mib.items()
+        },
+        duration={key: model.new_int_var(0, most, f"duration {key}") for key, most in longest.items()},
         end={call.key: model.new_int_var(0, horizon, f"end {call.key}") for call in x.flow.calls},
         makespan=model.new_int_var(0, horizon, "makespan"),
     )

@@ -97,7 +97,9 @@ def load_generation_engine(name: str) -> GenerationEngine:
     file, digest = _checked(name, "generation")
     values = {key: fact.value for key, fact in file.facts.items()}
     return _build(
-        GenerationEngine, name, dict(facts_hash=digest, cuda_graphs=file.cuda_graphs, prefix_sharing=file.prefix_sharing, **values)
+        GenerationEngine,
+        name,
+        dict(facts_hash=digest, cuda_graphs=file.cuda_graphs, prefix_sharing=file.prefix_sharing, **values),
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from profiles.errors import InputError
-from profiles.records import Floats
+
+if TYPE_CHECKING:
+    from profiles.records import Floats
 
 LengthKind = Literal["fixed", "lognormal", "histogram"]
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats, Ints, Priced
-
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
+    from profiles.records import Floats, Ints, Priced
     from simulator.facts import Facts
 
 ACTIVATION_BYTES = 2.0
@@ -116,7 +115,9 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
     return _layer(facts, shape, batch, tp, cp, tokens, mlp_gemms(shape, width), dtype)
 
 
-def attention_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
+def attention_layer(
+    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
+) -> LayerTime:
     """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``."""
     return _layer(facts, shape, batch, tp, cp, batch.tokens / cp, [], dtype)
 
@@ -128,7 +129,9 @@ def _layer(
     gemms = attention_gemms(shape, tp) + mlp
     slow = facts.training.gemm_slowdown
     attention = attention_forward(facts, shape, batch, tp, cp)
-    small = facts.device.memory_bound(elementwise_bytes_per_token(shape, tp) * tokens, facts.generation.kernels_per_layer)
+    small = facts.device.memory_bound(
+        elementwise_bytes_per_token(shape, tp) * tokens, facts.generation.kernels_per_layer
+    )
     inputs, weights = run_gemms_backward(facts, tokens, gemms)
     return LayerTime(
         forward=run_gemms(facts, tokens, gemms, dtype) * slow + attention + small,

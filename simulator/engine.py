@@ -8,9 +8,12 @@ inputs exist. So the end of an iteration is a longest path and never grows when 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Priority(IntEnum):

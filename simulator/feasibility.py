@@ -64,7 +64,10 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
         classes[name] = classes.get(name, 0.0) + size
     rounded = {name: int(np.ceil(size)) for name, size in classes.items() if size > 0}
     return PoolMemory(
-        used_bytes=sum(rounded.values()), capacity_bytes=facts.memory_capacity_bytes, peak_call=peak_call, classes=rounded
+        used_bytes=sum(rounded.values()),
+        capacity_bytes=facts.memory_capacity_bytes,
+        peak_call=peak_call,
+        classes=rounded,
     )
 
 
@@ -133,7 +136,10 @@ def _check_role_layouts(entry: RolePlan, pool: Pool, facts: Facts) -> list[Viola
             out.append(Violation("layouts", f"{entry.role} {'needs' if wanted else 'takes no'} {stage} layout"))
         elif layout is not None:
             out += _check_degrees(entry.role, stage, layout, pool, facts)
-    for layout, samples in ((entry.training, facts.workload.minibatch_samples), (entry.inference, facts.workload.num_samples)):
+    for layout, samples in (
+        (entry.training, facts.workload.minibatch_samples),
+        (entry.inference, facts.workload.num_samples),
+    ):
         if layout is not None:
             out += _check_parallel(entry.role, layout, samples, facts)
     if entry.training and entry.inference and _degrees(entry.training) != _degrees(entry.inference):
@@ -155,9 +161,16 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
     if num != pool.num_gpus:
         out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
     if tp > facts.group.nvlink_domain_gpus:
-        out.append(Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs"))
+        out.append(
+            Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs")
+        )
     if not shape.max_tensor_parallel_ok(tp):
-        out.append(Violation("degrees", f"{where}: {shape.name} ({shape.num_heads} heads, {shape.num_kv_heads} KV heads) cannot be split {tp} ways"))
+        out.append(
+            Violation(
+                "degrees",
+                f"{where}: {shape.name} ({shape.num_heads} heads, {shape.num_kv_heads} KV heads) cannot be split {tp} ways",
+            )
+        )
     if pp > shape.num_layers:
         out.append(Violation("degrees", f"{where}: {pp} pipeline stages for {shape.num_layers} layers"))
     if stage == "generation" and dp > facts.workload.num_samples:
@@ -174,7 +187,11 @@ def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Fact
     if layout.ep > 1:
         experts = shape.moe.num_experts if shape.moe else 0
         if not experts or experts % layout.ep or (layout.dp * layout.cp * layout.tp) % layout.ep:
-            out.append(Violation("degrees", f"{role}: expert parallel {layout.ep} does not divide {experts} experts and its ranks"))
+            out.append(
+                Violation(
+                    "degrees", f"{role}: expert parallel {layout.ep} does not divide {experts} experts and its ranks"
+                )
+            )
     return out
 
 
@@ -184,10 +201,21 @@ def _check_memory(plan: Plan, facts: Facts) -> list[Violation]:
         memory = pool_memory(plan, pool, facts)
         for role in pool.roles:
             layout = plan.role(role).generation
-            if layout is not None and layout.kv_cache_bytes + 1 < memory.classes.get("kv cache", 0) and memory.peak_call.startswith("generate"):
-                out.append(Violation("memory", f"{role}: {layout.max_num_seqs} sequences need more KV cache than the plan's {layout.kv_cache_bytes} bytes"))
+            if (
+                layout is not None
+                and layout.kv_cache_bytes + 1 < memory.classes.get("kv cache", 0)
+                and memory.peak_call.startswith("generate")
+            ):
+                out.append(
+                    Violation(
+                        "memory",
+                        f"{role}: {layout.max_num_seqs} sequences need more KV cache than the plan's {layout.kv_cache_bytes} bytes",
+                    )
+                )
         if memory.used_bytes > memory.capacity_bytes:
-            parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in sorted(memory.classes.items(), key=lambda x: -x[1]))
+            parts = ", ".join(
+                f"{name} {size / GIB:.1f}" for name, size in sorted(memory.classes.items(), key=lambda x: -x[1])
+            )
             out.append(
                 Violation("memory", f"pool {pool.name} needs {memory.used_bytes / GIB:.1f} GiB per GPU of "
                           f"{memory.capacity_bytes / GIB:.1f} GiB during {memory.peak_call} ({parts}, in GiB)")

@@ -1,7 +1,7 @@
 """Price of generation: prefill of the prompts and decode steps under continuous batching, for many layouts at once.
 
-    decode step = max(launch floor, GPU work of all layers + head) + host time per step and per sequence
-    stage       = sum over the slowest replica's decode steps + its prefills, which share the steps with decode
+decode step = max(launch floor, GPU work of all layers + head) + host time per step and per sequence
+stage       = sum over the slowest replica's decode steps + its prefills, which share the steps with decode
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def kv_cache_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) 
     return peak * memory.kv_bytes_per_token(shape, layouts.tp.astype(np.float64), layouts.pp.astype(np.float64))
 
 
-def generation_bytes(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str
-) -> dict[str, Floats]:
+def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> dict[str, Floats]:
     """Memory of one GPU while the engine runs, by class, without what the pool's roles keep anyway."""
     return {
         "generation weights": memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
@@ -112,9 +110,7 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     return layer * (shape.num_layers * prompts / in_chunk)
 
 
-def _decode_layer(
-    facts: Facts, shape: ModelShape, rows: Floats, context: Floats, tp: Ints, precision: str
-) -> Priced:
+def _decode_layer(facts: Facts, shape: ModelShape, rows: Floats, context: Floats, tp: Ints, precision: str) -> Priced:
     """Projections, attention over the cache and feed-forward of one average layer, one new token per row."""
     ranks = np.broadcast_to(tp, rows.shape)
     heads = shape.num_heads / ranks
@@ -141,7 +137,9 @@ def _sampling_head(facts: Facts, shape: ModelShape, rows: Floats, tp: Ints, prec
     """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling."""
     ranks = np.broadcast_to(tp, rows.shape).astype(np.float64)
     gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
-    sampling = facts.device.memory_bound(16.0 * rows * shape.vocab, 12)  # about 4 passes over fp32 logits, a dozen kernels
+    sampling = facts.device.memory_bound(
+        16.0 * rows * shape.vocab, 12
+    )  # about 4 passes over fp32 logits, a dozen kernels
     return compute.run_gemms(facts, rows, gemm, "bf16") + sampling
 
 

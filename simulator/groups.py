@@ -64,7 +64,9 @@ def training_coordinates(rank: int, x: Degrees) -> tuple[int, int, int]:
     return rank % x.t, rank // x.t % x.p, rank // (x.p * x.t)
 
 
-def generation_coordinates(rank: int, x: Degrees, grouping: GenerationGrouping = "hybridflow") -> tuple[int, int, int, int]:
+def generation_coordinates(
+    rank: int, x: Degrees, grouping: GenerationGrouping = "hybridflow"
+) -> tuple[int, int, int, int]:
     """``(tg, pg, micro-dp, dp)`` of a rank; ``hybridflow-v`` reuses the consecutive rule of training."""
     tp, pp, dp = training_coordinates(rank, x)
     if grouping == "hybridflow-v":
@@ -88,12 +90,16 @@ def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping = "hybr
 
 def micro_dp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
     """Ranks that together hold one generation shard's training shards and gather it from each other."""
-    return _groups(x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[:2]))
+    return _groups(
+        x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[:2])
+    )
 
 
 def generation_tp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
     """Ranks that share the tensors of one generation replica's pipeline stage."""
-    return _groups(x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[1:3]))
+    return _groups(
+        x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[1:3])
+    )
 
 
 def training_tp_groups(x: Degrees) -> list[list[int]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Ints
 from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from profiles.records import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats
 from simulator.compute import ACTIVATION_BYTES
 
 if TYPE_CHECKING:
     from profiles.model_shape import Head, ModelShape
+    from profiles.records import Floats
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
 

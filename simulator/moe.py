@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import NoBasisError
-from profiles.records import Floats, Ints, Priced
 from simulator import comms
 from simulator.compute import ACTIVATION_BYTES, Batch, mlp_gemms, run_gemms, run_gemms_backward
 
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape, MoeShape
+    from profiles.records import Floats, Ints, Priced
     from simulator.facts import Facts
 
 PERMUTE_TRAFFIC = 4.0
@@ -29,7 +29,9 @@ def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats
     return np.asarray(tokens * moe.experts_per_token / np.where(ep > 1, tp, 1), dtype=np.float64)
 
 
-def experts_training(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, ep: Ints) -> tuple[Priced, Priced]:
+def experts_training(
+    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, ep: Ints
+) -> tuple[Priced, Priced]:
     """Router, routed and shared experts of one layer, ``(forward, backward)`` on one rank, balanced routing.
 
     Each local expert is one GEMM of its mean number of rows; the table prices it at that size.

@@ -88,7 +88,9 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     """
     work = facts.workload
     if call.key == "compute_reward":
-        return Cost.of_compute(Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED))
+        return Cost.of_compute(
+            Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED)
+        )
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / (facts.group.inter_node_bytes_per_s * facts.group.nodes)
     fixed = Priced.of(facts.training.iteration_fixed_s, Basis.PUBLISHED)
     return Cost.serial(fixed, Priced.of(moved, Basis.ANALYTIC))

@@ -51,11 +51,14 @@ def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int,
 def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
     """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``, as 0 or 1, ``[C]``."""
     return np.asarray(
-        ((training.tp % generation.tp) == 0) & ((training.pp % generation.pp) == 0) & (training.cp == 1), dtype=np.float64
+        ((training.tp % generation.tp) == 0) & ((training.pp % generation.pp) == 0) & (training.cp == 1),
+        dtype=np.float64,
     )
 
 
-def transition_cost(facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str) -> Cost:
+def transition_cost(
+    facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
+) -> Cost:
     """Time of the transition for pairs of layouts, shape ``[C]``; zero where training and generation agree.
 
     Nested layouts gather inside micro-DP groups; others go through the general resharder, which receives the whole

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats
-
 if TYPE_CHECKING:
+    from profiles.records import Floats
     from profiles.workload import LengthDistribution
 
 NUM_SEGMENTS = 32

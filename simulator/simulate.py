@@ -97,7 +97,11 @@ def d_cost(plan: Plan, facts: Facts) -> float:
 
 
 def _spans(
-    flow: Dataflow, records: Sequence[Scheduled], calls: Mapping[str, PricedCall], pools: Mapping[str, str], path: set[int]
+    flow: Dataflow,
+    records: Sequence[Scheduled],
+    calls: Mapping[str, PricedCall],
+    pools: Mapping[str, str],
+    path: set[int],
 ) -> tuple[Span, ...]:
     return tuple(
         Span(

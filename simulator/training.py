@@ -1,6 +1,6 @@
 """Price of a training call: every optimizer step of the iteration, for many layouts at once.
 
-    step = pipeline of micro-batches (1F1B) + gradient and parameter traffic that is not hidden + optimizer
+step = pipeline of micro-batches (1F1B) + gradient and parameter traffic that is not hidden + optimizer
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     Full recomputation adds a forward pass to the backward pass; selective adds the element-wise part.
     """
     forward, backward = layer_costs(facts, shape, layouts, batch)
-    small = facts.device.memory_bound(compute.elementwise_bytes_per_token(shape, layouts.tp) * batch.tokens / layouts.cp)
+    small = facts.device.memory_bound(
+        compute.elementwise_bytes_per_token(shape, layouts.tp) * batch.tokens / layouts.cp
+    )
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
     if head == "scalar":
@@ -75,7 +77,9 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     return Pass(forward, backward + again, Cost.of_compute(hf), Cost.of_compute(hb))
 
 
-def layer_costs(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16") -> tuple[Cost, Cost]:
+def layer_costs(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16"
+) -> tuple[Cost, Cost]:
     """Forward and backward of one average layer with its tensor, context and expert parallel communication."""
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)

@@ -113,7 +113,9 @@ def test_newest_collective_table_with_every_group_size_is_taken(tmp_path: Path) 
 
 def test_expert_exchange_is_in_microseconds_and_adds_dispatch_and_combine(tmp_path: Path) -> None:
     shape = {"ep_size": 8, "node_num": 1, "hidden_size": 7168, "topk": 8, "num_experts": 256, "num_tokens": 128}
-    rows = pd.DataFrame([{**shape, "phase": "dispatch", "latency": 100.0}, {**shape, "phase": "combine", "latency": 50.0}])
+    rows = pd.DataFrame(
+        [{**shape, "phase": "dispatch", "latency": 100.0}, {**shape, "phase": "combine", "latency": 50.0}]
+    )
     folder = run(tmp_path, {f"{H100}/comm/vllm/0.24.0/moe_a2a_perf.parquet": rows.assign(comm_backend="deepep_ll")})
     table = read(folder, "moe_all_to_all")
     assert table.latency_s.item() == pytest.approx(150e-6) and table.phase.item() == "decode"

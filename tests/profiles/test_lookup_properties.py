@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from profiles.records import Basis, Priced
 from profiles.store import DeviceProfile, device_names, load_device
 
-# Tables are noisy: the smaller problem may have met the slower kernel.
-TOLERANCE = 0.75
+# Tables are noisy: the smaller problem may have met the slower kernel. GEMM kernels change most with size.
+TOLERANCE, GEMM_TOLERANCE = 0.75, 0.70
 SETTINGS = settings(max_examples=60, deadline=None)
 
 Call = Callable[[DeviceProfile, np.ndarray, np.ndarray], Priced]
@@ -41,15 +41,16 @@ CALLS: dict[str, Call] = {
 sizes = st.lists(st.floats(1.0, 2e5), min_size=1, max_size=20)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@pytest.mark.parametrize("name", CALLS)
 @SETTINGS
 @given(x=sizes, y=st.floats(1.0, 2e4), device=st.sampled_from(device_names()))
-def test_prices_are_positive_and_more_work_is_not_much_cheaper(call: Call, x: list[float], y: float, device: str) -> None:
+def test_prices_are_positive_and_more_work_is_not_much_cheaper(
+    name: str, x: list[float], y: float, device: str
+) -> None:
     profile = load_device(device)
-    less, more = (call(profile, scale * np.array(x), np.full(len(x), y)) for scale in (1.0, 2.0))
+    less, more = (CALLS[name](profile, scale * np.array(x), np.full(len(x), y)) for scale in (1.0, 2.0))
     assert np.isfinite(less.s).all() and (less.s > 0).all()
-    # Doubled, so that a single noisy point is not compared with its own neighbour.
-    assert (more.s > (0.70 if "gemm" in device or device == "gb200" else TOLERANCE) * less.s).all()
+    assert (more.s > (GEMM_TOLERANCE if name.startswith("gemm") else TOLERANCE) * less.s).all()
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -81,7 +82,9 @@ def test_better_hardware_is_never_slower(call: Call, x: list[float], y: float, f
     head_dim=st.sampled_from([32, 64, 80, 96, 128, 192, 256, 512]),
     device=st.sampled_from(device_names()),
 )
-def test_any_head_layout_has_a_price(batch: int, context: int, heads: int, group: int, head_dim: int, device: str) -> None:
+def test_any_head_layout_has_a_price(
+    batch: int, context: int, heads: int, group: int, head_dim: int, device: str
+) -> None:
     profile = load_device(device)
     kv_heads = max(1, heads // group)
     decode = profile.attention_decode(batch, context, heads, kv_heads, head_dim)

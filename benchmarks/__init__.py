@@ -1,0 +1,1 @@
+"""Benchmarks: the protocol, the published tables and what we score on them."""

@@ -1,0 +1,221 @@
+"""Hardware facts: what one GPU can do, and how many of which GPU there are.
+
+Every number of a ``DeviceSpec`` is read from ``data/<device>/device.yaml``, where it stands beside its unit and
+its source. A unit that does not match the field is an error, so a GB/s can never pass as a B/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from profiles.errors import FileFormatError, InputError, NoBasisError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DEVICE_FILE = "device.yaml"
+
+UNITS = {
+    "peak_flop_per_s": "FLOP/s",
+    "memory_bytes_per_s": "B/s",
+    "memory_bytes": "B",
+    "nvlink_bytes_per_s": "B/s",
+    "gpus_per_node": "GPUs",
+    "nvlink_domain_gpus": "GPUs",
+    "inter_node_bytes_per_s_per_node": "B/s",
+    "pcie_bytes_per_s": "B/s",
+    "inter_node_latency_s": "s",
+    "power_w": "W",
+}
+
+# Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones.
+_PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16"}
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One GPU and the node it normally sits in.
+
+    Parameters
+    ----------
+    name
+        Catalogue name, e.g. ``h100-80gb-sxm``.
+    device_string
+        What the driver calls the part, as recorded in the measured tables.
+    peak_flop_per_s
+        Dense (no sparsity) tensor-core rate by dtype, FLOP/s.
+    memory_bytes_per_s, memory_bytes
+        Memory bandwidth at peak (B/s) and capacity that the device reports (B).
+    nvlink_bytes_per_s
+        Per GPU, one direction, B/s.
+    gpus_per_node, nvlink_domain_gpus
+        GPUs of one node, and GPUs that NVLink joins (more than a node in a rack-scale system).
+    inter_node_bytes_per_s_per_node
+        All network cards of a node together, one direction, B/s. A default: a cluster states its own.
+    pcie_bytes_per_s
+        Effective host link of one GPU, one direction, B/s.
+    inter_node_latency_s
+        One message between nodes, s.
+    power_w
+        Board power limit, W.
+    sources
+        Field name (``peak_flop_per_s.bf16`` for one dtype) to source text.
+    """
+
+    name: str
+    device_string: str
+    peak_flop_per_s: Mapping[str, float] = field(hash=False)
+    memory_bytes_per_s: float
+    memory_bytes: int
+    nvlink_bytes_per_s: float
+    gpus_per_node: int
+    nvlink_domain_gpus: int
+    inter_node_bytes_per_s_per_node: float
+    pcie_bytes_per_s: float
+    inter_node_latency_s: float
+    power_w: float
+    sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
+
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s of ``dtype``; ``NoBasisError`` if the device has no such tensor-core rate."""
+        rate = self.peak_flop_per_s.get(_PEAK_OF.get(dtype, dtype))
+        if rate is None:
+            have = ", ".join(sorted(self.peak_flop_per_s))
+            raise NoBasisError(f"{self.name}: no peak rate for dtype '{dtype}' in device.yaml (it has {have})")
+        return rate
+
+
+@dataclass(frozen=True)
+class ClusterGroup:
+    """Identical nodes of one device.
+
+    Parameters
+    ----------
+    device
+        Catalogue name or folder, as ``profiles.store.load_device`` takes it.
+    nodes, gpus_per_node
+        Counts.
+    inter_node_bytes_per_s
+        Network of one whole node, one direction, B/s.
+    nvlink_domain_gpus
+        GPUs that share one NVLink fabric.
+
+    Raises
+    ------
+    InputError
+        A count or rate is not positive, or NVLink domains and nodes do not nest.
+    """
+
+    device: str
+    nodes: int
+    gpus_per_node: int
+    inter_node_bytes_per_s: float
+    nvlink_domain_gpus: int
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "gpus_per_node", "inter_node_bytes_per_s", "nvlink_domain_gpus"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise InputError(f"cluster group of {self.device}: {name} is {value}, it must be positive")
+        small, large = sorted((self.gpus_per_node, self.nvlink_domain_gpus))
+        if large % small:
+            raise InputError(
+                f"cluster group of {self.device}: nodes of {self.gpus_per_node} GPUs and NVLink domains of "
+                f"{self.nvlink_domain_gpus} GPUs do not nest; one must divide the other"
+            )
+
+    @classmethod
+    def of(cls, spec: DeviceSpec, nodes: int) -> ClusterGroup:
+        """``nodes`` nodes with the defaults of ``spec``."""
+        rate, domain = spec.inter_node_bytes_per_s_per_node, spec.nvlink_domain_gpus
+        return cls(spec.name, nodes, spec.gpus_per_node, rate, domain)
+
+    @property
+    def num_gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All GPUs there are, group by group. ``InputError`` if there is no group."""
+
+    groups: tuple[ClusterGroup, ...]
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise InputError("the cluster has no GPU groups; give at least one")
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(group.num_gpus for group in self.groups)
+
+
+class _Fact(BaseModel):
+    """A number beside its unit and source."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    unit: str
+    source: Annotated[str, Field(min_length=1)]
+
+
+class _DeviceFile(BaseModel):
+    """The schema of ``device.yaml``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_version: Annotated[int, Field(ge=1, le=1)]
+    name: str
+    device_string: str
+    peak_flop_per_s: dict[str, _Fact]
+    memory_bytes_per_s: _Fact
+    memory_bytes: _Fact
+    nvlink_bytes_per_s: _Fact
+    gpus_per_node: _Fact
+    nvlink_domain_gpus: _Fact
+    inter_node_bytes_per_s_per_node: _Fact
+    pcie_bytes_per_s: _Fact
+    inter_node_latency_s: _Fact
+    power_w: _Fact
+
+
+def load_spec(folder: Path) -> DeviceSpec:
+    """Read ``folder/device.yaml``; ``FileFormatError`` names the file and the field that is wrong."""
+    path = folder / DEVICE_FILE
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parsed = _DeviceFile.model_validate(content)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise FileFormatError(f"{path}: cannot be read as a device file ({_first_line(error)})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "file"
+        raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
+    return _to_spec(path, parsed)
+
+
+def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
+    facts = {name: getattr(parsed, name) for name in UNITS if name != "peak_flop_per_s"}
+    peaks = {f"peak_flop_per_s.{dtype}": fact for dtype, fact in parsed.peak_flop_per_s.items()}
+    for name, fact in {**facts, **peaks}.items():
+        unit = UNITS[name.partition(".")[0]]
+        if fact.unit != unit:
+            raise FileFormatError(f"{path}: {name}: unit is '{fact.unit}', it must be '{unit}'")
+    whole = {name: int(facts[name].value) for name in ("memory_bytes", "gpus_per_node", "nvlink_domain_gpus")}
+    rates = {name: fact.value for name, fact in facts.items() if name not in whole}
+    return DeviceSpec(
+        name=parsed.name,
+        device_string=parsed.device_string,
+        peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
+        sources={name: fact.source for name, fact in {**facts, **peaks}.items()},
+        **whole,
+        **rates,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

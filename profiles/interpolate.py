@@ -1,0 +1,197 @@
+"""Interpolation of measured efficiency on a box of sizes.
+
+A measured time spans many orders of magnitude and bends where the hardware limit changes; its ratio to that
+limit (a roofline) is nearly flat. So tables are held as ln(time / roofline) and interpolated linearly in the
+logarithm of every size; the caller multiplies by the roofline of the true size. Outside the box the ratio of
+the edge is held ("the same efficiency"), which makes the time grow as the roofline does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from profiles.errors import FileFormatError
+from profiles.records import Basis, Floats, Ints
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+Key: TypeAlias = tuple[Hashable, ...]
+_TINY = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class RatioGrid:
+    """ln(measured / roofline) on a full box.
+
+    Parameters
+    ----------
+    ln_axes
+        ln of the grid sizes of each axis, ascending.
+    ln_ratio
+        Shape ``[len(axis) for each axis]``, no holes.
+    cell_basis
+        Same shape: ``MEASURED``, or how the hole was filled.
+    """
+
+    ln_axes: tuple[Floats, ...]
+    ln_ratio: Floats
+    cell_basis: NDArray[np.int8]
+
+    def at(self, *sizes: ArrayLike) -> tuple[Floats, Ints]:
+        """Efficiency ratio and basis at ``sizes`` (one array per axis; they broadcast).
+
+        ``MEASURED`` on a measured grid point, ``INTERPOLATED`` inside the box, ``ANALYTIC`` outside it or where
+        a filled corner carries weight.
+        """
+        base: Ints = np.zeros((), dtype=np.int64)
+        exact: NDArray[np.bool_] = np.ones((), dtype=np.bool_)
+        outside: NDArray[np.bool_] = np.zeros((), dtype=np.bool_)
+        offsets, weights = np.zeros(1, dtype=np.int64), []
+        stride = self.ln_ratio.size
+        for axis, size in zip(self.ln_axes, sizes, strict=True):
+            stride //= axis.size
+            low, weight, beyond = _locate(axis, np.asarray(size, dtype=np.float64))
+            base = base + low * stride
+            exact = exact & ((weight == 0.0) | (weight == 1.0)) & ~beyond
+            outside = outside | beyond
+            if axis.size > 1:
+                offsets = np.add.outer(offsets, (0, stride)).reshape(-1)
+                weights.append(weight)
+        index = offsets.reshape((-1,) + (1,) * base.ndim) + base
+        basis = np.where(exact, Basis.MEASURED, np.where(outside, Basis.ANALYTIC, Basis.INTERPOLATED))
+        return np.exp(self._blend(index, weights)), np.maximum(basis, self._worst(index, weights))
+
+    def _blend(self, corners: Ints, weights: list[Floats]) -> Floats:
+        """Interpolate the values at ``corners``, shape ``[2^axes, ...]``, one axis after the other."""
+        value = self.ln_ratio.reshape(-1)[corners]
+        for weight in weights:
+            half = len(value) // 2
+            value = value[:half] + weight * (value[half:] - value[:half])
+        return np.asarray(value[0])
+
+    def _worst(self, corners: Ints, weights: list[Floats]) -> Ints:
+        """Weakest basis of the corners that carry weight."""
+        if not self._has_holes:
+            return np.zeros((), dtype=np.int64)
+        cell = self.cell_basis.reshape(-1)[corners].astype(np.int64)
+        for weight in weights:
+            half = len(cell) // 2
+            cell = np.maximum(np.where(weight < 1.0, cell[:half], 0), np.where(weight > 0.0, cell[half:], 0))
+        return np.asarray(cell[0])
+
+    @cached_property
+    def _has_holes(self) -> bool:
+        return bool(self.cell_basis.any())
+
+
+def _locate(axis: Floats, size: Floats) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+    """Lower neighbour, weight of the upper one, and whether ``size`` lies outside (then it is clamped)."""
+    x = np.log(np.maximum(size, _TINY))
+    beyond = (x < axis[0]) | (x > axis[-1])
+    if axis.size == 1:
+        return np.zeros(x.shape, dtype=np.int64), np.zeros(x.shape), beyond
+    low = np.minimum(np.maximum(np.searchsorted(axis, x, side="right") - 1, 0), axis.size - 2)
+    below = axis[low]
+    weight = (x - below) / (axis[low + 1] - below)
+    return low, np.minimum(np.maximum(weight, 0.0), 1.0), beyond
+
+
+def build_grid(sizes: Sequence[ArrayLike], ratio: ArrayLike, fill_order: Sequence[int] | None = None) -> RatioGrid:
+    """Pivot rows into a grid and fill its holes.
+
+    Parameters
+    ----------
+    sizes
+        One column per axis, shape ``[rows]`` each.
+    ratio
+        measured / roofline, shape ``[rows]``.
+    fill_order
+        Axes along which holes are filled, in this order (default: as given). A hole between two measured
+        neighbours is interpolated; one beyond the last takes that neighbour's ratio.
+    """
+    uniques = [np.unique(np.asarray(column), return_inverse=True) for column in sizes]
+    ln_axes = tuple(np.log(values.astype(np.float64)) for values, _ in uniques)
+    grid = np.full([axis.size for axis in ln_axes], np.nan)
+    grid[tuple(inverse for _, inverse in uniques)] = np.log(np.asarray(ratio, dtype=np.float64))
+    basis = np.zeros(grid.shape, dtype=np.int8)
+    order = tuple(fill_order) if fill_order is not None else tuple(range(grid.ndim))
+    # A hole between neighbours of any axis is interpolated before one is extrapolated from a line's last value.
+    for axis, beyond in [*((axis, False) for axis in order), *((axis, True) for axis in order)]:
+        if not np.isnan(grid).any():
+            break
+        lines, made = _filled_along(np.moveaxis(grid, axis, -1), np.moveaxis(basis, axis, -1), ln_axes[axis], beyond)
+        grid, basis = np.moveaxis(lines, -1, axis), np.moveaxis(made, -1, axis)
+    return RatioGrid(ln_axes, np.ascontiguousarray(grid), np.ascontiguousarray(basis))
+
+
+def _filled_along(
+    grid: Floats, basis: NDArray[np.int8], ln_axis: Floats, beyond: bool
+) -> tuple[Floats, NDArray[np.int8]]:
+    """Fill the holes between the values of every line of the last axis; with ``beyond`` those outside them too."""
+    known, last = ~np.isnan(grid), ln_axis.size - 1
+    index = np.arange(ln_axis.size)
+    before = np.maximum.accumulate(np.where(known, index, -1), axis=-1)
+    after = np.minimum.accumulate(np.where(known, index, last + 1)[..., ::-1], axis=-1)[..., ::-1]
+    inside = (before >= 0) & (after <= last)
+    low = np.where(before >= 0, before, np.minimum(after, last))
+    high = np.where(after <= last, after, low)
+    span = ln_axis[high] - ln_axis[low]
+    weight = np.where(span > 0.0, (ln_axis - ln_axis[low]) / np.where(span > 0.0, span, 1.0), 0.0)
+    left, right = np.take_along_axis(grid, low, -1), np.take_along_axis(grid, high, -1)
+    filled = np.where(known | (~inside & (not beyond)), grid, left + weight * (right - left))
+    made = np.where(inside, np.int8(Basis.INTERPOLATED), np.int8(Basis.ANALYTIC))
+    corners = np.maximum(np.take_along_axis(basis, low, -1), np.take_along_axis(basis, high, -1))
+    return filled, np.where(known, basis, np.maximum(made, corners))
+
+
+def split_by_key(columns: Sequence[NDArray[np.generic]], what: str) -> dict[Key, slice]:
+    """Row range of every key of a table that is sorted by its key columns.
+
+    Raises
+    ------
+    FileFormatError
+        The rows of one key are not together; ``what`` names the table.
+    """
+    rows = columns[0].size
+    if rows == 0:
+        return {}
+    change = np.zeros(rows - 1, dtype=np.bool_)
+    for column in columns:
+        change |= column[1:] != column[:-1]
+    starts = np.concatenate([[0], np.flatnonzero(change) + 1])
+    ends = np.append(starts[1:], rows)
+    keys = zip(*(column[starts].tolist() for column in columns), strict=True)
+    found = {key: slice(int(a), int(b)) for key, a, b in zip(keys, starts, ends, strict=True)}
+    if len(found) != starts.size:
+        raise FileFormatError(f"{what}: rows are not sorted by their key columns; import the table again")
+    return found
+
+
+def by_unique_key(
+    keys: Sequence[ArrayLike],
+    sizes: Sequence[ArrayLike],
+    lookup: Callable[[Key, Sequence[Floats]], tuple[Floats, Ints]],
+) -> tuple[Floats, Ints]:
+    """Call ``lookup(key, sizes)`` once per distinct key and put the results together.
+
+    ``keys`` and ``sizes`` broadcast together; keys that are all scalars take one call.
+    """
+    key_arrays = [np.asarray(k) for k in keys]
+    size_arrays = [np.asarray(s, dtype=np.float64) for s in sizes]
+    if all(k.ndim == 0 for k in key_arrays):
+        return lookup(tuple(k.item() for k in key_arrays), size_arrays)
+    shape = np.broadcast_shapes(*(a.shape for a in [*key_arrays, *size_arrays]))
+    flat_keys = [np.broadcast_to(k, shape).reshape(-1) for k in key_arrays]
+    flat_sizes = [np.broadcast_to(s, shape).reshape(-1) for s in size_arrays]
+    distinct, which = np.unique(np.stack(flat_keys, axis=1), axis=0, return_inverse=True)
+    value, basis = np.empty(which.size), np.empty(which.size, dtype=np.int64)
+    for i, key in enumerate(distinct.tolist()):
+        here = which.reshape(-1) == i
+        value[here], basis[here] = lookup(tuple(key), [s[here] for s in flat_sizes])
+    return value.reshape(shape), basis.reshape(shape)

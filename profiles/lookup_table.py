@@ -1,0 +1,112 @@
+"""Reading one shipped table: columns as NumPy arrays, checked against its sidecar."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from profiles.errors import FileFormatError
+from profiles.interpolate import Key, split_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from profiles.records import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of one table.
+
+    Parameters
+    ----------
+    path
+        Where it was read from, for messages.
+    data
+        Column name to array of shape ``[rows]``; text columns hold codes into ``names``.
+    names
+        Text column name to its values.
+    """
+
+    path: Path
+    data: Mapping[str, NDArray[Any]]
+    names: Mapping[str, tuple[str, ...]]
+
+    def split(self, *keys: str) -> dict[Key, slice]:
+        """Row range of every key; text columns appear as text."""
+        for key in keys:
+            if key not in self.data:
+                raise FileFormatError(f"{self.path}: no column '{key}'")
+        found = split_by_key([self.data[key] for key in keys], str(self.path))
+        texts = [self.names.get(key) for key in keys]
+        return {
+            tuple(part if text is None else text[int(str(part))] for part, text in zip(key, texts, strict=True)): rows
+            for key, rows in found.items()
+        }
+
+    def part(self, rows: slice) -> Table:
+        """Only these rows."""
+        return Table(self.path, {name: column[rows] for name, column in self.data.items()}, self.names)
+
+    def columns(self, rows: slice, *names: str) -> tuple[Floats, ...]:
+        """Return number columns as floats."""
+        for name in names:
+            if name not in self.data:
+                raise FileFormatError(f"{self.path}: no column '{name}'")
+        return tuple(self.data[name][rows].astype(np.float64) for name in names)
+
+
+@dataclass(frozen=True)
+class TableCard:
+    """What the sidecar of a table says that lookups need."""
+
+    sha256: str
+    facts: Mapping[str, object]
+    device_string: str
+
+
+def read_card(path: Path) -> TableCard:
+    """Read ``<table>.yaml``; ``FileFormatError`` names the file."""
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        content = yaml.load(path.read_bytes(), Loader=loader)
+        return TableCard(
+            str(content["sha256"]), dict(content.get("facts") or {}), str(content.get("device_string", ""))
+        )
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
+
+
+def read_table(path: Path, card: TableCard) -> Table:
+    """Read ``<table>.parquet``; ``FileFormatError`` if it is not the file that the sidecar describes."""
+    # pyarrow takes a tenth of a second to import: only who reads a table pays it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error
+    if hashlib.sha256(content).hexdigest() != card.sha256:
+        raise FileFormatError(f"{path}: truncated or changed (its sha256 is not the one in {path.stem}.yaml)")
+    try:
+        source = pq.read_table(io.BytesIO(content))
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{path}: not a parquet file") from error
+    data: dict[str, NDArray[Any]] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    for name in source.column_names:
+        column = source.column(name).combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            names[name] = tuple(column.dictionary.to_pylist())
+            column = column.indices
+        data[name] = column.to_numpy(zero_copy_only=False)
+    return Table(path, data, names)

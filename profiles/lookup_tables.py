@@ -1,0 +1,71 @@
+"""The lookups of one device folder, each read and pivoted when first used."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from profiles.lookup import missing
+from profiles.lookup_attention import DecodeLookup, PrefillLookup
+from profiles.lookup_comm import CollectiveLookup
+from profiles.lookup_gemm import GemmLookup
+from profiles.lookup_mla import MlaLookup
+from profiles.lookup_moe import MoeExchangeLookup, MoeLookup
+from profiles.lookup_table import Table, TableCard, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from profiles.hardware import DeviceSpec
+
+
+class DeviceTables:
+    """The lookups of one folder, read and pivoted when first used; shared by hypothetical variants of a device."""
+
+    def __init__(self, folder: Path, reference: DeviceSpec, cards: Mapping[str, TableCard]) -> None:
+        self._folder, self.reference, self.cards = folder, reference, cards
+
+    def _table(self, name: str, what: str) -> Table:
+        if name not in self.cards:
+            raise missing(self.reference.name, name, what)
+        return read_table(self._folder / f"{name}.parquet", self.cards[name])
+
+    @cached_property
+    def gemm(self) -> GemmLookup:
+        return GemmLookup(self._table("gemm", "GEMM"), self.reference)
+
+    @cached_property
+    def prefill(self) -> PrefillLookup:
+        return PrefillLookup(self._table("attention_prefill", "prefill attention"), self.reference)
+
+    @cached_property
+    def decode(self) -> DecodeLookup:
+        return DecodeLookup(self._table("attention_decode", "decode attention"), self.reference)
+
+    @cached_property
+    def mla_prefill(self) -> MlaLookup:
+        table = self._table("mla_prefill", "MLA prefill")
+        return MlaLookup(table, self.reference, "seq", self.covers("mla_prefill"))
+
+    @cached_property
+    def mla_decode(self) -> MlaLookup:
+        table = self._table("mla_decode", "MLA decode")
+        return MlaLookup(table, self.reference, "context", self.covers("mla_decode"))
+
+    @cached_property
+    def moe(self) -> MoeLookup:
+        return MoeLookup(self._table("moe", "routed experts"), self.reference)
+
+    @cached_property
+    def exchange(self) -> MoeExchangeLookup:
+        return MoeExchangeLookup(self._table("moe_all_to_all", "expert all-to-all"), self.reference)
+
+    @cached_property
+    def comm(self) -> CollectiveLookup:
+        custom = self._table("custom_all_reduce", "all-reduce") if "custom_all_reduce" in self.cards else None
+        return CollectiveLookup(self._table("collective", "collectives inside a node"), self.reference, custom)
+
+    def covers(self, name: str) -> bool:
+        """Whether an MLA table holds the whole attention module, projections included."""
+        return bool(self.cards[name].facts.get("covers_projections")) if name in self.cards else False

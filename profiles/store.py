@@ -1,0 +1,208 @@
+"""Device profiles: hardware facts and measured tables of one device, and every price that rests on them.
+
+A device is a folder with ``device.yaml`` and, for each table, ``<table>.parquet`` beside ``<table>.yaml``. The
+catalogue ships such folders below ``profiles/data``; a user's own folder works the same way. A table that a
+folder lacks is no error until a price needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiles import lookup
+from profiles.errors import FileFormatError, UnknownNameError
+from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
+from profiles.lookup_table import read_card
+from profiles.lookup_tables import DeviceTables
+from profiles.records import Basis, Priced
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+DATA = Path(__file__).parent / "data"
+
+
+def device_names() -> tuple[str, ...]:
+    """Names of the catalogue, sorted."""
+    return tuple(sorted(path.parent.name for path in DATA.glob(f"*/{DEVICE_FILE}")))
+
+
+def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
+    """Load the profile of a catalogue device, or of a device folder given by its path.
+
+    Raises
+    ------
+    UnknownNameError
+        Neither a catalogue name nor a folder.
+    FileFormatError
+        A file of the folder cannot be read as what it should be.
+    """
+    text = os.fspath(name)
+    if text in device_names():
+        return _load(DATA / text)
+    if Path(text).is_dir():
+        return _load(Path(text).resolve())
+    raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
+
+
+@cache
+def _load(folder: Path) -> DeviceProfile:
+    spec = load_spec(folder)
+    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name != DEVICE_FILE}
+    digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
+    for name, card in cards.items():
+        if not (folder / f"{name}.parquet").is_file():
+            raise FileFormatError(f"{folder / name}.parquet: missing, though {name}.yaml describes it")
+        digest.update(f"{name}:{card.sha256}".encode())
+    return DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceProfile:
+    """Hardware facts of one device and the prices of its operators.
+
+    Every price broadcasts its arguments and returns a ``Priced`` of the broadcast shape. Its basis is
+    ``MEASURED`` on a point of a table, ``INTERPOLATED`` between points and ``ANALYTIC`` beyond them, where the
+    efficiency of the edge is held and the roofline of the true size scales it. A size of zero costs nothing; a
+    negative one raises ``InputError``; a missing table or dtype raises ``NoBasisError``.
+
+    Parameters
+    ----------
+    spec
+        The hardware facts that prices are scaled to.
+    tables
+        Lazily read tables.
+    facts_hash
+        sha256 over ``device.yaml`` and the recorded sha256 of every table: equal hashes give equal prices.
+    """
+
+    spec: DeviceSpec
+    tables: DeviceTables = field(repr=False)
+    facts_hash: str
+
+    def with_spec(self, spec: DeviceSpec) -> DeviceProfile:
+        """Make a hypothetical device: measured efficiencies held, the rooflines of ``spec``; all ``ANALYTIC``."""
+        digest = hashlib.sha256(f"{self.facts_hash}:{spec!r}".encode()).hexdigest()
+        return DeviceProfile(spec, self.tables, digest)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def mla_covers_projections(self) -> bool:
+        """Whether the MLA prices hold the whole attention module, projections included, or the kernel alone."""
+        return self.tables.covers("mla_prefill")
+
+    @cached_property
+    def _weakest(self) -> Basis:
+        return Basis.MEASURED if self.spec == self.tables.reference else Basis.ANALYTIC
+
+    def gemm(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, dtype: str = "bf16") -> Priced:
+        """(m x k) times (k x n), output BF16; sizes in elements, fractions (averages) allowed.
+
+        Source: ``gemm`` table; ln(time / roofline) is linear in ln m, ln n and ln k.
+        """
+        return self.tables.gemm.price(self.spec, self._weakest, m, n, k, dtype)
+
+    def attention_prefill(
+        self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike, head_dim: ArrayLike
+    ) -> Priced:
+        """Causal self-attention (kernel only) of ``batch`` sequences of ``seq`` tokens; heads are those of one rank.
+
+        Beyond the measured hull (131,072 tokens, sequences of 16,384) the time grows with seq squared. A pair of
+        head counts or a head_dim that was not measured takes the ratio of the nearest one and is ``ANALYTIC``.
+        """
+        return self.tables.prefill.price(self.spec, self._weakest, batch, seq, heads, kv_heads, head_dim)
+
+    def attention_decode(
+        self,
+        batch: ArrayLike,
+        context: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        kv_dtype: str = "bf16",
+    ) -> Priced:
+        """One new token per sequence (kernel only) that reads ``context`` tokens of KV; heads are those of one rank.
+
+        Beyond the measured hull the achieved bandwidth is held. Absent head counts: as in ``attention_prefill``.
+        """
+        return self.tables.decode.price(self.spec, self._weakest, batch, context, heads, kv_heads, head_dim, kv_dtype)
+
+    def mla_prefill(self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, dtype: str = "bf16") -> Priced:
+        """DeepSeek-V3 latent attention of whole sequences; ``dtype`` is the one of the projections.
+
+        Holds the projections only if ``mla_covers_projections``; else add them all (q_a, q_b, kv_a, kv_b, o).
+        """
+        return self.tables.mla_prefill.price(self.spec, self._weakest, batch, seq, heads, dtype)
+
+    def mla_decode(self, batch: ArrayLike, context: ArrayLike, heads: ArrayLike, dtype: str = "bf16") -> Priced:
+        """DeepSeek-V3 latent attention of one new token per sequence, BF16 latent cache; see ``mla_prefill``.
+
+        Without projections add them all: kv_b absorbed into query and output has the FLOPs and bytes of kv_b.
+        """
+        return self.tables.mla_decode.price(self.spec, self._weakest, batch, context, heads, dtype)
+
+    def moe(
+        self,
+        num_tokens: ArrayLike,
+        hidden: ArrayLike,
+        ffn: ArrayLike,
+        topk: ArrayLike,
+        experts: ArrayLike,
+        tp: ArrayLike = 1,
+        ep: ArrayLike = 1,
+        dtype: str = "bf16",
+        distribution: str = "power_law_1.2",
+    ) -> Priced:
+        """Run the grouped gated MLP of the routed experts of one rank; gate and communication excluded.
+
+        ``num_tokens`` are all tokens of the EP group, before the split over experts; ``ffn`` is one expert's
+        width before the split over ``tp``. A key that was not measured takes the ratio of the nearest one
+        (``lookup_moe._EXPERT_WEIGHTS``) and is ``ANALYTIC``.
+        """
+        shape = (hidden, ffn, topk, experts, tp, ep)
+        return self.tables.moe.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
+
+    def moe_all_to_all(
+        self,
+        num_tokens: ArrayLike,
+        hidden: ArrayLike,
+        topk: ArrayLike,
+        experts: ArrayLike,
+        ep: ArrayLike,
+        phase: str = "prefill",
+    ) -> Priced:
+        """Dispatch plus combine of one layer (DeepEP) inside one NVLink domain; ``num_tokens`` of one rank.
+
+        ``phase`` is ``prefill`` (high-throughput mode) or ``decode`` (low-latency mode).
+        """
+        shape = (hidden, topk, experts, ep)
+        return self.tables.exchange.price(self.spec, self._weakest, num_tokens, shape, phase)
+
+    def collective(self, kind: str, num_bytes: ArrayLike, gpus: ArrayLike) -> Priced:
+        """NCCL inside one NVLink domain; the caller sees to it that ``gpus`` fit in one.
+
+        ``kind`` is ``all_gather``, ``reduce_scatter`` or ``all_reduce`` (``num_bytes`` of the whole, gathered
+        tensor) or ``all_to_all`` (``num_bytes`` that one rank holds for all ranks). Other group sizes are
+        interpolated; more GPUs than measured follow the alpha-beta rule of ``collective_floor``.
+        """
+        return self.tables.comm.price(self.spec, self._weakest, kind, num_bytes, gpus)
+
+    def decode_all_reduce(self, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool = True) -> Priced:
+        """All-reduce of a decode step: the faster of vLLM's kernel and NCCL, launched from a graph or eagerly."""
+        return self.tables.comm.decode_all_reduce(self.spec, self._weakest, num_bytes, gpus, cuda_graphs)
+
+    def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
+        """Element-wise kernels of a captured graph: ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel."""
+        return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+
+    def host_copy(self, num_bytes: ArrayLike) -> Priced:
+        """Copy between one GPU and pinned host memory, one direction."""
+        return lookup.host_copy(self.spec, num_bytes)
