@@ -12,7 +12,7 @@ from mapper.pareto import non_dominated
 from profiles.units import DTYPE_BYTES, MIB
 from simulator import generation, memory, pricing, resharding
 from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import GenerationLayout, ParallelLayout
+from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from simulator.dataflow import Call
     from simulator.facts import Facts
 
-RECOMPUTE_INDICES = (0, 1, 2)
+RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
+NUM_ZERO_STAGES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,88 +97,77 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
     return table.take(_pruned(table)) if prune else table
 
 
+@dataclass(frozen=True, eq=False)
+class _PricedRows:
+    """Layouts of one call, what each costs, and which spread of the weights it belongs to; all ``[C]``."""
+
+    layouts: Layouts
+    spread: Ints
+    seconds: Floats
+    need_bytes: Floats
+
+    def take(self, index: Ints) -> _PricedRows:
+        return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
+
+
 def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...]) -> RoleTable:
-    """Training and inference configurations, without generation."""
-    flow, spec = facts.dataflow, facts.roles[role]
+    """Training and inference configurations, without generation.
+
+    A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
+    that it trains in, with a micro-batch of its own.
+    """
+    flow, spec, work = facts.dataflow, facts.roles[role], facts.workload
     kinds = {call.kind: call for call in flow.calls_of(role)}
     trained = "train" in kinds
-    samples = facts.workload.minibatch_samples if trained else facts.workload.num_samples
-    spread = [(n, x) for n in sizes for x in layout_space.degrees(facts, spec.shape, n, samples)]
-    degrees = [x for _, x in spread]
-    per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
-    scored_per_rank = np.asarray([-(-facts.workload.num_samples // x[0]) for x in degrees], dtype=np.int64)
+    samples = work.minibatch_samples if trained else work.num_samples
+    spreads = [(n, x) for n in sizes for x in layout_space.degrees(facts, spec.shape, n, samples)]
+    degrees = [x for _, x in spreads]
     zero = facts.training.zero_stages if trained else tuple(z for z in facts.training.zero_stages if z == 3) or (0,)
-    inference, scored_owner = layout_space.cross(degrees, zero, (0,), scored_per_rank)
-    priced: dict[str, tuple[Layouts, Ints, Floats, Floats]] = {}
+    train = forward = None
     if trained:
-        training, owner = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank)
-        priced["train"] = _priced(facts, kinds["train"], RoleLayouts(training=training), training, owner)
+        per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
+        train = _priced(facts, kinds["train"], *layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank))
     if "forward" in kinds:
-        priced["forward"] = _priced(facts, kinds["forward"], RoleLayouts(inference=inference), inference, scored_owner)
-    gpus = np.asarray([n for n, _ in spread], dtype=np.int64)
-    return _joined(facts, role, priced, gpus)
+        per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
+        forward = _priced(facts, kinds["forward"], *layout_space.cross(degrees, zero, (0,), per_rank))
+    if train is not None and forward is not None:
+        left, right = _pairs(train.spread, forward.spread)
+        train, forward = train.take(left), forward.take(right)
+    return _joined(facts, role, train, forward, np.asarray([n for n, _ in spreads], dtype=np.int64))
 
 
-def _priced(
-    facts: Facts, call: Call, layouts: RoleLayouts, columns: Layouts, owner: Ints
-) -> tuple[Layouts, Ints, Floats, Floats]:
-    """Layouts, owners, seconds and transient bytes of a call, without those that another of its owner dominates."""
+def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedRows:
+    """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
     shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
-    if call.kind == "train":
-        need = memory.total(memory.training_bytes(facts, shape, columns, logits))
-    else:
-        need = memory.total(memory.inference_bytes(facts, shape, columns, logits))
+    need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
+    need = memory.total(need_of(facts, shape, layouts, logits))
     fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
-    columns, owner, need = columns.take(fits), owner[fits], need[fits]
-    seconds = pricing.call_cost(
-        facts, call, replace(layouts, **{"training" if call.kind == "train" else "inference": columns})
-    ).time.s
-    kept = [
-        rows[non_dominated(np.stack([seconds[rows], need[rows]], axis=1))]
-        for rows in _by_group(owner * 4 + columns.zero_stage)
-    ]
-    index = np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
-    return columns.take(index), owner[index], seconds[index], need[index]
+    layouts, need = layouts.take(fits), need[fits]
+    given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
+    seconds = pricing.call_cost(facts, call, given).time.s
+    rows = _PricedRows(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
+    return rows.take(_non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
 
 
-def _joined(facts: Facts, role: str, priced: dict[str, tuple[Layouts, Ints, Floats, Floats]], gpus: Ints) -> RoleTable:
-    """Pair training and inference rows that spread the weights alike."""
+def _joined(
+    facts: Facts, role: str, train: _PricedRows | None, forward: _PricedRows | None, gpus_of_spread: Ints
+) -> RoleTable:
+    """One table of rows that pair training with inference in the same spread (or have only one of them)."""
     flow, spec = facts.dataflow, facts.roles[role]
-    if len(priced) == 1:
-        (_layouts, owner, _, _), left, right = next(iter(priced.values())), None, None
-        rows = np.arange(len(owner))
-        left = right = rows
-    else:
-        left, right = _pairs(
-            priced["train"][1] * 4 + priced["train"][0].zero_stage,
-            priced["forward"][1] * 4 + priced["forward"][0].zero_stage,
-        )
-        owner = priced["train"][1][left]
-    train = priced.get("train")
-    forward = priced.get("forward")
-    weights = (train or forward)[0].take(left)  # type: ignore[index]
-    durations, needs = {}, []
-    for call in flow.calls_of(role):
-        if call.kind == "train" and train is not None:
-            durations[call.key] = train[2][left]
-        elif call.kind == "forward" and forward is not None:
-            durations[call.key] = forward[2][right]
-    needs = [x[3][i] for x, i in ((train, left), (forward, right)) if x is not None]
-    resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), weights, flow.is_trained(role))
-    if len(priced) == 2:
-        owner = owner
+    present = [rows for rows in (train, forward) if rows is not None]
+    by_kind = {"train": train, "forward": forward}
+    durations = {call.key: rows.seconds for call in flow.calls_of(role) if (rows := by_kind.get(call.kind)) is not None}
+    layouts = RoleLayouts(train.layouts if train else None, forward.layouts if forward else None)
+    resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
     return RoleTable(
         role=role,
-        num_gpus=gpus[owner],
+        num_gpus=gpus_of_spread[present[0].spread // NUM_ZERO_STAGES],
         durations_s=durations,
         resident_bytes=memory.total(resident),
-        transient_bytes=np.max(needs, axis=0),
-        layouts=RoleLayouts(
-            training=weights if train is not None else None,
-            inference=forward[0].take(right) if forward is not None else None,
-        ),
-        kv_bytes=np.zeros(len(owner)),
-        num_priced=sum(len(x[1]) for x in priced.values()),
+        transient_bytes=np.max([rows.need_bytes for rows in present], axis=0),
+        layouts=layouts,
+        kv_bytes=np.zeros(len(present[0].seconds)),
+        num_priced=sum(len(rows.seconds) for rows in present),
     )
 
 
@@ -197,8 +187,7 @@ def _with_generation(facts: Facts, role: str, sizes: tuple[int, ...], table: Rol
     seconds = generation.generation_cost(facts, spec.shape, engine, spec.precision).time.s
     if prune:
         key = (engine.num_gpus * 1024 + engine.tp) * 1024 + engine.pp
-        kept = [r[non_dominated(np.stack([seconds[r], kv[r] + work[r]], axis=1))] for r in _by_group(key)]
-        index = np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+        index = _non_dominated_by_group(key, np.stack([seconds, kv + work], axis=1))
         engine, copy, kv, work, seconds = engine.take(index), copy[index], kv[index], work[index], seconds[index]
         table = table.take(_pruned(table, keep_apart=True))
     left, right = _pairs(table.num_gpus, engine.num_gpus)
@@ -234,8 +223,7 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     if keep_apart:
         weights = table.layouts.weights
         key = ((key * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
-    kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
-    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+    return _non_dominated_by_group(key, values)
 
 
 def _merged_durations(table: RoleTable) -> list[Floats]:
@@ -244,6 +232,12 @@ def _merged_durations(table: RoleTable) -> list[Floats]:
     if "transition" in table.durations_s:
         out["generate_sequences"] = out["generate_sequences"] + table.durations_s["transition"]
     return list(out.values())
+
+
+def _non_dominated_by_group(key: Ints, values: Floats) -> Ints:
+    """Rows that no other row of equal key dominates, ascending."""
+    kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
+    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
 
 
 def _by_group(key: Ints) -> list[Ints]:

@@ -36,8 +36,9 @@ def explain_infeasible(problem: Problem) -> InfeasibleError:
     else:
         total = sum(needs.values())
         what = (
-            f"each role fits alone, but not all together: the hungriest, {role} ({facts.roles[role].shape.name}), needs at "
-            f"least {needs[role] / GIB:.1f} GiB per GPU with all GPUs, all roles together up to {total / GIB:.1f}; {there}"
+            f"each role fits alone, but not all together: the hungriest, {role} ({facts.roles[role].shape.name}), "
+            f"needs at least {needs[role] / GIB:.1f} GiB per GPU with all GPUs to itself, the roles one by one "
+            f"{total / GIB:.1f} GiB in sum; {there}"
         )
     next_step = (
         f"the fewest GPUs that would do: {fewest}" if fewest else f"not even {MAX_NODES} nodes of this kind would do"

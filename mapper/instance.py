@@ -15,7 +15,7 @@ from simulator.pricing import controller_cost, is_controller
 
 if TYPE_CHECKING:
     from mapper.problem import Problem, Sets
-    from profiles.records import Ints
+    from profiles.records import Floats, Ints
 
 TICKS_PER_ITERATION = 1_000_000
 """A tick is the power of ten just below this fraction of the iteration's shortest possible longest call."""
@@ -89,9 +89,13 @@ def make_instance(problem: Problem, prune: bool = True) -> Instance:
     return Instance(
         flow=facts.dataflow, partitions=problem.partitions, sizes=sizes, num_gpus=problem.num_gpus,
         equal_sizes=problem.equal_sizes, tables=tables,
-        ticks={role: {k: np.rint(v / tick).astype(np.int64) for k, v in calls.items()} for role, calls in seconds.items()},
+        ticks={role: {k: _to_ticks(v, tick) for k, v in calls.items()} for role, calls in seconds.items()},
         resident_mib=resident, transient_mib=transient, capacity_mib=capacity, tick_s=tick,
     )  # fmt: skip
+
+
+def _to_ticks(seconds: Floats, tick_s: float) -> Ints:
+    return np.asarray(np.rint(seconds / tick_s), dtype=np.int64)
 
 
 def _tick_s(seconds: dict[str, dict[str, np.ndarray]]) -> float:

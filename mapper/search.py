@@ -33,6 +33,8 @@ def find_plan(
 
     Parameters
     ----------
+    facts
+        The job and what is known about its devices, models and engines.
     placement
         ``any``, or ``colocate``, ``split``, ``standalone`` to search allocations and layouts of that one alone.
     even

@@ -1,4 +1,4 @@
-"""Decision variables of the search: which placement, which pool size for each set, which configuration for each role."""
+"""Decision variables: which placement, which pool size for each set, which configuration for each role."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def engine_constants(name: str) -> dict[str, Fact]:
 
 def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
     try:
-        return cls(name=name, **values)
+        return cls(**{"name": name, **values})
     except TypeError as error:
         raise FileFormatError(f"engine file of {name}: {error}") from error
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
+Numbers: TypeAlias = Floats | Ints
 
 
 class Basis(IntEnum):
@@ -86,7 +87,7 @@ class Priced:
     def __getitem__(self, key: object) -> Priced:
         """Index the element axes: ``p[i]`` is the price of element ``i``."""
         keys = key if isinstance(key, tuple) else (key,)
-        return Priced(self.by_basis_s[(slice(None), *keys)])  # type: ignore[index]
+        return Priced(self.by_basis_s[(slice(None), *keys)])
 
     def sum(self, axis: int | None = None) -> Priced:
         """Sum over all element axes, or over one (a non-negative element axis)."""

@@ -156,7 +156,7 @@ def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
 
 
 def _training_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
-    ready = ("compute_advantage",)
+    ready: tuple[str, ...] = ("compute_advantage",)
     calls = []
     if "critic" in roles:
         calls.append(Call("update_critic", "update_critic", "critic", "training", "train", ready))

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
+from simulator.generation import kv_cache_bytes
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
@@ -55,6 +56,11 @@ def layouts_of(entry: RolePlan) -> RoleLayouts:
 def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
     memories = {role: role_memory(facts, role, layouts_of(plan.role(role))) for role in pool.roles}
+    for role, memory in memories.items():
+        stated = plan.role(role).generation
+        for needs in memory.transient.values():
+            if stated is not None and "kv cache" in needs:
+                needs["kv cache"] = np.asarray([float(stated.kv_cache_bytes)])
     classes = {"reserve": facts.generation.memory_reserve_bytes}
     for memory in memories.values():
         for name, value in memory.resident.items():
@@ -143,10 +149,11 @@ def _check_role_layouts(entry: RolePlan, pool: Pool, facts: Facts) -> list[Viola
         if layout is not None:
             out += _check_parallel(entry.role, layout, samples, facts)
     if entry.training and entry.inference and _degrees(entry.training) != _degrees(entry.inference):
-        out.append(
-            Violation("layouts", f"{entry.role} trains in {_degrees(entry.training)} and scores in {_degrees(entry.inference)}"
-                      " (dp, tp, pp, cp, ep, zero); a trained role scores in its training layout")
-        )  # fmt: skip
+        message = (
+            f"{entry.role} trains in {_degrees(entry.training)} and scores in {_degrees(entry.inference)} "
+            "(dp, tp, pp, cp, ep, zero); a trained role scores in its training layout"
+        )
+        out.append(Violation("layouts", message))
     return out
 
 
@@ -165,12 +172,8 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
             Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs")
         )
     if not shape.max_tensor_parallel_ok(tp):
-        out.append(
-            Violation(
-                "degrees",
-                f"{where}: {shape.name} ({shape.num_heads} heads, {shape.num_kv_heads} KV heads) cannot be split {tp} ways",
-            )
-        )
+        heads = f"{shape.num_heads} heads, {shape.num_kv_heads} KV heads"
+        out.append(Violation("degrees", f"{where}: {shape.name} ({heads}) cannot be split {tp} ways"))
     if pp > shape.num_layers:
         out.append(Violation("degrees", f"{where}: {pp} pipeline stages for {shape.num_layers} layers"))
     if stage == "generation" and dp > facts.workload.num_samples:
@@ -197,27 +200,31 @@ def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Fact
 
 def _check_memory(plan: Plan, facts: Facts) -> list[Violation]:
     out = []
+    for entry in plan.roles:
+        out += _check_kv(entry, facts)
     for pool in plan.pools:
         memory = pool_memory(plan, pool, facts)
-        for role in pool.roles:
-            layout = plan.role(role).generation
-            if (
-                layout is not None
-                and layout.kv_cache_bytes + 1 < memory.classes.get("kv cache", 0)
-                and memory.peak_call.startswith("generate")
-            ):
-                out.append(
-                    Violation(
-                        "memory",
-                        f"{role}: {layout.max_num_seqs} sequences need more KV cache than the plan's {layout.kv_cache_bytes} bytes",
-                    )
-                )
         if memory.used_bytes > memory.capacity_bytes:
-            parts = ", ".join(
-                f"{name} {size / GIB:.1f}" for name, size in sorted(memory.classes.items(), key=lambda x: -x[1])
+            classes = sorted(memory.classes.items(), key=lambda item: -item[1])
+            parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in classes)
+            message = (
+                f"pool {pool.name} needs {memory.used_bytes / GIB:.1f} GiB per GPU of "
+                f"{memory.capacity_bytes / GIB:.1f} GiB during {memory.peak_call} ({parts}, in GiB)"
             )
-            out.append(
-                Violation("memory", f"pool {pool.name} needs {memory.used_bytes / GIB:.1f} GiB per GPU of "
-                          f"{memory.capacity_bytes / GIB:.1f} GiB during {memory.peak_call} ({parts}, in GiB)")
-            )  # fmt: skip
+            out.append(Violation("memory", message))
     return out
+
+
+def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
+    """The KV budget that the plan states must hold the fullest step of the sequences that it lets in."""
+    if entry.generation is None:
+        return []
+    layouts = GenerationLayouts.of([entry.generation])
+    need = float(kv_cache_bytes(facts, facts.roles[entry.role].shape, layouts)[0])
+    if entry.generation.kv_cache_bytes >= need:
+        return []
+    message = (
+        f"{entry.role} generation: {entry.generation.max_num_seqs} sequences need {need / GIB:.2f} GiB of KV cache per "
+        f"GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
+    )
+    return [Violation("memory", message)]

@@ -41,7 +41,7 @@ def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile
 def kv_cache_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """KV budget of one GPU that holds the replica's fullest step without preemption, shape ``[C]``."""
     peak = np.asarray([p.peak_tokens for p in profiles_of(facts, layouts)])
-    return peak * memory.kv_bytes_per_token(shape, layouts.tp.astype(np.float64), layouts.pp.astype(np.float64))
+    return peak * memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp)
 
 
 def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> dict[str, Floats]:

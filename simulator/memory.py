@@ -14,7 +14,7 @@ from simulator.compute import ACTIVATION_BYTES
 
 if TYPE_CHECKING:
     from profiles.model_shape import Head, ModelShape
-    from profiles.records import Floats
+    from profiles.records import Floats, Numbers
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
 
@@ -26,7 +26,7 @@ MOE_BUFFERS = 4.0
 """Row buffers of an MoE layer: permuted input, gate-up product, activation, unpermuted output."""
 
 
-def params_per_gpu(shape: ModelShape, head: Head, tp: Floats, pp: Floats, ep: Floats) -> Floats:
+def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: Numbers) -> Floats:
     """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head)."""
     layers = np.ceil(shape.num_layers / pp)
     experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
@@ -116,7 +116,7 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     return np.asarray(chunk * width * ACTIVATION_BYTES + logits, dtype=np.float64)
 
 
-def kv_bytes_per_token(shape: ModelShape, tp: Floats, pp: Floats) -> Floats:
+def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers) -> Floats:
     """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
     if shape.mla is not None:
         per_layer = shape.kv_elements_per_token_per_layer + 0 * tp

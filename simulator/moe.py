@@ -46,7 +46,7 @@ def experts_training(
     forward = run_gemms(facts, rows / local, gemms, "bf16") * local
     backward = (inputs + weights) * local
     permute = facts.device.memory_bound(rows * shape.hidden * ACTIVATION_BYTES * PERMUTE_TRAFFIC, 8)
-    dense = [(moe.num_experts + 0 * width, shape.hidden + 0 * width)]
+    dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
     dense_inputs, dense_weights = run_gemms_backward(facts, tokens, dense)
@@ -61,9 +61,10 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, dt
     routed = facts.device.moe(
         tokens, shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, t, np.ones_like(t), dtype
     )
-    dense = [(moe.num_experts + 0.0 * t, shape.hidden + 0.0 * t)]
+    ranks = t.astype(np.float64)
+    dense = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
     if moe.shared_ffn:
-        dense += mlp_gemms(shape, moe.shared_ffn / t.astype(np.float64))
+        dense += mlp_gemms(shape, moe.shared_ffn / ranks)
     return routed + run_gemms(facts, tokens, dense, dtype)
 
 

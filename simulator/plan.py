@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PLAN_SCHEMA = 1
-
 Degree = Annotated[int, Field(ge=1)]
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -83,7 +81,7 @@ class Pool(Record):
 class Plan(Record):
     """A whole placement. ``placement`` is its printed name, ``{actor, reference} {critic, reward}``."""
 
-    schema_version: Literal[1] = PLAN_SCHEMA
+    schema_version: Literal[1] = 1
     algorithm: str
     placement: str
     pools: tuple[Pool, ...]

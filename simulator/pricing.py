@@ -1,4 +1,4 @@
-"""The one place that says what a call costs and what a role needs in memory; the mapper and ``simulate`` both ask here."""
+"""What a call costs and what a role needs in memory: the one place, asked by the mapper and by ``simulate``."""
 
 from __future__ import annotations
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from simulator.dataflow import Stage
 from simulator.plan import Record
-
-TIMELINE_SCHEMA = 1
 
 
 class Span(Record):
@@ -16,7 +15,7 @@ class Span(Record):
     api: str
     role: str
     pool: str
-    stage: str
+    stage: Stage
     start_s: float
     end_s: float
     compute_s: float
@@ -45,10 +44,10 @@ class Timeline(Record):
     of the iteration that rests on each kind of evidence.
     """
 
-    schema_version: Literal[1] = TIMELINE_SCHEMA
+    schema_version: Literal[1] = 1
     source: Literal["simulated", "measured"]
     iteration_s: float
-    stages: dict[str, float]
+    stages: dict[Stage, float]
     spans: tuple[Span, ...]
     memory: dict[str, PoolMemory]
     basis: dict[str, float]
