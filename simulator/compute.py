@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from profiles.records import Basis, Priced
+
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
-    from profiles.records import Floats, Ints, Priced
+    from profiles.records import Floats, Ints
     from simulator.facts import Facts
 
 ACTIVATION_BYTES = 2.0
@@ -23,6 +25,16 @@ LOGIT_BYTES_FORWARD = 8.0
 LOGIT_BYTES_BACKWARD = 10.0
 """Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
 gradient back. 18 bytes in all, as modelling the Megatron loss kernels read by read gives."""
+
+
+FP32_GEMM_EFFICIENCY = 0.75
+"""Share of the FP32 peak that large cuBLAS SGEMMs reach; a round figure of the vendor's own benchmarks."""
+
+FLASH_2_FORWARD, FLASH_2_BACKWARD = 1.75, 1.6
+"""Time of FlashAttention-2 over FlashAttention-3 on Hopper: the FlashAttention-3 paper (Shah et al. 2024) prints 1.5
+to 2.0 times forward and 1.5 to 1.75 times backward; the middles. Blackwell keeps the Hopper ratio for want of one."""
+
+DEVICES_WITH_FLASH_3 = ("h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb200")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,27 +141,41 @@ def _layer(
     gemms = attention_gemms(shape, tp) + mlp
     slow = facts.training.gemm_slowdown
     attention = attention_forward(facts, shape, batch, tp, cp)
+    older = facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3
     small = facts.device.memory_bound(
         elementwise_bytes_per_token(shape, tp) * tokens, facts.generation.kernels_per_layer
     )
     inputs, weights = run_gemms_backward(facts, tokens, gemms)
     return LayerTime(
-        forward=run_gemms(facts, tokens, gemms, dtype) * slow + attention + small,
+        forward=run_gemms(facts, tokens, gemms, dtype) * slow + attention * (FLASH_2_FORWARD if older else 1.0) + small,
         backward_input=inputs * slow,
         backward_weight=weights * slow,
-        backward_other=attention * facts.training.attention_backward_ratio + small * 2.0,
+        backward_other=attention * (facts.training.attention_backward_ratio * (FLASH_2_BACKWARD if older else 1.0))
+        + small * 2.0,
     )
 
 
 def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:
-    """Vocabulary projection and cross-entropy (or log-prob) of ``tokens``, forward and backward."""
+    """Vocabulary projection and cross-entropy (or log-prob) of ``tokens``, forward and backward.
+
+    By implementation: the fused head computes its logits once more in the backward pass; the fp32 head runs its
+    three GEMMs at the FP32 rate, of which large GEMMs reach ``FP32_GEMM_EFFICIENCY``.
+    """
     t = np.asarray(tp, dtype=np.float64)
     gemm = [(shape.vocab / t, shape.hidden + 0 * t)]
     logits = tokens * shape.vocab / t
-    inputs, weights = run_gemms_backward(facts, tokens, gemm)
-    forward = run_gemms(facts, tokens, gemm, "bf16") + facts.device.memory_bound(logits * LOGIT_BYTES_FORWARD, 3)
-    backward = inputs + weights + facts.device.memory_bound(logits * LOGIT_BYTES_BACKWARD, 3)
-    return forward, backward
+    if facts.implementation.loss_head == "fp32":
+        rate = facts.device.spec.peak("fp32") * FP32_GEMM_EFFICIENCY
+        projection = Priced.of(2.0 * logits * shape.hidden / rate, Basis.ANALYTIC)
+        gradients = projection * 2.0
+    else:
+        projection = run_gemms(facts, tokens, gemm, "bf16")
+        inputs, weights = run_gemms_backward(facts, tokens, gemm)
+        gradients = inputs + weights
+    if facts.implementation.loss_head == "fused":
+        gradients = gradients + projection
+    forward = projection + facts.device.memory_bound(logits * LOGIT_BYTES_FORWARD, 3)
+    return forward, gradients + facts.device.memory_bound(logits * LOGIT_BYTES_BACKWARD, 3)
 
 
 def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

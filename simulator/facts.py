@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from profiles.errors import InputError
 from simulator.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
@@ -24,6 +25,36 @@ class RoleSpec:
     precision: str = "bf16"
 
 
+LossHead = Literal["parallel", "fused", "fp32"]
+AttentionKernel = Literal["newest", "flash-2"]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How the trainer is built, where builds differ: inputs of the price, never fits.
+
+    Parameters
+    ----------
+    loss_head
+        ``parallel``: vocabulary-parallel cross-entropy on whole logits (Megatron). ``fused``: logits in chunks that
+        are computed again in the backward pass and never kept. ``fp32``: the head's GEMMs outside the tensor cores,
+        as trainers that cast the head to FP32 do.
+    attention_kernel
+        ``newest`` the device has, or ``flash-2`` on devices whose tables hold a later one.
+    fsdp_exposure
+        Share of ZeRO-3 gathers and scatters that nothing hides even where compute would suffice (0 with perfect
+        prefetch, 1 without any).
+    """
+
+    loss_head: LossHead = "parallel"
+    attention_kernel: AttentionKernel = "newest"
+    fsdp_exposure: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.fsdp_exposure <= 1.0:
+            raise InputError(f"implementation.fsdp_exposure is a share between 0 and 1, got {self.fsdp_exposure}")
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is known before anything is planned.
@@ -38,6 +69,7 @@ class Facts:
     device: DeviceProfile
     training: TrainingEngine
     generation: GenerationEngine
+    implementation: Implementation = Implementation()
 
     @property
     def dataflow(self) -> Dataflow:

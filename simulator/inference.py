@@ -37,4 +37,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
         return cost
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * memory.PARAM_BYTES
     gather = comms.strided(facts, "all_gather", params, layouts.dp * layouts.cp, layouts.tp * layouts.pp)
-    return choose(layouts.zero_stage == 3, cost.hide(gather * num_micro), cost)
+    bare = facts.implementation.fsdp_exposure
+    gathered = cost.hide(gather * (num_micro * (1.0 - bare))) + Cost.serial(
+        nothing.compute, gather * (num_micro * bare)
+    )
+    return choose(layouts.zero_stage == 3, gathered, cost)

@@ -86,7 +86,7 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     whole = activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens
     working = np.where(layouts.recompute == 2, whole, 0.0)  # the one layer that is being recomputed
     out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
-    if logits:
+    if logits and facts.implementation.loss_head != "fused":
         out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES
     if np.any(layouts.zero_stage == 3):
         layer = (shape.num_params - shape.embedding_params) / shape.num_layers * PARAM_BYTES / layouts.tp
@@ -109,10 +109,15 @@ def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, preci
 
 
 def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences."""
-    chunk = facts.generation.max_batched_tokens
-    width = 4 * shape.hidden + (2 * shape.q_width + 2 * shape.kv_width + 3 * _mlp_width(shape)) / layouts.tp
+    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
+
+    No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
+    attention's (query, key, value, output) and the feed-forward's (gate, up, product).
+    """
+    inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
+    width = 2 * shape.hidden + inner / layouts.tp
     logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
+    chunk = facts.generation.max_batched_tokens
     return np.asarray(chunk * width * ACTIVATION_BYTES + logits, dtype=np.float64)
 
 

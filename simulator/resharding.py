@@ -1,4 +1,4 @@
-"""Price of the transition: the actor's weights from training to generation layout on the same GPUs.
+"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a pool of its own.
 
 Volumes per GPU are Table 2 of the HybridFlow paper; the time adds the engine's own terms, because volumes alone
 explain 7 to 16 % of the measured transitions.
@@ -17,6 +17,8 @@ from simulator import comms, memory
 from simulator.cost import Cost
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from profiles.model_shape import ModelShape
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
@@ -79,3 +81,27 @@ def transition_cost(
     software = Priced.of(engine.transition_fixed_s + shard / engine.reload_bytes_per_s, Basis.PUBLISHED)
     nothing = Priced.zero(same.shape)
     return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+
+
+def weight_sync_cost(
+    facts: Facts, shape: ModelShape, trainer_gpus: ArrayLike, generation: GenerationLayouts, precision: str
+) -> Cost:
+    """Time to bring new weights from a trainer pool to a separate generation pool, shape ``[C]``.
+
+    A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
+    pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools
+    that share one domain use NVLink. On top come the engine's own terms, as in the transition.
+    """
+    senders = np.asarray(trainer_gpus, dtype=np.float64)
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+    domain = facts.group.nvlink_domain_gpus
+    per_gpu = comms.domain_bandwidth(facts) / domain
+    slower_side = np.minimum(np.minimum(senders, domain), np.minimum(generation.num_gpus, domain))
+    across = whole / (per_gpu * slower_side) + facts.device.spec.inter_node_latency_s
+    inside = shard / facts.device.spec.nvlink_bytes_per_s
+    near = senders + generation.num_gpus <= domain
+    moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), Basis.ANALYTIC)
+    engine = facts.generation
+    software = Priced.of(engine.transition_fixed_s + shard / engine.reload_bytes_per_s, Basis.PUBLISHED)
+    return Cost.serial(software, moved)

@@ -135,7 +135,8 @@ def data_parallel_cost(
     reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
     reach = reach * facts.training.overlap_dp
     once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
-    every = (_beside(forward, gather, reach) + _beside(backward, gather + scatter, reach)) * num_micro
+    hideable = reach * (1.0 - facts.implementation.fsdp_exposure)
+    every = (_beside(forward, gather, hideable) + _beside(backward, gather + scatter, hideable)) * num_micro
     return choose(layouts.zero_stage == 3, every, once)
 
 

@@ -1,0 +1,43 @@
+# Two commands do all set-up: `make plan` (the light install, then the first example) and `make test`
+# (what the tests need, then everything that is checked).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXAMPLE ?= examples/ppo-7b-16xa100.yaml
+
+.PHONY: plan test check fast format figures clean
+
+plan: $(VENV)/.light
+	$(BIN)/hybridmap plan $(EXAMPLE)
+
+test: $(VENV)/.dev
+	$(MAKE) check
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+fast: $(VENV)/.dev
+	$(BIN)/pytest -m "not slow"
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+figures: $(VENV)/.light
+	$(BIN)/python -m benchmarks.paper_figures
+
+$(VENV)/.light: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.light
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

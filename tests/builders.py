@@ -1,0 +1,149 @@
+"""Small builders for tests: facts of a job without a job file, hand-written plans, and made-up search instances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mapper.candidates import RoleTable
+from mapper.instance import Instance
+from mapper.problem import Sets, set_partitions
+from profiles.catalogue import load_model
+from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.hardware import ClusterGroup
+from profiles.model_shape import ModelShape
+from profiles.store import load_device
+from profiles.workload import LengthDistribution, Workload
+from simulator.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
+from simulator.facts import Facts, RoleSpec
+from simulator.generation import kv_cache_bytes
+from simulator.layouts import GenerationLayouts
+from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.pricing import RoleLayouts
+
+TINY = ModelShape(
+    name="tiny", architecture="llama", hidden=1024, num_layers=8, vocab=32000, num_heads=8, num_kv_heads=4,
+    head_dim=128, ffn=2816, max_position=4096,
+)  # fmt: skip
+"""A model small enough that one GPU holds four of it."""
+
+MOE = "qwen1.5-moe-a2.7b"
+
+
+def workload(
+    prompts: int = 1024, prompt_length: int = 1024, response: int | LengthDistribution = 1024, *,
+    samples_per_prompt: int = 1, epochs: int = 1, minibatches: int = 8, prompt_tokens: float | None = None,
+    reward_s_per_sample: float = 0.0,
+) -> Workload:  # fmt: skip
+    """The work of the HybridFlow paper's runs, unless told otherwise."""
+    lengths = LengthDistribution.fixed(response) if isinstance(response, int) else response
+    return Workload(
+        prompts, samples_per_prompt, prompt_length, lengths, epochs, minibatches, reward_s_per_sample, prompt_tokens
+    )
+
+
+def make_facts(
+    algorithm: str = "ppo", model: str | ModelShape = "llama-2-7b", *, nodes: int = 1, gpus_per_node: int = 8,
+    roles: dict[str, str | ModelShape] | None = None, work: Workload | None = None, device: str = "a100-80gb-sxm",
+    inter_node_bytes_per_s: float = 25e9, memory_bytes: int | None = None, training: str = "megatron-core@0.6",
+    generation: str = "vllm@0.3.1", zero_stages: tuple[int, ...] | None = None, reserve_bytes: float | None = None,
+) -> Facts:  # fmt: skip
+    """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
+    named = roles if roles is not None else dict.fromkeys(REQUIRED_ROLES[algorithm], model)
+    specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
+    profile = load_device(device)
+    if memory_bytes is not None:
+        profile = profile.with_spec(replace(profile.spec, memory_bytes=memory_bytes))
+    trainer, engine = load_training_engine(training), load_generation_engine(generation)
+    if zero_stages is not None:
+        trainer = replace(trainer, zero_stages=zero_stages)
+    if reserve_bytes is not None:
+        engine = replace(engine, memory_reserve_bytes=reserve_bytes)
+    group = ClusterGroup(device, nodes, gpus_per_node, inter_node_bytes_per_s, gpus_per_node)
+    return Facts(algorithm, specs, work or workload(), group, profile, trainer, engine)
+
+
+def tiny_facts(
+    algorithm: str = "ppo", gpus: int = 2, memory_gib: float = 8.0, roles: dict[str, str | ModelShape] | None = None
+) -> Facts:
+    """A job of ``TINY`` models on one node, small enough for brute force, short of memory on purpose."""
+    return make_facts(
+        algorithm, TINY, gpus_per_node=gpus, memory_bytes=int(memory_gib * 2**30), roles=roles, reserve_bytes=1e9,
+        work=workload(16, 512, 512, minibatches=2),
+    )  # fmt: skip
+
+
+def make_plan(facts: Facts, sets: Sets, sizes: tuple[int, ...], *, tp: int = 1, slots: int = 8) -> Plan:
+    """A plain plan: every role in plain data and tensor parallelism on its pool, pools one after another."""
+    pools, entries, first = [], [], 0
+    for i, (roles, n) in enumerate(zip(sets, sizes, strict=True)):
+        name = "ABCDE"[i]
+        pools.append(Pool(name=name, device=facts.group.device, first_gpu=first, num_gpus=n, roles=roles))
+        entries += [_role_plan(facts, role, name, n, tp, slots) for role in roles]
+        first += n
+    return Plan(
+        algorithm=facts.algorithm, placement=placement_name(sets), pools=tuple(pools),
+        roles=tuple(sorted(entries, key=lambda e: facts.dataflow.roles.index(e.role))),
+    )  # fmt: skip
+
+
+def _role_plan(facts: Facts, role: str, pool: str, num_gpus: int, tp: int, slots: int) -> RolePlan:
+    kinds = {call.kind for call in facts.dataflow.calls_of(role)}
+    layout = ParallelLayout(dp=num_gpus // tp, tp=tp, zero_stage=1 if "train" in kinds else 0, recompute="full")
+    plain = layout.model_copy(update={"recompute": "none"})
+    return RolePlan(
+        role=role, pool=pool, training=layout if "train" in kinds else None,
+        inference=plain if "forward" in kinds else None,
+        generation=engine_layout(facts, role, num_gpus // tp, tp, slots=slots) if "generate" in kinds else None,
+    )  # fmt: skip
+
+
+def engine_layout(facts: Facts, role: str, dp: int, tp: int, pp: int = 1, slots: int = 8) -> GenerationLayout:
+    """A generation layout with exactly the KV budget that its sequences need."""
+    bare = GenerationLayouts(*np.asarray([[dp], [tp], [pp], [slots]], dtype=np.int64))
+    need = float(kv_cache_bytes(facts, facts.roles[role].shape, bare)[0])
+    return GenerationLayout(dp=dp, tp=tp, pp=pp, max_num_seqs=slots, kv_cache_bytes=int(np.ceil(need)))
+
+
+def replace_role(plan: Plan, role: str, **changes: object) -> Plan:
+    """``plan`` with fields of one role's entry replaced."""
+    roles = tuple(e.model_copy(update=changes) if e.role == role else e for e in plan.roles)
+    return plan.model_copy(update={"roles": roles})
+
+
+def toy_instance(
+    algorithm: str, roles: tuple[str, ...], seed: int, *, num_gpus: int = 4, sizes: tuple[int, ...] = (1, 2, 4),
+    most_rows: int = 3, capacity_mib: int = 24, equal_sizes: bool = False,
+) -> Instance:  # fmt: skip
+    """A search instance of random small integers: every set partition, a few made-up configurations per pool size."""
+    rng = np.random.default_rng(seed)
+    flow = build_dataflow(algorithm, roles)
+    tables, ticks, resident, transient = {}, {}, {}, {}
+    for role in flow.roles:
+        gpus = np.repeat(np.asarray(sizes, dtype=np.int64), rng.integers(1, most_rows + 1, len(sizes)))
+        own = {c.key: rng.integers(0, 30, len(gpus)) for c in flow.calls_of(role)}
+        tables[role] = toy_table(role, gpus, own)
+        ticks[role] = own
+        resident[role] = rng.integers(0, 10, len(gpus))
+        transient[role] = rng.integers(0, 10, len(gpus))
+    ticks[CONTROLLER] = {c.key: rng.integers(0, 4, 1) for c in flow.calls if c.role == CONTROLLER}
+    partitions = tuple(set_partitions(flow.roles))
+    sets = dict.fromkeys(s for p in partitions for s in p)
+    return Instance(
+        flow=flow, partitions=partitions, sizes=dict.fromkeys(sets, sizes), num_gpus=num_gpus,
+        equal_sizes=equal_sizes, tables=tables, ticks=ticks, resident_mib=resident, transient_mib=transient,
+        capacity_mib=capacity_mib, tick_s=1.0,
+    )  # fmt: skip
+
+
+def toy_table(role: str, gpus: np.ndarray, durations: dict[str, np.ndarray]) -> RoleTable:
+    """A candidate table without layouts."""
+    nothing = np.zeros(len(gpus))
+    seconds = {key: value.astype(np.float64) for key, value in durations.items()}
+    return RoleTable(role, gpus, seconds, nothing, nothing, RoleLayouts(), nothing, len(gpus))
+
+
+def call_of(flow: Dataflow, key: str) -> Call:
+    """The call of that key."""
+    return flow.calls[flow.index(key)]

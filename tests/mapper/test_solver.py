@@ -1,0 +1,187 @@
+"""Protects the claim "proven optimum": CP-SAT, with and without the quick start and its pruning, against brute force.
+
+An earlier formulation (long weighted sums of booleans inside enforced constraints) made OR-Tools 9.15 cut off the
+optimum in presolve and report OPTIMAL all the same, so real instances are solved without start and pruning too.
+"""
+
+from dataclasses import replace
+
+import pytest
+from builders import make_facts, tiny_facts, toy_instance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper.algorithm1 import exhaustive, makespan
+from mapper.instance import Instance, make_instance
+from mapper.problem import make_problem
+from mapper.search import best_choice
+from mapper.solver import solve
+from mapper.variables import Choice
+from simulator.dataflow import CONTROLLER
+
+JOBS = [
+    ("grpo", ("actor", "reference")),
+    ("rloo", ("actor", "reward")),
+    ("remax", ("actor", "reference", "reward")),
+    ("grpo", ("actor", "reference", "reward")),
+    ("ppo", ("actor", "critic", "reference", "reward")),
+]
+instances = st.builds(
+    lambda job, seed, gpus, count, capacity, equal: toy_instance(
+        *job, seed, num_gpus=gpus, sizes=(1, 2, 4)[:count], capacity_mib=capacity, equal_sizes=equal
+    ),
+    st.sampled_from(JOBS),
+    st.integers(0, 2**31),
+    st.integers(2, 7),
+    st.integers(1, 3),
+    st.integers(8, 40),
+    st.booleans(),
+)
+
+
+def replayed(x: Instance, choice: Choice) -> int:
+    """Ticks of a choice, checked from scratch: GPUs, memory, row sizes, then the event order."""
+    assert sum(n for _, n in choice.pools) <= x.num_gpus
+    partition = tuple(roles for roles, _ in choice.pools)
+    assert {frozenset(p) for p in x.partitions} >= {frozenset(partition)}
+    if x.equal_sizes:
+        assert len({n for _, n in choice.pools}) == 1
+    for roles, n in choice.pools:
+        assert all(x.tables[role].num_gpus[choice.rows[role]] == n for role in roles)
+        resident = sum(int(x.resident_mib[role][choice.rows[role]]) for role in roles)
+        assert resident + max(int(x.transient_mib[role][choice.rows[role]]) for role in roles) <= x.capacity_mib
+    durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
+    durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
+    return int(makespan(x, partition, durations))
+
+
+@settings(max_examples=150)
+@given(x=instances)
+def test_equals_exhaustive_on_made_up_instances(x: Instance) -> None:
+    choice, ticks = exhaustive(x)
+    solution = solve(x, seed=0, time_limit_s=30)
+    if choice is None:
+        assert solution.status == "infeasible"
+        assert solution.choice is None
+        assert best_choice(x, 0, 30.0)[0] is None
+        return
+    assert solution.status == "optimal"
+    assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice)
+    assert solution.choice is not None
+    assert replayed(x, solution.choice) == ticks
+    started, second = best_choice(x, 0, 30.0)
+    assert second.objective_ticks == ticks
+    assert started is not None
+    assert replayed(x, started) == ticks
+
+
+@settings(max_examples=30)
+@given(x=instances)
+def test_exhaustive_with_a_limit_confirms_or_refutes_a_claimed_optimum(x: Instance) -> None:
+    choice, ticks = exhaustive(x)
+    if choice is None:
+        assert exhaustive(x, limit_ticks=10_000) == (None, 0)
+        return
+    assert exhaustive(x, limit_ticks=ticks)[1] == ticks
+    assert exhaustive(x, limit_ticks=ticks - 1) == (None, 0)
+    assert exhaustive(x, limit_ticks=ticks + 5)[1] == ticks
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+@pytest.mark.parametrize("memory_gib", [8.0, 5.0])
+@pytest.mark.parametrize("algorithm", ["ppo", "remax"])
+def test_equals_exhaustive_on_small_priced_jobs(algorithm: str, memory_gib: float, gpus: int) -> None:
+    x = make_instance(make_problem(tiny_facts(algorithm, gpus, memory_gib)))
+    _, ticks = exhaustive(x)
+    assert ticks > 0
+    assert solve(x, seed=0, time_limit_s=30).objective_ticks == ticks
+    assert best_choice(x, 0, 30.0)[1].objective_ticks == ticks
+
+
+def real(name: str) -> Instance:
+    algorithm, model, nodes = {
+        "ppo 7b 8": ("ppo", "llama-2-7b", 1),
+        "ppo 7b 16": ("ppo", "llama-2-7b", 2),
+        "ppo 13b 32": ("ppo", "llama-2-13b", 4),
+        "remax 13b 32": ("remax", "llama-2-13b", 4),
+    }[name]
+    return make_instance(make_problem(make_facts(algorithm, model, nodes=nodes)))
+
+
+@pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
+def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
+    x = real(name)
+    choice, solution = best_choice(x, 0, 60.0)
+    assert solution.status == "optimal"
+    assert choice is not None
+    assert replayed(x, choice) == solution.objective_ticks
+    assert exhaustive(x, limit_ticks=solution.objective_ticks)[1] == solution.objective_ticks
+    assert exhaustive(x, limit_ticks=solution.objective_ticks - 1) == (None, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
+def test_each_placement_alone_equals_exhaustive(name: str) -> None:
+    x = real(name)
+    for partition in x.partitions:
+        alone = replace(x, partitions=(partition,), sizes={roles: x.sizes[roles] for roles in partition})
+        choice, solution = best_choice(alone, 0, 60.0)
+        if choice is None:
+            assert exhaustive(alone) == (None, 0), partition
+            continue
+        assert solution.status == "optimal"
+        assert replayed(alone, choice) == solution.objective_ticks, partition
+        found = exhaustive(alone, limit_ticks=solution.objective_ticks)
+        assert found[1] == solution.objective_ticks, partition
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
+    x = real("ppo 7b 16")
+    plain = solve(x, seed=seed, time_limit_s=60)
+    assert plain.status == "optimal"
+    assert plain.objective_ticks == best_choice(x, seed, 60.0)[1].objective_ticks
+    assert exhaustive(x, limit_ticks=plain.objective_ticks - 1) == (None, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ppo 7b 8", "ppo 13b 32", "remax 13b 32"])
+def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> None:
+    """The bug showed where a placement with a better one beside it was excluded, so each first placement is."""
+    x = real(name)
+    for excluded in x.partitions[:2]:
+        rest = replace(x, partitions=tuple(p for p in x.partitions if p != excluded))
+        rest = replace(rest, sizes={roles: x.sizes[roles] for p in rest.partitions for roles in p})
+        plain = solve(rest, seed=0, time_limit_s=60)
+        assert plain.status == "optimal"
+        assert exhaustive(rest, limit_ticks=plain.objective_ticks)[1] == plain.objective_ticks
+        assert best_choice(rest, 0, 60.0)[1].objective_ticks == plain.objective_ticks
+
+
+def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
+    x = real("remax 13b 32")
+    partition = (("actor", "reference"), ("reward",))
+    x = replace(x, partitions=(partition,), sizes={roles: x.sizes[roles] for roles in partition})
+    assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=60).objective_ticks
+
+
+def test_same_seed_same_answer() -> None:
+    x = real("ppo 7b 16")
+    first, second = (solve(x, seed=3, time_limit_s=60) for _ in range(2))
+    assert (first.choice, first.objective_ticks) == (second.choice, second.objective_ticks)
+
+
+def test_a_known_start_is_what_is_left_when_time_runs_out() -> None:
+    x = real("ppo 13b 32")
+    choice, solution = best_choice(x, 0, 60.0)
+    late = solve(x, seed=0, time_limit_s=0.0, start=choice, start_ticks=solution.objective_ticks)
+    assert late.status == "feasible"
+    assert late.choice == choice
+    assert late.objective_ticks == solution.objective_ticks
+    assert late.bound_ticks <= late.objective_ticks
+
+
+def test_no_pool_size_for_any_placement_is_infeasible_at_once() -> None:
+    x = toy_instance("grpo", ("actor", "reference"), 0)
+    none = replace(x, sizes=dict.fromkeys(x.sizes, ()))
+    assert solve(none, seed=0, time_limit_s=1).status == "infeasible"
