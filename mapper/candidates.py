@@ -65,9 +65,9 @@ class RoleTable:
             resident_bytes=self.resident_bytes[index],
             transient_bytes=self.transient_bytes[index],
             layouts=RoleLayouts(
-                x.training.take(index) if x.training else None,
-                x.inference.take(index) if x.inference else None,
-                x.generation.take(index) if x.generation else None,
+                None if x.training is None else x.training.take(index),
+                None if x.inference is None else x.inference.take(index),
+                None if x.generation is None else x.generation.take(index),
             ),
             kv_bytes=self.kv_bytes[index],
         )
@@ -193,7 +193,7 @@ def _with_generation(facts: Facts, role: str, sizes: tuple[int, ...], table: Rol
     left, right = _pairs(table.num_gpus, engine.num_gpus)
     paired, chosen = table.take(left), engine.take(right)
     training = paired.layouts.weights
-    same = (training.tp == chosen.tp) & (training.pp == chosen.pp) & (training.zero_stage < 3)
+    shared = resharding.shares_weights(facts, training, chosen)
     transition = resharding.transition_cost(facts, spec.shape, training, chosen, spec.precision).time.s
     durations = dict(paired.durations_s)
     for call in flow.calls_of(role):
@@ -201,7 +201,7 @@ def _with_generation(facts: Facts, role: str, sizes: tuple[int, ...], table: Rol
             durations[call.key] = transition
         elif call.kind == "generate":
             durations[call.key] = seconds[right]
-    need = np.where(same, 0.0, copy[right]) + kv[right] + work[right]
+    need = np.where(shared, 0.0, copy[right]) + kv[right] + work[right]
     return replace(
         paired,
         durations_s=durations,

@@ -58,7 +58,7 @@ def smallest_need_bytes(problem: Problem, role: str) -> float:
 
 def fewest_gpus(problem: Problem) -> int | None:
     """The fewest GPUs of this kind on which some allowed placement fits, or ``None``; doubles nodes, then bisects."""
-    low, high = problem.facts.group.nodes, problem.facts.group.nodes
+    low, high = 0, problem.facts.group.nodes
     while not _fits(problem, high):
         low, high = high, high * 2
         if high > MAX_NODES:

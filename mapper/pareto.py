@@ -16,7 +16,9 @@ def non_dominated(values: Floats) -> Ints:
     Of equal rows the first one stays. Safe because the iteration time never falls when a duration grows, and a
     memory constraint that holds keeps holding when a need shrinks.
     """
-    order = np.lexsort((np.arange(len(values)), values.sum(axis=1)))  # a dominating row has the smaller sum
+    # A dominating row comes first: its sum is no larger (large and small columns may round to equal sums, so the
+    # columns themselves decide then), and of equal rows the earlier one.
+    order = np.lexsort((np.arange(len(values)), *values.T[::-1], values.sum(axis=1)))
     left = values[order]
     kept: list[int] = []
     index = np.arange(len(order))

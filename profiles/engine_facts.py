@@ -39,6 +39,7 @@ class _EngineFile(BaseModel):
     note: str
     cuda_graphs: bool = False
     prefix_sharing: bool = False
+    shares_weights: bool = False
     zero_stages: tuple[int, ...] = ()
     facts: dict[str, Fact]
 
@@ -51,6 +52,7 @@ class GenerationEngine:
     facts_hash: str
     cuda_graphs: bool
     prefix_sharing: bool
+    shares_weights: bool
     launch_s_per_layer: float
     host_s_per_step: float
     host_s_per_sequence: float
@@ -69,7 +71,6 @@ class TrainingEngine:
     name: str
     facts_hash: str
     zero_stages: tuple[int, ...]
-    gemm_slowdown: float
     attention_backward_ratio: float
     grad_bytes_per_param: float
     grad_reduce_bytes_per_param: float
@@ -99,7 +100,13 @@ def load_generation_engine(name: str) -> GenerationEngine:
     return _build(
         GenerationEngine,
         name,
-        dict(facts_hash=digest, cuda_graphs=file.cuda_graphs, prefix_sharing=file.prefix_sharing, **values),
+        dict(
+            facts_hash=digest,
+            cuda_graphs=file.cuda_graphs,
+            prefix_sharing=file.prefix_sharing,
+            shares_weights=file.shares_weights,
+            **values,
+        ),
     )
 
 

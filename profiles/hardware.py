@@ -22,6 +22,7 @@ DEVICE_FILE = "device.yaml"
 
 UNITS = {
     "peak_flop_per_s": "FLOP/s",
+    "sustained_flop_per_s": "FLOP/s",
     "memory_bytes_per_s": "B/s",
     "memory_bytes": "B",
     "nvlink_bytes_per_s": "B/s",
@@ -32,6 +33,8 @@ UNITS = {
     "inter_node_latency_s": "s",
     "power_w": "W",
 }
+
+_BY_DTYPE = ("peak_flop_per_s", "sustained_flop_per_s")
 
 # Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones.
 _PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16"}
@@ -48,7 +51,9 @@ class DeviceSpec:
     device_string
         What the driver calls the part, as recorded in the measured tables.
     peak_flop_per_s
-        Dense (no sparsity) tensor-core rate by dtype, FLOP/s.
+        Dense (no sparsity) tensor-core rate by dtype, FLOP/s; ``fp32`` is the rate outside the tensor cores.
+    sustained_flop_per_s
+        Rate that dense matrix work holds for minutes at the power limit, by dtype; without one the peak.
     memory_bytes_per_s, memory_bytes
         Memory bandwidth at peak (B/s) and capacity that the device reports (B).
     nvlink_bytes_per_s
@@ -79,6 +84,7 @@ class DeviceSpec:
     pcie_bytes_per_s: float
     inter_node_latency_s: float
     power_w: float
+    sustained_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
 
     def peak(self, dtype: str) -> float:
@@ -88,6 +94,10 @@ class DeviceSpec:
             have = ", ".join(sorted(self.peak_flop_per_s))
             raise NoBasisError(f"{self.name}: no peak rate for dtype '{dtype}' in device.yaml (it has {have})")
         return rate
+
+    def sustained(self, dtype: str) -> float:
+        """FLOP/s of ``dtype`` that long dense work holds; the peak where no lower rate is known."""
+        return self.sustained_flop_per_s.get(_PEAK_OF.get(dtype, dtype), self.peak(dtype))
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ class _DeviceFile(BaseModel):
     name: str
     device_string: str
     peak_flop_per_s: dict[str, _Fact]
+    sustained_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
     memory_bytes_per_s: _Fact
     memory_bytes: _Fact
     nvlink_bytes_per_s: _Fact
@@ -199,8 +210,8 @@ def load_spec(folder: Path) -> DeviceSpec:
 
 
 def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
-    facts = {name: getattr(parsed, name) for name in UNITS if name != "peak_flop_per_s"}
-    peaks = {f"peak_flop_per_s.{dtype}": fact for dtype, fact in parsed.peak_flop_per_s.items()}
+    facts = {name: getattr(parsed, name) for name in UNITS if name not in _BY_DTYPE}
+    peaks = {f"{name}.{dtype}": fact for name in _BY_DTYPE for dtype, fact in getattr(parsed, name).items()}
     for name, fact in {**facts, **peaks}.items():
         unit = UNITS[name.partition(".")[0]]
         if fact.unit != unit:
@@ -211,6 +222,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         name=parsed.name,
         device_string=parsed.device_string,
         peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
+        sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
         sources={name: fact.source for name, fact in {**facts, **peaks}.items()},
         **whole,
         **rates,

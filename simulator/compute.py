@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Basis, Priced
+from profiles.records import Basis, Priced, longer
 
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
@@ -39,11 +39,16 @@ DEVICES_WITH_FLASH_3 = ("h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb200")
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A micro-batch on one rank: ``tokens`` in all, in ``sequences`` of ``length`` tokens each, shape ``[C]``."""
+    """A micro-batch on one rank: ``tokens`` in all, in ``sequences`` of ``length`` tokens each, shape ``[C]``.
+
+    ``sustained`` says that it is part of minutes of dense work, during which the power limit holds GEMMs to the
+    device's sustained rate. Prefills between decode steps are not: decode leaves most of the power unused.
+    """
 
     tokens: Floats
     sequences: Floats
     length: Floats
+    sustained: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +88,32 @@ def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
     return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
 
 
-def run_gemms(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str) -> Priced:
-    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed."""
+def run_gemms(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
+) -> Priced:
+    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed; ``sustained`` as in ``Batch``."""
     n, k = _stack(gemms)
+    if sustained:
+        return _sustained_gemm(facts, rows + 0 * n, n, k, dtype).sum(axis=0)
     return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
 
 
 def run_gemms_backward(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]]) -> tuple[Priced, Priced]:
-    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed."""
+    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed; sustained."""
     n, k = _stack(gemms)
-    inputs = facts.device.gemm(rows, k, n, "bf16").sum(axis=0)
-    weights = facts.device.gemm(n, k, rows + 0 * n, "bf16").sum(axis=0)
+    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, "bf16").sum(axis=0)
+    weights = _sustained_gemm(facts, n, k, rows + 0 * n, "bf16").sum(axis=0)
     return inputs, weights
+
+
+def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
+    """The table's time, or the time at the device's sustained rate where that is longer.
+
+    The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
+    and memory-bound GEMMs are slower than that rate anyway and keep the table's time.
+    """
+    sustained = Priced.of(2.0 * m * n * k / facts.device.spec.sustained(dtype), Basis.PUBLISHED)
+    return longer(facts.device.gemm(m, n, k, dtype), sustained)
 
 
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
@@ -139,7 +158,6 @@ def _layer(
     mlp: list[tuple[Floats, Floats]], dtype: str,
 ) -> LayerTime:  # fmt: skip
     gemms = attention_gemms(shape, tp) + mlp
-    slow = facts.training.gemm_slowdown
     attention = attention_forward(facts, shape, batch, tp, cp)
     older = facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3
     small = facts.device.memory_bound(
@@ -147,9 +165,11 @@ def _layer(
     )
     inputs, weights = run_gemms_backward(facts, tokens, gemms)
     return LayerTime(
-        forward=run_gemms(facts, tokens, gemms, dtype) * slow + attention * (FLASH_2_FORWARD if older else 1.0) + small,
-        backward_input=inputs * slow,
-        backward_weight=weights * slow,
+        forward=run_gemms(facts, tokens, gemms, dtype, batch.sustained)
+        + attention * (FLASH_2_FORWARD if older else 1.0)
+        + small,
+        backward_input=inputs,
+        backward_weight=weights,
         backward_other=attention * (facts.training.attention_backward_ratio * (FLASH_2_BACKWARD if older else 1.0))
         + small * 2.0,
     )
@@ -169,7 +189,7 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
         projection = Priced.of(2.0 * logits * shape.hidden / rate, Basis.ANALYTIC)
         gradients = projection * 2.0
     else:
-        projection = run_gemms(facts, tokens, gemm, "bf16")
+        projection = run_gemms(facts, tokens, gemm, "bf16", sustained=True)
         inputs, weights = run_gemms_backward(facts, tokens, gemm)
         gradients = inputs + weights
     if facts.implementation.loss_head == "fused":

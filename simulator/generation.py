@@ -56,7 +56,7 @@ def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts
 def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
     """Time of one ``generate_sequences`` call, shape ``[C]``."""
     profiles = profiles_of(facts, layouts)
-    width = max(len(p.steps) for p in profiles)
+    width = max((len(p.steps) for p in profiles), default=0)
     steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
     step = decode_step(facts, shape, layouts, active, context, precision)
     decode = Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
@@ -101,7 +101,7 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     per_chunk = max(1.0, facts.generation.max_batched_tokens / work.engine_prompt_tokens)
     in_chunk = np.minimum(per_chunk, prompts)
     length = np.full(len(layouts), work.engine_prompt_tokens)
-    batch = Batch(in_chunk * length, in_chunk, length)
+    batch = Batch(in_chunk * length, in_chunk, length, sustained=False)
     one = np.ones(len(layouts), dtype=np.int64)
     as_training = Layouts(layouts.dp, layouts.tp, layouts.pp, one, one, one, one, 0 * one)
     from simulator.training import layer_costs  # the forward pass of a chunk is that of a micro-batch

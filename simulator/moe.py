@@ -43,14 +43,14 @@ def experts_training(
     width = moe.expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
     gemms = mlp_gemms(shape, width)
     inputs, weights = run_gemms_backward(facts, rows / local, gemms)
-    forward = run_gemms(facts, rows / local, gemms, "bf16") * local
+    forward = run_gemms(facts, rows / local, gemms, "bf16", batch.sustained) * local
     backward = (inputs + weights) * local
     permute = facts.device.memory_bound(rows * shape.hidden * ACTIVATION_BYTES * PERMUTE_TRAFFIC, 8)
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
     dense_inputs, dense_weights = run_gemms_backward(facts, tokens, dense)
-    forward = forward + permute + run_gemms(facts, tokens, dense, "bf16")
+    forward = forward + permute + run_gemms(facts, tokens, dense, "bf16", batch.sustained)
     return forward, backward + permute + dense_inputs + dense_weights
 
 

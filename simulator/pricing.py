@@ -126,12 +126,12 @@ def role_memory(facts: Facts, role: str, layouts: RoleLayouts) -> RoleMemory:
 
 
 def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
-    """Engine memory; the weights need no second copy where training already holds them in the same layout."""
-    spec, weights, layout = facts.roles[role], layouts.weights, layouts.generation
+    """Engine memory; the weights need no second copy where the engine runs from the training buffers."""
+    spec, layout = facts.roles[role], layouts.generation
     assert layout is not None, f"{role} generates"
     classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision)
-    same = (weights.tp == layout.tp) & (weights.pp == layout.pp) & (weights.zero_stage < 3)
-    classes["generation weights"] = np.where(same, 0.0, classes["generation weights"])
+    shared = resharding.shares_weights(facts, layouts.weights, layout)
+    classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])
     return classes
 
 

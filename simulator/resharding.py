@@ -17,7 +17,7 @@ from simulator import comms, memory
 from simulator.cost import Cost
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from profiles.model_shape import ModelShape
     from simulator.facts import Facts
@@ -58,16 +58,22 @@ def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
     )
 
 
+def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayouts) -> NDArray[np.bool_]:
+    """Whether generation runs from the training buffers: equal layouts, whole shards, an engine that can."""
+    alike = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
+    return np.asarray(alike & facts.generation.shares_weights, dtype=np.bool_)
+
+
 def transition_cost(
     facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
 ) -> Cost:
-    """Time of the transition for pairs of layouts, shape ``[C]``; zero where training and generation agree.
+    """Time of the transition for pairs of layouts, shape ``[C]``; zero where generation runs from the training buffers.
 
     Nested layouts gather inside micro-DP groups; others go through the general resharder, which receives the whole
     generation shard, as if nothing overlapped. FSDP shards count as not nested. On top: the engine's fixed time,
     and filling the generation buffers at the engine's rate.
     """
-    same = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
+    same = shares_weights(facts, training, generation)
     shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
     a, b = np.maximum(training.tp // generation.tp, 1), np.maximum(training.pp // generation.pp, 1)
     blocks = np.clip(facts.group.nvlink_domain_gpus // training.tp, 1, b)  # blocks of the group, at stride t
