@@ -45,9 +45,16 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        near = difflib.get_close_matches(name.lower(), self.known, n=3, cutoff=0.5)
+        near = _near(name.lower(), self.known)
         suggestion = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(self.known)}"
         super().__init__(f"unknown {kind} '{name}'; {suggestion}{' ' + hint if hint else ''}")
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Up to three names: those that hold all of ``name`` (``h100`` is no misspelt ``h200``), else similar ones."""
+    holding = [k for k in known if len(name) >= 3 and name in k.lower()]
+    holding.sort(key=lambda k: not k.lower().startswith(name))
+    return holding[:3] or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
 
 
 class FileFormatError(InputError):

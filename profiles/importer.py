@@ -64,8 +64,9 @@ def import_tables(source: Path | None, devices: Sequence[str], out: Path) -> lis
     for device in devices:
         if device not in SYSTEMS:
             raise UnknownNameError("device", device, SYSTEMS)
-    out.mkdir(parents=True, exist_ok=True)
     with open_source(source) as copy:
+        made = not out.exists()
+        out.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=out, prefix=".import-"))
         try:
             for device in devices:
@@ -73,6 +74,8 @@ def import_tables(source: Path | None, devices: Sequence[str], out: Path) -> lis
             return _move_into_place(aside, out)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+            if made and not any(out.iterdir()):
+                out.rmdir()
 
 
 def _write_device(copy: Source, device: str, folder: Path) -> None:

@@ -119,9 +119,9 @@ def where(condition: ArrayLike, a: Priced, b: Priced) -> Priced:
 
 
 def exposed(work: Priced, beside: Priced) -> Priced:
-    """What is left of ``work`` when it runs beside ``beside`` (never negative), with ``work``'s provenance."""
+    """What is left of ``work`` beside ``beside``, from nothing to all of it, with ``work``'s provenance."""
     total, hidden = work.s, beside.s
-    left = np.maximum(total - hidden, 0.0)
+    left = np.clip(total - hidden, 0.0, total)
     ratio = np.divide(left, total, out=np.zeros(np.broadcast_shapes(total.shape, hidden.shape)), where=total > 0)
     return work * ratio
 

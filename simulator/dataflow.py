@@ -120,12 +120,12 @@ def build_dataflow(algorithm: str, roles: tuple[str, ...]) -> Dataflow:
 
 def _check_roles(algorithm: str, roles: tuple[str, ...]) -> None:
     required, optional = REQUIRED_ROLES[algorithm], OPTIONAL_ROLES.get(algorithm, ())
+    for role in roles:  # before what is missing: a misspelt role is both
+        if role not in required and role not in optional:
+            raise UnknownNameError(f"role of {algorithm}", role, (*required, *optional))
     missing = [r for r in required if r not in roles]
     if missing:
         raise InputError(f"{algorithm} needs a model for {', '.join(missing)}; models names {', '.join(sorted(roles))}")
-    for role in roles:
-        if role not in required and role not in optional:
-            raise UnknownNameError(f"role of {algorithm}", role, (*required, *optional))
 
 
 def _generation_calls(algorithm: str) -> list[Call]:

@@ -88,6 +88,8 @@ def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, 
 
 
 def _check_roles(plan: Plan, facts: Facts) -> list[Violation]:
+    if plan.algorithm != facts.algorithm:
+        return [Violation("roles", f"the plan is for {plan.algorithm}, the job runs {facts.algorithm}")]
     planned = [entry.role for entry in plan.roles]
     if sorted(planned) != sorted(facts.roles):
         return [Violation("roles", f"the plan places {sorted(planned)}, the job has {sorted(facts.roles)}")]

@@ -1,0 +1,94 @@
+"""The ``hybridmap`` command: its names, its errors, and nothing else.
+
+Exit status: 0 done; 2 the input cannot work as given (one message, no traceback); 1 a fault of ours.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from hybridmap import __version__
+from hybridmap.commands.compare import compare
+from hybridmap.commands.devices import devices
+from hybridmap.commands.models import models
+from hybridmap.commands.plan import plan
+from hybridmap.commands.simulate import simulate
+from hybridmap.console import fail
+from profiles.errors import HybridmapError, InputError
+
+
+class Face(TyperGroup):
+    """The command group, with one way for every expected outcome to end a command."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit. ``--json`` holds for errors too, those of the command line itself included."""
+        given = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
+        try:
+            status = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+        except HybridmapError as error:
+            fail(error, as_json)
+        except typer.Abort:
+            raise SystemExit(1) from None
+        except Exception as error:
+            usage = _usage_message(error)
+            if usage is None:
+                raise
+            if as_json:
+                fail(InputError(usage), as_json)
+            error.show()  # type: ignore[attr-defined]
+            raise SystemExit(2) from None
+        raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _usage_message(error: Exception) -> str | None:
+    """The message of a wrong command line; ``None`` for any other error (the class itself is private to Typer)."""
+    message = getattr(error, "format_message", None)
+    return str(message()) if callable(message) and hasattr(error, "show") else None
+
+
+app = typer.Typer(
+    cls=Face,
+    name="hybridmap",
+    help="Place the models of an RL post-training job on a GPU cluster: which share GPUs, and how each is split.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("plan")(plan)
+app.command("simulate")(simulate)
+app.command("compare")(compare)
+app.add_typer(models, name="models")
+app.add_typer(devices, name="devices")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hybridmap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the ``hybridmap`` command."""
+    app()

@@ -1,0 +1,132 @@
+"""``hybridmap compare``: the named placements and the best of all, side by side."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.commands.options import JobArgument, Json
+from hybridmap.console import new_table, say, say_json, say_table, working
+from profiles.errors import HybridmapError, InfeasibleError
+
+if TYPE_CHECKING:
+    from mapper.result import Result
+    from simulator.facts import Facts
+
+BEST = "best found"
+PLACEMENTS = {"colocate": "colocate", "split": "split", "standalone": "standalone", BEST: "any"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One placement: its best plan, or why it has none."""
+
+    name: str
+    result: "Result | None"
+    error: HybridmapError | None = None
+
+
+def compare(job: JobArgument, as_json: Json = False) -> None:
+    """Compare colocate, split, standalone and the best.
+
+    The best plan of each named placement beside the best of all placements.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.notation import LEGEND
+    from hybridmap.plan_text import header_lines
+
+    facts = load_job(job).facts()
+    rows = [_row(facts, name) for name in PLACEMENTS]
+    if rows[-1].error is not None:
+        raise rows[-1].error
+    if as_json:
+        say_json({"rows": [_document(row) for row in rows]})
+        return
+    say("\n".join(header_lines(facts)))
+    _show_times(rows)
+    for row in rows:
+        if row.error is not None:
+            say(f"no {row.name} plan: {row.error}")
+    say()
+    _show_layouts(rows)
+    say(f"({LEGEND})")
+
+
+def _row(facts: "Facts", name: str) -> Row:
+    with working(f"searching {name} ..."):
+        from mapper.search import find_plan
+
+        try:
+            return Row(name, find_plan(facts, placement=PLACEMENTS[name], runners_up=False))
+        except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
+            return Row(name, None, error)
+
+
+def _document(row: Row) -> dict[str, Any]:
+    from hybridmap.plan_text import timeline_document
+
+    if row.result is None:
+        status = "infeasible" if isinstance(row.error, InfeasibleError) else "none"
+        fewest = row.error.fewest_gpus if isinstance(row.error, InfeasibleError) else None
+        return {"placement": row.name, "status": status, "error": str(row.error), "fewest_gpus": fewest}
+    result = row.result
+    return {
+        "placement": row.name,
+        "status": result.status,
+        "iteration_s": result.iteration_s,
+        "bound_s": result.bound_s,
+        "gap": result.gap,
+        "seconds": result.seconds,
+        **timeline_document(result.timeline),
+        "plan": result.plan.model_dump(mode="json"),
+    }
+
+
+def _show_times(rows: list[Row]) -> None:
+    from hybridmap.notation import percent
+    from simulator.dataflow import STAGES
+
+    best = min(row.result.iteration_s for row in rows if row.result is not None)
+    stages = [s for s in STAGES if any(row.result.timeline.stages[s] > 0 for row in rows if row.result)]
+    numbers = ("iteration", "over best", *(s.replace("_", " ") for s in stages), "tokens/s", "per GPU")
+    table = new_table(("placement", *numbers, "memory per GPU"), right=numbers)
+    for row in rows:
+        if row.result is None:
+            reason = "does not fit" if isinstance(row.error, InfeasibleError) else "not possible"
+            table.add_row(row.name, *["-"] * len(numbers), f"{reason}, see below")
+            continue
+        timeline = row.result.timeline
+        table.add_row(
+            row.name,
+            f"{timeline.iteration_s:,.2f} s",
+            f"+{percent(timeline.iteration_s / best - 1)}" if timeline.iteration_s > best else "",
+            *(f"{timeline.stages[stage]:,.1f} s" for stage in stages),
+            f"{timeline.tokens_per_s:,.0f}",
+            f"{timeline.tokens_per_s / timeline.num_gpus:,.0f}",
+            _memory(row.result),
+        )
+    say_table(table)
+
+
+def _memory(result: "Result") -> str:
+    from hybridmap.notation import gib
+
+    pools = result.timeline.memory
+    capacity = next(iter(pools.values())).capacity_bytes
+    return f"{', '.join(gib(memory.used_bytes) for memory in pools.values())} of {gib(capacity)} GiB"
+
+
+def _show_layouts(rows: list[Row]) -> None:
+    from hybridmap.notation import generation_text, gpus_text, scoring_text, training_text
+
+    table = new_table(("placement", "GPUs", "role", "training", "generation", "scoring"))
+    for row in rows:
+        if row.result is None:
+            continue
+        plan, name = row.result.plan, row.name
+        for pool in plan.pools:
+            span = gpus_text(pool)
+            for role in pool.roles:
+                entry = plan.role(role)
+                layouts = (training_text(entry.training), generation_text(entry.generation))
+                table.add_row(name, span, role, *layouts, scoring_text(entry.inference))
+                name = span = ""
+    say_table(table)

@@ -1,0 +1,154 @@
+"""``hybridmap devices``: the devices with profiles, what is known of one and from where, and import of tables."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from hybridmap.commands.options import Json
+from hybridmap.console import new_table, say, say_json, say_table, working
+
+devices = typer.Typer(help="List profiled devices, show one, or import tables.")
+
+
+@devices.callback(invoke_without_command=True)
+def _default(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        list_devices(as_json)
+
+
+@devices.command("list")
+def list_devices(as_json: Json = False) -> None:
+    """List every device of the catalogue."""
+    from profiles.store import device_names
+
+    found = [_facts(name) for name in device_names()]
+    if as_json:
+        say_json({"devices": found})
+        return
+    numbers = ("memory", "bf16", "bandwidth", "NVLink", "GPUs/node", "NVLink domain", "network/node", "measured rows")
+    table = new_table(("device", *numbers), right=numbers)
+    for device in found:
+        table.add_row(device["name"], *_figures(device["spec"]), f"{sum(t['rows'] for t in device['tables']):,}")
+    say_table(table)
+    say("Sources of every number: hybridmap devices show NAME")
+
+
+@devices.command("show")
+def show_device(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, or the path of a device folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show what is known of one device: each number with its source, each table with its origin."""
+    facts = _facts(name)
+    if as_json:
+        say_json(facts)
+        return
+    say(f"{facts['name']} ({facts['device_string']})\n")
+    table = new_table(("fact", "value", "unit", "source"), right=("value",))
+    for key, fact in facts["spec"].items():
+        table.add_row(key, f"{fact['value']:,g}" if fact["value"] < 1e6 else f"{fact['value']:.4g}", *_origin(fact))
+    say_table(table)
+    say()
+    table = new_table(("table", "rows", "measured with", "source"), right=("rows",))
+    for entry in facts["tables"]:
+        table.add_row(entry["table"], f"{entry['rows']:,}", ", ".join(entry["measured_with"]), entry["package"])
+    say_table(table)
+
+
+@devices.command("import")
+def import_device(
+    device: Annotated[list[str], typer.Option("--device", metavar="NAME", help="A catalogue device; may be repeated.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that gets one folder per device.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="PATH", help="A wheel of aiconfigurator-core; else the installed copy."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Import measured operator tables from the package aiconfigurator-core."""
+    from hybridmap.plan_file import require_folder
+
+    require_folder(out)
+    with working("importing tables ..."):
+        from profiles.importer import import_tables
+
+        written = [*import_tables(source, device, out), *_device_cards(device, out)]
+    if as_json:
+        say_json({"written": [str(path) for path in written]})
+        return
+    for path in written:
+        say(f"wrote {path}")
+    say(f"next  name the folder in a job: device: {out / device[0]}")
+
+
+def _device_cards(names: list[str], out: Path) -> list[Path]:
+    """Beside its tables a device folder needs the card of hardware facts; one that is there is the user's own."""
+    from profiles.hardware import DEVICE_FILE
+    from profiles.store import DATA
+
+    missing = [name for name in names if not (out / name / DEVICE_FILE).exists()]
+    return [shutil.copyfile(DATA / name / DEVICE_FILE, out / name / DEVICE_FILE) for name in missing]
+
+
+def _facts(name: str) -> dict[str, Any]:
+    from profiles.hardware import UNITS
+    from profiles.store import DATA, device_names, load_device
+
+    profile = load_device(name)
+    spec = profile.spec
+    values: dict[str, Any] = {}
+    for key in UNITS:  # some facts are one number, some are one per dtype
+        value = getattr(spec, key)
+        values |= (
+            {f"{key}.{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {key: value}
+        )
+    folder = DATA / name if name in device_names() else Path(name)
+    return {
+        "name": spec.name,
+        "device_string": spec.device_string,
+        "facts_hash": profile.facts_hash,
+        "spec": {
+            key: {"value": value, "unit": UNITS[key.partition(".")[0]], "source": spec.sources.get(key, "")}
+            for key, value in values.items()
+        },
+        "tables": [_table(folder / f"{table}.yaml") for table in sorted(profile.tables.cards)],
+    }
+
+
+def _table(sidecar: Path) -> dict[str, Any]:
+    """What the sidecar of a table says of its origin."""
+    content = yaml.load(sidecar.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    sources = content.get("sources") or []
+    return {
+        "table": sidecar.stem,
+        "rows": int(content.get("rows", 0)),
+        "package": str(content.get("package", "")),
+        "licence": str(content.get("licence", "")),
+        "import_date": str(content.get("import_date", "")),
+        "measured_with": sorted({f"{s['framework']} {s['framework_version']}" for s in sources}),
+    }
+
+
+def _figures(spec: dict[str, Any]) -> list[str]:
+    from hybridmap.notation import gib
+
+    def value(key: str) -> float:
+        return float(spec[key]["value"])
+
+    return [
+        f"{gib(value('memory_bytes'))} GiB",
+        f"{value('peak_flop_per_s.bf16') / 1e12:,.0f} TFLOP/s",
+        f"{value('memory_bytes_per_s') / 1e9:,.0f} GB/s",
+        f"{value('nvlink_bytes_per_s') / 1e9:,.0f} GB/s",
+        f"{value('gpus_per_node'):.0f}",
+        f"{value('nvlink_domain_gpus'):.0f}",
+        f"{value('inter_node_bytes_per_s_per_node') * 8 / 1e9:,.0f} Gbit/s",
+    ]
+
+
+def _origin(fact: dict[str, Any]) -> tuple[str, str]:
+    return str(fact["unit"]), str(fact["source"])

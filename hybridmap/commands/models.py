@@ -1,0 +1,108 @@
+"""``hybridmap models``: the models known by name, and the exact counts of one."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import Json
+from hybridmap.console import new_table, say, say_json, say_table
+
+models = typer.Typer(help="List the known models, or show one.")
+
+KV_BYTES_PER_ELEMENT = 2  # bf16
+
+
+@models.callback(invoke_without_command=True)
+def _default(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        list_models(as_json)
+
+
+@models.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List every model of the catalogue."""
+    from profiles.catalogue import model_names
+
+    rows = [_facts(name) for name in model_names()]
+    if as_json:
+        say_json({"models": rows})
+        return
+    numbers = ("parameters", "active", "layers", "heads", "KV heads", "KV bytes/token", "positions")
+    table = new_table(("model", *numbers), right=numbers)
+    for row in rows:
+        table.add_row(
+            row["name"],
+            _billions(row["num_params"]),
+            _billions(row["active_params"]) if row["active_params"] != row["num_params"] else "",
+            *(f"{row[key]:,}" for key in ("num_layers", "num_heads", "num_kv_heads", "kv_bytes_per_token")),
+            f"{row['max_position']:,}",
+        )
+    say_table(table)
+    say("Any other model: give the path of its Hugging Face config.json in the job.")
+
+
+@models.command("show")
+def show_model(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, or the path of a config.json.")],
+    as_json: Json = False,
+) -> None:
+    """Show the exact parameter counts and widths of one model."""
+    facts = _facts(name)
+    if as_json:
+        say_json(facts)
+        return
+    table = new_table(("fact", "value"), right=("value",))
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            for part, inner in value.items():
+                table.add_row(f"{key}.{part}".replace("_", " "), _text(inner))
+        elif value is not None:
+            table.add_row(key.replace("_", " "), _text(value))
+    say_table(table)
+    say("KV bytes per token: all layers, bf16, before any split over GPUs.")
+
+
+def _facts(name: str) -> dict[str, Any]:
+    from profiles.catalogue import hf_id, load_model, model_names, published_num_params
+
+    shape = load_model(name)
+    known = name in model_names()
+    moe = shape.moe
+    return {
+        "name": shape.name,
+        "hf_id": hf_id(name) if known else None,
+        "architecture": shape.architecture,
+        "num_params": shape.num_params,
+        "published_params": published_num_params(name) if known else None,
+        "active_params": shape.active_params_per_token,
+        "num_params_scalar_head": shape.num_params_of("scalar"),
+        "num_layers": shape.num_layers,
+        "hidden": shape.hidden,
+        "ffn": shape.ffn,
+        "num_heads": shape.num_heads,
+        "num_kv_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab": shape.vocab,
+        "max_position": shape.max_position,
+        "kv_bytes_per_token": shape.kv_elements_per_token_per_layer * shape.num_layers * KV_BYTES_PER_ELEMENT,
+        "tensor_parallel": [t for t in (1, 2, 4, 8, 16, 32, 64) if shape.max_tensor_parallel_ok(t)],
+        "moe": None
+        if moe is None
+        else {
+            "num_experts": moe.num_experts,
+            "experts_per_token": moe.experts_per_token,
+            "expert_ffn": moe.expert_ffn,
+            "shared_ffn": moe.shared_ffn,
+            "num_moe_layers": moe.num_moe_layers,
+        },
+    }
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} B"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,34 @@
+"""Arguments and options that several commands share, so that they mean and read the same everywhere."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Placement(StrEnum):
+    """Placements by name, and any of all set partitions."""
+
+    ANY = "any"
+    COLOCATE = "colocate"
+    SPLIT = "split"
+    STANDALONE = "standalone"
+
+
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job: models, workload, cluster.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
+Even = Annotated[bool, typer.Option("--even", help="Equal halves; for the split placement.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31 - 1, help="Seed of the solver.")]
+
+
+def _positive(value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value:g} is not a positive number of seconds")
+    return value
+
+
+TimeLimit = Annotated[
+    float,
+    typer.Option("--time-limit", metavar="SECONDS", callback=_positive, help="Longest time to search, per placement."),
+]

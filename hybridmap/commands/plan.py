@@ -1,0 +1,74 @@
+"""``hybridmap plan``: find the best plan of a job, show it, and leave it in files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
+from hybridmap.console import say, say_json, working
+
+if TYPE_CHECKING:
+    from mapper.result import Result
+
+
+def plan(
+    job: JobArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for plan.json and timeline.json.")] = Path(
+        "hybridmap-out"
+    ),
+    placement: Annotated[Placement, typer.Option("--placement", help="Search this placement only.")] = Placement.ANY,
+    even: Even = False,
+    seed: Seed = 0,
+    time_limit: TimeLimit = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Find the fastest plan of a job.
+
+    Searches placements, pool sizes and layouts together, proves how good the answer is, and writes plan.json and
+    timeline.json.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.job_notes import notes
+    from hybridmap.plan_file import plan_file_of, require_folder, write_records
+    from hybridmap.plan_text import header_lines, next_lines, result_lines, show_plan
+
+    given = load_job(job)
+    facts = given.facts()
+    require_folder(out)
+    with working(f"searching placements on {facts.group.num_gpus:,} GPUs ..."):
+        from mapper.search import find_plan
+
+        result = find_plan(facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit)
+    record = plan_file_of(given, result, placement.value, even)
+    written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
+    if as_json:
+        say_json(_document(result, notes(facts), [str(path) for path in written]))
+        return
+    say("\n".join(header_lines(facts)))
+    show_plan(result.plan, result.timeline)
+    say("\n".join(result_lines(result, facts)))
+    say("\n".join(next_lines(job, written)))
+
+
+def _document(result: "Result", notes: list[str], written: list[str]) -> dict[str, Any]:
+    from hybridmap.plan_text import timeline_document
+
+    return {
+        "status": result.status,
+        "iteration_s": result.iteration_s,
+        "bound_s": result.bound_s,
+        "gap": result.gap,
+        "seconds": result.seconds,
+        "seed": result.seed,
+        "num_priced": result.num_priced,
+        "num_candidates": result.num_candidates,
+        **timeline_document(result.timeline),
+        "plan": result.plan.model_dump(mode="json"),
+        "runners_up": [
+            {"placement": r.placement, "iteration_s": r.iteration_s, "plan": r.plan.model_dump(mode="json")}
+            for r in result.runners_up
+        ],
+        "notes": notes,
+        "written": written,
+    }

@@ -1,0 +1,98 @@
+"""``hybridmap simulate``: what one iteration of a plan, or of a placement's best plan, would cost."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybridmap.commands.options import Even, Json, Placement
+from hybridmap.console import say, say_json, warn, working
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridmap.config import Job
+    from hybridmap.plan_file import PlanFile
+    from simulator.plan import Plan
+    from simulator.timeline import Timeline
+
+
+def simulate(
+    job: Annotated[
+        Path | None,
+        typer.Argument(metavar="[JOB.yaml]", help="The job; a plan.json holds its own.", show_default=False),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="plan.json", help="Simulate this plan.", show_default=False)
+    ] = None,
+    placement: Annotated[
+        Placement | None,
+        typer.Option("--placement", help="Simulate the best plan of this placement.", show_default=False),
+    ] = None,
+    even: Even = False,
+    as_json: Json = False,
+) -> None:
+    """Predict one iteration of a plan: times and memory.
+
+    Stage times along the critical path, memory per GPU, and what the numbers rest on.
+    """
+    from hybridmap.config import load_job
+
+    if (plan is None) == (placement is None):
+        raise InputError("simulate needs either --plan plan.json or --placement colocate|split|standalone")
+    if even and plan is not None:
+        raise InputError("--even chooses among split placements; a plan.json has its sizes already, leave --even out")
+    if plan is not None:
+        given, found, timeline = _planned(plan, load_job(job) if job is not None else None, job)
+    elif job is None or placement is None:
+        raise InputError("simulate --placement needs the JOB.yaml too")
+    else:
+        given, found, timeline = _best_of(load_job(job), placement.value, even)
+    _show(given, found, timeline, as_json)
+
+
+def _planned(path: Path, job: "Job | None", job_path: Path | None) -> "tuple[Job, Plan, Timeline]":
+    from hybridmap.config import job_from_document
+    from hybridmap.job_difference import differences
+    from hybridmap.plan_file import read_plan_file
+    from simulator.simulate import simulate as simulate_plan
+
+    file = read_plan_file(path)
+    embedded = job_from_document(file.job, f"{path}: job")
+    if job is not None and (found := differences(job.document, embedded.document)):
+        lines = [f"{key}: {theirs} in {job_path}, {ours} in {path}" for key, theirs, ours in found]
+        raise InputError("\n  ".join([f"{path} was made for another job than {job_path}; they differ in", *lines]))
+    timeline = simulate_plan(file.plan, embedded.facts())
+    _warn_if_changed(path, file, embedded.facts().facts_hash, timeline.iteration_s)
+    return embedded, file.plan, timeline
+
+
+def _warn_if_changed(path: Path, file: "PlanFile", facts_hash: str, iteration_s: float) -> None:
+    if file.facts_hash != facts_hash:
+        warn(
+            f"prices changed since {path} was made (profile data {file.facts_hash[:8]} then, {facts_hash[:8]} now): "
+            f"it says {file.iteration_s:,.2f} s per iteration, now {iteration_s:,.2f} s; plan again"
+        )
+    elif file.iteration_s != iteration_s:
+        warn(f"{path} says {file.iteration_s:,.2f} s per iteration, this version prices {iteration_s:,.2f} s")
+
+
+def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeline]":
+    with working(f"searching {placement} plans ..."):
+        from mapper.search import find_plan
+
+        result = find_plan(job.facts(), placement=placement, even=even, runners_up=False)
+    return job, result.plan, result.timeline
+
+
+def _show(job: "Job", plan: "Plan", timeline: "Timeline", as_json: bool) -> None:
+    from hybridmap.job_notes import notes
+    from hybridmap.notation import placement_title
+    from hybridmap.plan_text import header_lines, show_plan, timeline_document
+
+    if as_json:
+        record = timeline.model_dump(mode="json")
+        document = {"iteration_s": timeline.iteration_s, **timeline_document(timeline), "spans": record["spans"]}
+        say_json({**document, "plan": plan.model_dump(mode="json"), "notes": notes(job.facts())})
+        return
+    say("\n".join([*header_lines(job.facts())[:-1], f"placement {placement_title(plan)}", ""]))
+    show_plan(plan, timeline)

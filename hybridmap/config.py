@@ -1,0 +1,165 @@
+"""Job files: from ``JOB.yaml`` to ``Facts``, and back from the normal form that ``plan.json`` embeds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.job_inputs import cluster_document, response_document, role_document
+from hybridmap.job_problems import parse_job
+from hybridmap.job_schema import MOST_SAMPLES
+from hybridmap.yaml_file import read_yaml
+from profiles.catalogue import load_model
+from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
+from profiles.errors import InputError
+from profiles.hardware import ClusterGroup
+from profiles.hf_config import shape_from_hf_config
+from profiles.store import load_device
+from profiles.units import gbit_per_s_to_bytes_per_s
+from profiles.workload import LengthDistribution, Workload
+from simulator.dataflow import build_dataflow
+from simulator.facts import Facts, RoleSpec
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from hybridmap.job_schema import JobFile
+    from profiles.model_shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job.
+
+    Parameters
+    ----------
+    document
+        The job in normal form, a plain JSON-able mapping: every default filled in, roles in dataflow order, and in
+        place of a path the content of its file. Two jobs mean the same if their documents are equal.
+    """
+
+    document: Mapping[str, Any] = field(hash=False)
+
+    def facts(self) -> Facts:
+        """Everything a price may look at; the same object each time."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> Facts:
+        doc = self.document
+        cluster, engines = doc["cluster"][0], doc["engines"]
+        device = load_device(cluster["device"])
+        return Facts(
+            algorithm=doc["algorithm"],
+            roles={role: RoleSpec(_shape(role, x["shape"]), x["precision"]) for role, x in doc["models"].items()},
+            workload=_workload(doc["workload"]),
+            group=ClusterGroup(
+                device=device.name,
+                nodes=cluster["nodes"],
+                gpus_per_node=cluster["gpus_per_node"],
+                inter_node_bytes_per_s=gbit_per_s_to_bytes_per_s(cluster["inter_node_gbps"]),
+                nvlink_domain_gpus=cluster["nvlink_domain_gpus"],
+            ),
+            device=device,
+            training=load_training_engine(engines["training"]),
+            generation=load_generation_engine(engines["generation"]),
+        )
+
+
+def load_job(path: str | os.PathLike[str]) -> Job:
+    """Read ``JOB.yaml``; paths in it start from its folder.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is no job, names what does not exist or asks for what cannot be; one message.
+    """
+    file = Path(path)
+    return _job(parse_job(read_yaml(file), str(path)), str(path), file.parent)
+
+
+def job_from_document(document: object, source: str = "job") -> Job:
+    """Read the normal form of a job again; errors as in ``load_job``, with ``source`` in place of the file."""
+    return _job(parse_job(document, source), source, None)
+
+
+def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
+    with _at(source):
+        flow = build_dataflow(parsed.algorithm, tuple(parsed.models))
+        job = Job(
+            {
+                "algorithm": parsed.algorithm,
+                "models": {role: _role(role, parsed, base) for role in flow.roles},
+                "workload": _workload_document(parsed, base),
+                "cluster": [_cluster(parsed, base)],
+                "engines": {
+                    "training": parsed.engines.training or default_engine("training"),
+                    "generation": parsed.engines.generation or default_engine("generation"),
+                },
+            }
+        )
+        job.facts()  # whatever else is wrong shows now, not when the job is planned
+    return job
+
+
+def _role(role: str, parsed: JobFile, base: Path | None) -> dict[str, Any]:
+    with _at(f"models.{role}"):
+        return role_document(parsed.models[role], base)
+
+
+def _cluster(parsed: JobFile, base: Path | None) -> dict[str, Any]:
+    with _at("cluster[0]"):
+        return cluster_document(parsed.cluster[0], base)
+
+
+def _workload_document(parsed: JobFile, base: Path | None) -> dict[str, Any]:
+    work = parsed.workload
+    if work.prompts * work.samples_per_prompt > MOST_SAMPLES:
+        raise InputError(
+            f"workload: {work.prompts:,} prompts x {work.samples_per_prompt:,} samples_per_prompt is more than "
+            f"{MOST_SAMPLES:,} samples in one iteration"
+        )
+    with _at("workload.response_length"):
+        response = response_document(work.response_length, base)
+    return {
+        "prompts": work.prompts,
+        "samples_per_prompt": work.samples_per_prompt,
+        "prompt_length": work.prompt_length,
+        "response_length": response,
+        "epochs": work.epochs,
+        "minibatches": work.minibatches,
+        "reward_s_per_sample": float(work.reward_s_per_sample),
+        "prompt_tokens": work.prompt_tokens,
+    }
+
+
+def _workload(doc: Mapping[str, Any]) -> Workload:
+    length = doc["response_length"]
+    if isinstance(length, int):
+        response = LengthDistribution.fixed(length)
+    elif "histogram" in length:
+        columns = length["histogram"]
+        response = LengthDistribution.histogram(tuple(columns["lengths"]), tuple(columns["counts"]))
+    else:
+        response = LengthDistribution("lognormal", length["mean"], length["max"], length["p99"])
+    return Workload(**{key: value for key, value in doc.items() if key != "response_length"}, response=response)
+
+
+def _shape(role: str, shape: str | Mapping[str, Any]) -> ModelShape:
+    if isinstance(shape, str):
+        return load_model(shape)
+    return shape_from_hf_config(shape["config"], shape["name"], f"models.{role} ({shape['name']})")
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Say where in the job an error lies."""
+    try:
+        yield
+    except InputError as error:
+        error.args = (f"{place}: {error}",)
+        raise

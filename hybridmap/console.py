@@ -1,0 +1,90 @@
+"""Where output goes: answers to stdout, everything about the run itself to stderr, colour only to a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from hybridmap.json_text import to_json
+from profiles.errors import HybridmapError, InfeasibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
+EXIT_BAD_INPUT = 2
+PIPED_WIDTH = 200
+"""Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
+
+
+def say(text: str = "") -> None:
+    """Print a line of the answer."""
+    typer.echo(text)
+
+
+def say_json(document: object) -> None:
+    """Print the answer as one JSON document."""
+    typer.echo(to_json(document), nl=False)
+
+
+def warn(text: str) -> None:
+    """Print a line beside the answer."""
+    typer.echo(f"warning: {text}", err=True)
+
+
+def say_table(table: Table) -> None:
+    """Print a table, as wide as the terminal allows."""
+    from rich.console import Console
+
+    to_terminal = sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout,
+        force_terminal=to_terminal,
+        no_color=not to_terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if to_terminal else PIPED_WIDTH,
+    )
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def new_table(columns: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """An empty table in the one style of hybridmap; the columns of ``right`` are numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on a terminal that something takes a while."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def fail(error: HybridmapError, as_json: bool) -> NoReturn:
+    """End the command with the one message of an expected outcome."""
+    if not as_json:
+        typer.echo(f"Error: {error}", err=True)
+    elif isinstance(error, InfeasibleError):
+        say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
+    else:
+        say_json({"error": str(error)})
+    raise SystemExit(EXIT_BAD_INPUT)

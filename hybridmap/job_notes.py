@@ -1,0 +1,48 @@
+"""What a job says that is probably not what was meant: not wrong, but worth a line before a long run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+
+
+def notes(facts: Facts) -> list[str]:
+    """One line for each thing to look at; empty for most jobs."""
+    return [*_positions(facts), *_reward(facts), *_vocabularies(facts)]
+
+
+def _positions(facts: Facts) -> list[str]:
+    longest = facts.workload.padded_length
+    short: dict[str, list[str]] = {}
+    for role, spec in facts.roles.items():
+        if spec.shape.max_position < longest:
+            short.setdefault(f"{spec.shape.name} was published for {spec.shape.max_position:,}", []).append(role)
+    return [
+        f"prompt + response reach {longest:,} tokens, {model} ({', '.join(roles)}); engines refuse that unless told"
+        for model, roles in short.items()
+    ]
+
+
+def _reward(facts: Facts) -> list[str]:
+    stated = facts.workload.reward_s_per_sample
+    if "reward" in facts.roles and stated > 0:
+        return [f"reward_s_per_sample = {stated:g} is not used: the reward is the model {_name(facts, 'reward')}"]
+    if "reward" not in facts.roles and stated == 0:
+        return ["no reward model and no workload.reward_s_per_sample: the reward function is taken to cost nothing"]
+    return []
+
+
+def _vocabularies(facts: Facts) -> list[str]:
+    sizes = {facts.roles[role].shape.vocab for role in ("actor", "reference") if role in facts.roles}
+    if len(sizes) == 1:
+        return []
+    return [
+        f"actor {_name(facts, 'actor')} and reference {_name(facts, 'reference')} have different vocabularies: "
+        "their log-probabilities cannot be compared token by token"
+    ]
+
+
+def _name(facts: Facts, role: str) -> str:
+    return facts.roles[role].shape.name

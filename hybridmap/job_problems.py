@@ -1,0 +1,144 @@
+"""What is wrong with a job file, one line per problem: the place, what was given, what is expected."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from hybridmap.job_schema import EXPECTED, RESERVED_KEYS, RESPONSE_TAGS, JobFile, keys_at
+from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+
+MOST_LINES = 20
+
+
+class UnknownKeyError(UnknownNameError):
+    """A key that the job file does not have, with its place and the nearest key that it has."""
+
+    def __init__(self, key: str, place: str, known: tuple[str, ...]) -> None:
+        self.kind, self.name, self.known = "key", key, sorted(known)
+        InputError.__init__(self, _unknown_key(key, place, known))
+
+
+def parse_job(raw: object, source: str) -> JobFile:
+    """Check ``raw`` against the schema.
+
+    Raises
+    ------
+    FileFormatError
+        Not a mapping, or values of the wrong type; ``UnknownKeyError`` if the one problem is an unknown key.
+    NotYetError
+        A reserved key, or a cluster of several device kinds.
+    """
+    if not isinstance(raw, dict):
+        given = "is empty" if raw is None else f"holds {described(raw)}"
+        raise FileFormatError(f"{source} {given}; a job is a mapping with algorithm, models, workload and cluster")
+    try:
+        job = JobFile.model_validate(raw)
+    except ValidationError as error:
+        raise _refusal(error, source) from None
+    _refuse_reserved(raw, source)
+    if not job.cluster:
+        raise FileFormatError(f"{source}: cluster: got an empty list, expected one entry with device and nodes")
+    if len(job.cluster) > 1:
+        raise NotYetError(
+            f"{source}: cluster: {len(job.cluster)} entries; clusters of several device kinds are not planned yet, "
+            "give one entry"
+        )
+    return job
+
+
+def described(value: object) -> str:
+    """A value in a few words, whatever its kind and size."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (a yes/no value)"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "a number of more than 38 digits"
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, str):
+        shown = "".join(c if c.isprintable() else "?" for c in value[:40])
+        return f"'{shown}{'...' if len(value) > 40 else ''}'"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, datetime.date):
+        return f"the date {value}"
+    return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
+
+
+def _refuse_reserved(raw: Mapping[str, object], source: str) -> None:
+    for key in RESERVED_KEYS:
+        if key not in raw:
+            continue
+        inside = raw[key]
+        names = [f"{key}.{name}" for name in inside] if key == "implementation" and isinstance(inside, dict) else [key]
+        raise NotYetError(f"{source}: '{' and '.join(names or [key])}' is reserved and not yet supported; leave it out")
+
+
+def _refusal(error: ValidationError, source: str) -> InputError:
+    details = error.errors(include_url=False)
+    unknown = [d for d in details if d["type"] == "extra_forbidden"]
+    if len(details) == 1 and unknown:
+        refused = _as_unknown_key(details[0])
+        refused.args = (f"{source}: {refused}",)
+        return refused
+    meant = {name for d in unknown for name in _nearest(_as_unknown_key(d))}
+    # A key that is only misspelt is not missing too.
+    lines = [_line(d) for d in details if not (d["type"] == "missing" and str(d["loc"][-1]) in meant)]
+    lines = sorted(set(lines), key=lines.index)
+    if len(lines) == 1:
+        return FileFormatError(f"{source}: {lines[0]}")
+    more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return FileFormatError("\n  ".join([f"{source} has {len(lines)} problems:", *lines[:MOST_LINES], *more]))
+
+
+def _line(detail: ErrorDetails) -> str:
+    place = _place(detail["loc"])
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return str(_as_unknown_key(detail))
+    if kind == "missing":
+        return f"{place} is missing"
+    expected = {EXPECTED: detail["msg"], "list_type": "a list of entries that each begin with '-'"}.get(
+        kind, "a mapping"
+    )
+    if detail["loc"][-1] == "[key]":
+        return f"{_place(detail['loc'][:-2])}: got {described(detail['input'])} as a key, expected {expected}"
+    return f"{place}: got {described(detail['input'])}, expected {expected}"
+
+
+def _as_unknown_key(detail: ErrorDetails) -> UnknownKeyError:
+    *parents, key = detail["loc"]
+    section = tuple(str(part) for part in parents if not isinstance(part, int))
+    return UnknownKeyError(described(str(key)).strip("'"), _place(tuple(parents)), keys_at(section))
+
+
+def _unknown_key(key: str, place: str, known: tuple[str, ...]) -> str:
+    where = f" in {place}" if place else ""
+    near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    free = [name for name in known if place or name not in RESERVED_KEYS]
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(free)}"
+    return f"unknown key '{key}'{where}; {hint}"
+
+
+def _nearest(error: UnknownKeyError) -> list[str]:
+    return difflib.get_close_matches(error.name.lower(), error.known, n=1, cutoff=0.6)
+
+
+def _place(loc: tuple[Any, ...]) -> str:
+    """``workload.prompts``, ``cluster[0].device``: the place as a person would write it."""
+    if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in RESPONSE_TAGS:
+        loc = (*loc[:2], *loc[3:])
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) and text == "cluster" else f".{part}" if text else str(part)
+    return text

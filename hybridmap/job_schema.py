@@ -1,0 +1,204 @@
+"""The schema of ``JOB.yaml``: which keys there are, and what each may hold.
+
+Every leaf checks itself and fails with what it expects, so that a message can say "got x, expected y" and nothing
+else. What the values mean together (does this name exist, does that divide) is for ``config`` to find out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
+from pydantic_core import PydanticCustomError
+
+from profiles.units import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXPECTED = "expected"
+"""Type of the validation errors whose message is what would have been right."""
+
+MOST_NODES = 16_384
+MOST_SAMPLES = 10_000_000
+MOST_TOKENS = 10_000_000
+
+
+def _leaf(expected: str, is_right: Callable[[Any], bool]) -> BeforeValidator:
+    """A leaf that passes what ``is_right`` accepts unchanged."""
+
+    def check(value: Any) -> Any:
+        if not is_right(value):
+            raise PydanticCustomError(EXPECTED, "{text}", {"text": expected})
+        return value
+
+    return BeforeValidator(check)
+
+
+def _whole(most: int) -> BeforeValidator:
+    return _leaf(f"a whole number from 1 to {most:,}", lambda v: type(v) is int and 1 <= v <= most)
+
+
+def _number(expected: str, is_right: Callable[[float], bool]) -> BeforeValidator:
+    # bool is an int to Python, but no amount of anything.
+    return _leaf(expected, lambda v: type(v) in (int, float) and math.isfinite(v) and is_right(v))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 4096
+
+
+Name = Annotated[Any, _leaf("a name", _is_name)]
+Samples = Annotated[Any, _whole(MOST_SAMPLES)]
+Tokens = Annotated[Any, _whole(MOST_TOKENS)]
+Positive = Annotated[Any, _number("a positive number", lambda v: v > 0)]
+NotNegative = Annotated[Any, _number("a number of at least 0", lambda v: v >= 0)]
+
+
+class Section(BaseModel):
+    """A mapping of the job file; unknown keys fail."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, dict):  # the embedded form of plan.json
+        return set(value) == {"config", "name"} and isinstance(value["config"], dict) and _is_name(value["name"])
+    return _is_name(value)
+
+
+def _as_role(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value
+    if not _is_name(value):
+        expected = "a model name, the path of a config.json, or a mapping with shape and precision"
+        raise PydanticCustomError(EXPECTED, "{text}", {"text": expected})
+    return {"shape": value}
+
+
+class RoleSection(Section):
+    """One role: its model, and the number format of its forward passes."""
+
+    shape: Annotated[Any, _leaf("a model name or the path of a config.json", _is_shape)]
+    precision: Annotated[Any, _leaf(f"one of {', '.join(DTYPE_BYTES)}", lambda v: v in list(DTYPE_BYTES))] = "bf16"
+
+
+class LognormalSection(Section):
+    """Log-normal response lengths, clipped at ``max``."""
+
+    distribution: Annotated[Any, _leaf("lognormal", lambda v: v == "lognormal")]
+    mean: Positive
+    max: Tokens
+    p99: Annotated[Any, _number("a positive number", lambda v: v > 0)] | None = None
+
+
+def _is_histogram(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return _is_name(value)
+    return set(value) == {"lengths", "counts"} and all(
+        isinstance(column, list) and all(type(x) in (int, float) and math.isfinite(x) for x in column)
+        for column in value.values()
+    )  # the embedded form of plan.json
+
+
+class HistogramSection(Section):
+    """Measured response lengths, from a CSV file."""
+
+    histogram: Annotated[Any, _leaf("the path of a CSV file with columns length and count", _is_histogram)]
+
+
+RESPONSE_TAGS = ("fixed", "lognormal", "histogram")
+"""Kinds of response length; they show up in the places that pydantic reports, and mean nothing to a user there."""
+
+
+def _response_tag(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return "fixed" if type(value) is int else None
+    return "histogram" if "histogram" in value else "lognormal"
+
+
+ResponseLength = Annotated[
+    Annotated[Tokens, Tag("fixed")]
+    | Annotated[LognormalSection, Tag("lognormal")]
+    | Annotated[HistogramSection, Tag("histogram")],
+    Discriminator(
+        _response_tag,
+        custom_error_type=EXPECTED,
+        custom_error_message=(
+            "a whole number of tokens, {distribution: lognormal, mean: .., max: ..} or {histogram: file.csv}"
+        ),
+    ),
+]
+
+
+class WorkloadSection(Section):
+    """The work of one iteration."""
+
+    prompts: Samples
+    prompt_length: Tokens
+    response_length: ResponseLength
+    samples_per_prompt: Samples = 1
+    epochs: Annotated[Any, _whole(1000)] = 1
+    minibatches: Samples = 1
+    reward_s_per_sample: NotNegative = 0.0
+    prompt_tokens: Annotated[Any, _number("a positive number", lambda v: v > 0)] | None = None
+
+
+class ClusterSection(Section):
+    """Identical nodes of one device; what is left out comes from the device's card."""
+
+    device: Name
+    nodes: Annotated[Any, _whole(MOST_NODES)]
+    gpus_per_node: Annotated[Any, _whole(1024)] | None = None
+    inter_node_gbps: Annotated[Any, _number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
+    nvlink_domain_gpus: Annotated[Any, _whole(1024)] | None = None
+
+
+class EnginesSection(Section):
+    """Engine and version, ``name@version``; the newest profiled default where left out."""
+
+    training: Name | None = None
+    generation: Name | None = None
+
+
+class ImplementationSection(Section):
+    """Reserved: known so that a wrong key in it is still told apart from a key of a later version."""
+
+    loss_head: Any = None
+    attention_kernel: Any = None
+    fsdp_exposure: Any = None
+
+
+class JobFile(Section):
+    """The whole file."""
+
+    algorithm: Name
+    models: dict[Name, Annotated[RoleSection, BeforeValidator(_as_role)]]
+    workload: WorkloadSection
+    cluster: list[ClusterSection]
+    engines: EnginesSection = EnginesSection()
+    implementation: ImplementationSection | None = None
+    pin: Any = None
+    objective: Any = None
+    schedule: Any = None
+    run: Any = None
+
+
+RESERVED_KEYS = ("implementation", "pin", "objective", "schedule", "run")
+
+_SECTIONS: dict[tuple[str, ...], type[Section]] = {
+    (): JobFile,
+    ("workload",): WorkloadSection,
+    ("workload", "response_length", "lognormal"): LognormalSection,
+    ("workload", "response_length", "histogram"): HistogramSection,
+    ("cluster",): ClusterSection,
+    ("engines",): EnginesSection,
+    ("implementation",): ImplementationSection,
+}
+
+
+def keys_at(place: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys of the section at ``place``, a path of keys and response kinds without list positions."""
+    section = RoleSection if place[:1] == ("models",) else _SECTIONS[place]
+    return tuple(section.model_fields)

@@ -1,0 +1,135 @@
+"""A plan and its timeline as lines and a table for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.console import new_table, say, say_table
+from hybridmap.job_notes import notes
+from hybridmap.notation import (
+    LEGEND,
+    difference_text,
+    generation_text,
+    gib,
+    gpus_text,
+    job_title,
+    percent,
+    placement_title,
+    scoring_text,
+    stages_text,
+    training_text,
+)
+from simulator.simulate import simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mapper.result import Result
+    from simulator.facts import Facts
+    from simulator.plan import Plan, Pool
+    from simulator.timeline import Timeline
+
+COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
+
+
+def header_lines(facts: Facts) -> list[str]:
+    """The job in one line, then whatever is worth a look before anything is believed."""
+    return [job_title(facts), *(f"note: {note}" for note in notes(facts)), ""]
+
+
+def show_plan(plan: Plan, timeline: Timeline) -> None:
+    """Print who is where and in which layout, then the stages and the speed."""
+    table = new_table(COLUMNS)
+    for pool in plan.pools:
+        for i, role in enumerate(pool.roles):
+            entry = plan.role(role)
+            texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
+            first = i == 0
+            table.add_row(
+                pool.name if first else "",
+                gpus_text(pool) if first else "",
+                role,
+                *texts,
+                _memory(plan, pool, timeline, i),
+            )
+    say_table(table)
+    say(f"({LEGEND})")
+    say()
+    say(stages_text(timeline.stages))
+    say("\n".join(speed_lines(timeline)))
+
+
+def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int) -> str:
+    """What fills the fullest GPU of a pool, beside its first roles: the sum, then when, then the KV budget."""
+    memory = timeline.memory[pool.name]
+    engines = [plan.role(role).generation for role in pool.roles]
+    kv = "".join(f" (KV {gib(engine.kv_cache_bytes)})" for engine in engines if engine is not None)
+    lines = [f"{gib(memory.used_bytes)} of {gib(memory.capacity_bytes)} GiB{kv}", f"peak in {memory.peak_call}"]
+    return lines[line] if line < len(lines) else ""
+
+
+def speed_lines(timeline: Timeline) -> list[str]:
+    """Iteration time, throughput, and what kind of evidence the numbers rest on."""
+    per_gpu = timeline.tokens_per_s / timeline.num_gpus
+    shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
+    return [
+        f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
+        f"numbers rest on: {', '.join(shares)}{_analytic_calls(timeline)}",
+    ]
+
+
+def _analytic_calls(timeline: Timeline) -> str:
+    """The call with the most seconds that rest on a rule alone: what to measure first."""
+    seconds = {span.call: span.duration_s * span.basis.get("analytic", 0.0) for span in timeline.spans if span.critical}
+    worst = max(seconds, key=lambda call: seconds[call], default="")
+    if not worst or seconds[worst] < 0.05 * timeline.iteration_s:
+        return ""
+    return f" (most of the analytic: {worst}, {seconds[worst]:,.1f} s)"
+
+
+def result_lines(result: Result, facts: Facts) -> list[str]:
+    """How good the plan is, what was left unused, and what the other placements would cost."""
+    found = f"found in {result.seconds:.1f} s (seed {result.seed})"
+    priced = f"among {result.num_priced:,} priced configurations"
+    if result.status == "optimal":
+        proof = f"optimal {priced}, bound {result.bound_s:,.2f} s, gap {percent(result.gap)}, {found}"
+    else:
+        proof = (
+            f"best found {priced}; no plan beats {result.bound_s:,.2f} s, gap {percent(result.gap)}, {found}; "
+            "a longer --time-limit may close the gap"
+        )
+    idle = facts.group.num_gpus - result.plan.num_gpus
+    unused = [f"{idle:,} of {facts.group.num_gpus:,} GPUs are left unused: no plan is faster with them"] if idle else []
+    return [proof, *unused, "", *_runner_up_lines(result, facts)]
+
+
+def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
+    best, lines = result.timeline.stages, []
+    for i, other in enumerate(result.runners_up):
+        slower = other.iteration_s / result.iteration_s - 1
+        why = difference_text(simulate(other.plan, facts).stages, best)
+        head = "runner-up " if i == 0 else " " * 10
+        change = f"{'-' if slower < 0 else '+'}{percent(abs(slower))}"
+        lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}): {why}")
+    return [*lines, ""] if lines else []
+
+
+def next_lines(job: Path, written: list[Path]) -> list[str]:
+    """What is on disk now, and what one would type next."""
+    return [
+        f"wrote       {', '.join(str(path) for path in written)}",
+        f"next        hybridmap compare {job}",
+        f"            hybridmap simulate --plan {written[0]}",
+    ]
+
+
+def timeline_document(timeline: Timeline) -> dict[str, Any]:
+    """The parts of a timeline that every ``--json`` answer carries."""
+    record = timeline.model_dump(mode="json")
+    return {
+        "tokens_per_s": timeline.tokens_per_s,
+        "num_gpus": timeline.num_gpus,
+        "stages": record["stages"],
+        "memory": record["memory"],
+        "basis": record["basis"],
+    }

@@ -1,0 +1,64 @@
+"""Protects ``hybridmap compare``: the named placements beside the best, and a reason where there is none."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def rows(planned):
+    from typer.testing import CliRunner
+
+    from hybridmap.cli import app
+
+    result = CliRunner().invoke(app, ["compare", str(planned.job), "--json"])
+    assert result.exit_code == 0
+    return {row["placement"]: row for row in json.loads(result.stdout)["rows"]}
+
+
+def test_every_placement_has_a_row(rows, planned):
+    assert list(rows) == ["colocate", "split", "standalone", "best found"]
+    best = rows["best found"]
+    assert best["iteration_s"] == planned.answer["iteration_s"]
+    for row in rows.values():
+        assert row["iteration_s"] >= best["bound_s"]
+        assert {"stages", "tokens_per_s", "memory", "plan"} <= set(row)
+
+
+def test_people_get_them_side_by_side(planned, run, rows):
+    result = run("compare", planned.job)
+    assert result.exit_code == 0
+    first, second = (
+        [line for line in result.stdout.splitlines() if line.startswith(name)] for name in ("standalone", "best found")
+    )
+    assert f"{rows['standalone']['iteration_s']:,.2f} s" in first[0]
+    assert f"{rows['best found']['iteration_s']:,.2f} s" in second[0]
+    assert "\x1b" not in result.stdout
+
+
+def test_a_placement_that_the_roles_do_not_have(write_job, small_job, run):
+    small_job |= {"algorithm": "grpo", "models": {"actor": "llama-3.2-1b"}}
+    path = write_job(small_job)
+    result = run("compare", path, "--json")
+    assert result.exit_code == 0
+    row = json.loads(result.stdout)["rows"][1]
+    assert (row["placement"], row["status"]) == ("split", "none")
+    assert "no critic, reward or cost model to split off" in row["error"]
+    assert "no split plan: " in run("compare", path).stdout
+
+
+def test_a_placement_that_does_not_fit(write_job, small_job, run):
+    small_job["models"] = dict.fromkeys(small_job["models"], "qwen2.5-14b")
+    path = write_job(small_job)
+    rows = {row["placement"]: row for row in json.loads(run("compare", path, "--json").stdout)["rows"]}
+    assert rows["standalone"]["status"] == "infeasible"
+    assert rows["standalone"]["fewest_gpus"] > 8
+    assert rows["colocate"]["status"] == "optimal"
+    assert "does not fit, see below" in run("compare", path).stdout
+
+
+def test_when_nothing_fits_it_is_an_error(write_job, small_job, run):
+    small_job["models"] = dict.fromkeys(small_job["models"], "llama-2-70b")
+    result = run("compare", write_job(small_job), "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["status"] == "infeasible"

@@ -1,0 +1,94 @@
+"""Protects ``hybridmap simulate``: a plan file alone reproduces its own iteration time, and never another job's."""
+
+import json
+
+import pytest
+import yaml
+
+
+def test_a_plan_file_needs_nothing_else(planned, run):
+    result = run("simulate", "--plan", planned.plan, "--json")
+    answer = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert answer["iteration_s"] == planned.answer["iteration_s"]
+    assert answer["stages"] == planned.answer["stages"]
+    assert answer["plan"] == planned.answer["plan"]
+    assert answer["tokens_per_s"] == planned.answer["tokens_per_s"]
+    for memory in answer["memory"].values():
+        assert 0 < memory["used_bytes"] <= memory["capacity_bytes"]
+
+
+def test_people_get_the_table(planned, run):
+    result = run("simulate", planned.job, "--plan", planned.plan)
+    assert result.exit_code == 0
+    assert "memory per GPU" in result.stdout
+    assert f"iteration {planned.answer['iteration_s']:,.2f} s" in result.stdout
+
+
+def test_the_job_beside_the_plan_must_be_the_same(planned, run, tmp_path):
+    job = yaml.safe_load(planned.job.read_text())
+    job["workload"]["prompts"] = 128
+    job["models"]["reward"] = "qwen2.5-0.5b"
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(job))
+    result = run("simulate", other, "--plan", planned.plan)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert f"workload.prompts: 128 in {other}, 64 in {planned.plan}" in result.stderr
+    assert f"models.reward.shape: 'qwen2.5-0.5b' in {other}, 'llama-3.2-1b' in {planned.plan}" in result.stderr
+
+
+def test_the_same_job_in_other_words_is_the_same(planned, run, tmp_path):
+    job = yaml.safe_load(planned.job.read_text())
+    job["workload"]["epochs"] = 1
+    job["models"]["actor"] = {"shape": "llama-3.2-1b", "precision": "bf16"}
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(job))
+    assert run("simulate", other, "--plan", planned.plan).exit_code == 0
+
+
+def test_changed_prices_are_a_warning(planned, run, tmp_path):
+    content = json.loads(planned.plan.read_text()) | {"facts_hash": "0" * 64, "iteration_s": 1.0}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content))
+    result = run("simulate", "--plan", path, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["iteration_s"] == planned.answer["iteration_s"]
+    assert result.stderr.startswith("warning: prices changed since ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_plan_that_cannot_run_says_why(planned, run, tmp_path):
+    content = json.loads(planned.plan.read_text())
+    actor = next(role for role in content["plan"]["roles"] if role["role"] == "actor")
+    actor["generation"]["kv_cache_bytes"] = 1
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content))
+    result = run("simulate", "--plan", path)
+    assert result.exit_code == 2
+    assert "this plan cannot run: actor generation" in result.stderr
+
+
+@pytest.mark.parametrize("placement", ["colocate", "standalone"])
+def test_the_best_plan_of_a_placement(planned, run, placement):
+    result = run("simulate", planned.job, "--placement", placement, "--json")
+    answer = json.loads(result.stdout)
+    assert len(answer["plan"]["pools"]) == {"colocate": 1, "standalone": 4}[placement]
+    assert answer["iteration_s"] >= planned.answer["bound_s"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "needs either --plan plan.json or --placement"),
+        (("--placement", "split"), "needs the JOB.yaml too"),
+        (("{job}", "--placement", "split", "--plan", "{plan}"), "needs either"),
+        (("--plan", "{plan}", "--even"), "leave --even out"),
+        (("{job}", "--placement", "colocate", "--even"), "even halves are defined for the split placement"),
+    ],
+)
+def test_contradicting_options(planned, run, args, message):
+    result = run("simulate", *(arg.format(job=planned.job, plan=planned.plan) for arg in args))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

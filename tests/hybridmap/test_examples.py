@@ -1,0 +1,36 @@
+"""Protects the examples: each loads, plans to a proven optimum that can run, and reproduces itself exactly."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridmap.config import load_job
+from hybridmap.plan_file import read_plan_file
+from simulator.feasibility import check_plan
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+def test_there_are_six(examples):
+    assert examples == EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path, run, tmp_path):
+    first = run("plan", path, "--out", tmp_path / "first", "--json")
+    assert first.exit_code == 0, first.output
+    answer = json.loads(first.stdout)
+    assert answer["status"] == "optimal"
+    assert answer["notes"] == []
+
+    file = read_plan_file(tmp_path / "first" / "plan.json")
+    assert check_plan(file.plan, load_job(path).facts()) == []
+
+    simulated = run("simulate", "--plan", tmp_path / "first" / "plan.json", "--json")
+    assert simulated.stderr == ""
+    assert json.loads(simulated.stdout)["iteration_s"] == answer["iteration_s"] == file.iteration_s
+
+    assert run("plan", path, "--out", tmp_path / "second").exit_code == 0
+    for name in ("plan.json", "timeline.json"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()

@@ -1,0 +1,101 @@
+"""Protects the candidate tables: their numbers are those of ``simulate`` and the checker, and pruning is safe."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import MOE, make_facts, tiny_facts, workload
+
+from mapper.algorithm1 import exhaustive
+from mapper.candidates import RoleTable, role_table, to_mib
+from mapper.instance import make_instance
+from mapper.problem import Problem, make_problem
+from profiles.units import MIB
+from simulator.facts import Facts
+from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.plan import Plan, Pool, RolePlan
+from simulator.pricing import role_costs, role_memory
+
+
+def rows_of(table: RoleTable, count: int = 25) -> list[int]:
+    return np.random.default_rng(0).permutation(len(table))[:count].tolist()
+
+
+def entry_of(table: RoleTable, row: int) -> RolePlan:
+    training, inference, generation = table.records(row)
+    return RolePlan(role=table.role, pool="A", training=training, inference=inference, generation=generation)
+
+
+@pytest.mark.parametrize("role", ["actor", "critic", "reference", "reward"])
+def test_a_row_says_what_pricing_says_of_its_layouts(role: str) -> None:
+    facts = make_facts(nodes=2)
+    table = role_table(make_problem(facts), role)
+    assert 0 < len(table) < table.num_priced
+    for row in rows_of(table):
+        layouts = layouts_of(entry_of(table, row))
+        memory = role_memory(facts, role, layouts)
+        assert layouts.weights.num_gpus[0] == table.num_gpus[row]
+        for key, cost in role_costs(facts, role, layouts).items():
+            assert table.durations_s[key][row] == pytest.approx(float(cost.time.s[0]), rel=1e-12), key
+        assert table.resident_bytes[row] == pytest.approx(memory.resident_bytes[0], rel=1e-12)
+        assert table.transient_bytes[row] == pytest.approx(memory.transient_bytes[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", MOE])
+def test_every_row_passes_the_checker_alone(model: str) -> None:
+    facts = make_facts("grpo", model, nodes=2, work=workload(128))
+    table = role_table(make_problem(facts), "actor")
+    for row in rows_of(table, 60):
+        n = int(table.num_gpus[row])
+        pool = Pool(name="A", device=facts.group.device, first_gpu=0, num_gpus=n, roles=("actor",))
+        plan = Plan(algorithm="grpo", placement="{actor}", pools=(pool,), roles=(entry_of(table, row),))
+        assert check_plan(plan, facts) == [], plan
+        used = pool_memory(plan, pool, facts).used_bytes - facts.generation.memory_reserve_bytes
+        assert used == pytest.approx(table.resident_bytes[row] + table.transient_bytes[row], abs=20)
+
+
+def alone(facts: Facts, partitions: tuple[tuple[tuple[str, ...], ...], ...]) -> Problem:
+    return replace(make_problem(facts), partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "memory_gib", "gpus"), [("ppo", 8.0, 2), ("ppo", 4.2, 2), ("remax", 3.4, 2), ("remax", 8.0, 4)]
+)
+def test_pruning_keeps_the_optimum(algorithm: str, memory_gib: float, gpus: int) -> None:
+    problem = make_problem(tiny_facts(algorithm, gpus, memory_gib))
+    pruned, whole = make_instance(problem), make_instance(problem, prune=False)
+    assert pruned.num_candidates < whole.num_candidates
+    assert pruned.tick_s == whole.tick_s
+    assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0
+
+
+def test_pruned_rows_are_a_subset_and_each_dropped_row_has_a_better_one() -> None:
+    problem = make_problem(tiny_facts("ppo", 4))
+    pruned, whole = role_table(problem, "critic"), role_table(problem, "critic", prune=False)
+    for row in range(len(whole)):
+        same_size = np.flatnonzero(pruned.num_gpus == whole.num_gpus[row])
+        no_worse = (pruned.resident_bytes[same_size] <= whole.resident_bytes[row]) & (
+            pruned.transient_bytes[same_size] <= whole.transient_bytes[row]
+        )
+        for key, seconds in whole.durations_s.items():
+            no_worse &= pruned.durations_s[key][same_size] <= seconds[row]
+        assert np.any(no_worse)
+
+
+def test_nothing_that_cannot_fit_alone_is_offered() -> None:
+    facts = make_facts("ppo", "llama-2-13b")
+    table = role_table(make_problem(facts), "actor")
+    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    assert np.all(table.resident_bytes + table.transient_bytes <= room)
+    assert set(table.num_gpus.tolist()) == {4, 8}  # 13 B x 18 bytes do not fit on 2 GPUs
+
+
+def test_a_model_that_fits_nowhere_gives_an_empty_table() -> None:
+    """Not a crash: the search explains what is missing."""
+    for memory_gib in (0.5, 1.2):  # less than the reserve; not even one call's working memory
+        problem = make_problem(tiny_facts("grpo", 2, memory_gib, roles={"actor": "llama-2-7b"}))
+        assert len(role_table(problem, "actor")) == 0
+
+
+def test_mib_are_rounded_up() -> None:
+    assert to_mib(np.asarray([0.0, 1.0, MIB, MIB + 1.0])).tolist() == [0, 1, 1, 2]

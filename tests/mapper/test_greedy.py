@@ -1,0 +1,77 @@
+"""Protects the quick start: what it offers is feasible, costs what it says, and is never better than the optimum."""
+
+import pytest
+from builders import make_facts, tiny_facts, toy_instance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper import greedy as greedy_module
+from mapper.algorithm1 import exhaustive, makespan
+from mapper.greedy import greedy
+from mapper.instance import Instance, make_instance
+from mapper.problem import make_problem
+from mapper.variables import Choice
+from simulator.dataflow import CONTROLLER
+
+PPO = ("actor", "critic", "reference", "reward")
+
+
+def check(x: Instance, choice: Choice, ticks: int) -> None:
+    partition = tuple(roles for roles, _ in choice.pools)
+    assert partition in x.partitions
+    assert sum(n for _, n in choice.pools) <= x.num_gpus
+    assert not x.equal_sizes or len({n for _, n in choice.pools}) == 1
+    for roles, n in choice.pools:
+        rows = {role: choice.rows[role] for role in roles}
+        assert all(x.tables[role].num_gpus[row] == n for role, row in rows.items())
+        resident = sum(int(x.resident_mib[role][row]) for role, row in rows.items())
+        assert resident + max(int(x.transient_mib[role][row]) for role, row in rows.items()) <= x.capacity_mib
+    durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
+    durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
+    assert makespan(x, partition, durations) == ticks
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.integers(10, 40), st.booleans())
+def test_made_up_instances(seed: int, gpus: int, capacity: int, equal: bool) -> None:
+    x = toy_instance("ppo", PPO, seed, num_gpus=gpus, capacity_mib=capacity, equal_sizes=equal)
+    choice, ticks = greedy(x)
+    best = exhaustive(x)
+    if choice is None:
+        assert ticks == 0
+        return
+    check(x, choice, ticks)
+    assert best[0] is not None
+    assert best[1] <= ticks
+
+
+@pytest.mark.parametrize("job", ["tiny ppo", "tiny remax", "ppo 16", "safe-rlhf 32"])
+def test_real_jobs_start_within_a_tenth_of_the_optimum(job: str) -> None:
+    facts = {
+        "tiny ppo": lambda: tiny_facts("ppo", 4),
+        "tiny remax": lambda: tiny_facts("remax", 2, 3.4),
+        "ppo 16": lambda: make_facts("ppo", nodes=2),
+        "safe-rlhf 32": lambda: make_facts("safe-rlhf", nodes=4),
+    }[job]()
+    x = make_instance(make_problem(facts))
+    choice, ticks = greedy(x)
+    assert choice is not None
+    check(x, choice, ticks)
+    best = exhaustive(x, limit_ticks=ticks)[1]
+    assert best <= ticks <= 1.1 * best
+
+
+def test_too_many_allocations_are_sampled_the_same_way_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = toy_instance("ppo", PPO, 1, num_gpus=12, capacity_mib=40)
+    whole = greedy(x)
+    monkeypatch.setattr(greedy_module, "MAX_ALLOCATIONS", 5)
+    few = greedy(x)
+    assert few == greedy(x)
+    assert few[0] is not None
+    check(x, *few)
+    assert few[1] >= whole[1]
+
+
+def test_nothing_fits() -> None:
+    x = toy_instance("ppo", PPO, 0, capacity_mib=-1)
+    assert greedy(x) == (None, 0)

@@ -1,0 +1,81 @@
+"""Protects the search space: every layout in it is one the checker accepts, and nothing that should be in it is out."""
+
+import numpy as np
+import pytest
+from builders import MOE, make_facts, workload
+
+from mapper import layout_space
+from mapper.layout_space import MICRO_BATCHES, cross, degrees, generation_layouts, tensor_degrees
+from profiles.catalogue import load_model
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8, 16, 24])
+@pytest.mark.parametrize("model", ["llama-2-7b", "qwen2.5-7b", MOE])
+def test_every_spread_uses_all_gpus_and_is_possible(model: str, num_gpus: int) -> None:
+    facts, shape = make_facts(model=model, nodes=3), load_model(model)
+    found = degrees(facts, shape, num_gpus, 1024)
+    assert found
+    assert len(set(found)) == len(found)
+    for dp, tp, pp, cp, ep in found:
+        assert dp * tp * pp * cp == num_gpus
+        assert tp <= facts.group.nvlink_domain_gpus
+        assert shape.max_tensor_parallel_ok(tp)
+        per_stage = -(-shape.num_layers // pp)
+        assert shape.num_layers - (pp - 1) * per_stage > 0, "a pipeline stage is empty"
+        assert cp == 1
+        assert ep == 1 or (shape.moe is not None and shape.moe.num_experts % ep == 0 and (dp * cp * tp) % ep == 0)
+    if model == MOE and num_gpus >= 4:
+        assert {ep for *_, ep in found} > {1}
+
+
+def test_a_dense_model_in_full_on_one_node() -> None:
+    found = degrees(make_facts(), load_model("llama-2-7b"), 4, 1024)
+    assert found == [
+        (4, 1, 1, 1, 1),
+        (2, 1, 2, 1, 1),
+        (1, 1, 4, 1, 1),
+        (2, 2, 1, 1, 1),
+        (1, 2, 2, 1, 1),
+        (1, 4, 1, 1, 1),
+    ]
+
+
+def test_heads_limit_tensor_parallelism() -> None:
+    facts = make_facts()
+    assert tensor_degrees(facts, load_model("llama-2-7b"), 8) == [1, 2, 4, 8]
+    assert tensor_degrees(facts, load_model("qwen2.5-7b"), 8) == [1, 2, 4]  # 28 heads
+    assert tensor_degrees(facts, load_model("llama-2-7b"), 6) == [1, 2]
+
+
+def test_no_rank_without_a_sample() -> None:
+    found = degrees(make_facts(nodes=2), load_model("llama-2-7b"), 16, 2)
+    assert {dp for dp, *_ in found} == {1, 2}
+
+
+def test_context_parallelism_from_long_contexts_on() -> None:
+    long = make_facts(work=workload(128, 2048, 14336, minibatches=1))
+    short = make_facts(work=workload(128, 2048, 14335, minibatches=1))
+    shape = load_model("llama-2-7b")
+    assert {cp for *_, cp, _ in degrees(long, shape, 8, 128)} == {1, 2, 4, 8}
+    assert {cp for *_, cp, _ in degrees(short, shape, 8, 128)} == {1}
+
+
+def test_cross_pairs_everything_once_and_no_micro_batch_larger_than_needed() -> None:
+    spread = [(4, 2, 1, 1, 1), (1, 8, 1, 1, 1)]
+    layouts, owner = cross(spread, (1, 3), (0, 2), np.asarray([3, 32]))
+    assert len(layouts) == 2 * 2 * (3 + 6)
+    first = layouts.take(np.flatnonzero(owner == 0))
+    assert set(first.micro_batch.tolist()) == {1, 2, 4}  # 4 holds all 3 samples; 8 would change nothing
+    assert set(layouts.take(np.flatnonzero(owner == 1)).micro_batch.tolist()) == set(MICRO_BATCHES)
+    assert np.all(layouts.num_gpus == 8)
+    assert len({layouts.record(i) for i in range(len(layouts))}) == len(layouts)
+
+
+def test_generation_layouts_cover_one_to_many_waves_within_the_engine_limit() -> None:
+    facts = make_facts()
+    found = generation_layouts(facts, load_model("llama-2-7b"), 8)
+    assert np.all(found.num_gpus == 8)
+    assert set(zip(found.tp.tolist(), found.pp.tolist(), strict=True)) >= {(1, 1), (8, 1), (1, 8), (2, 4)}
+    assert found.max_num_seqs.max() <= facts.generation.max_num_seqs
+    whole = (found.tp == 1) & (found.pp == 1)
+    assert set(found.max_num_seqs[whole].tolist()) == {-(-128 // w) for w in layout_space.WAVES}

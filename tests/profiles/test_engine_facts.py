@@ -1,0 +1,111 @@
+"""Protects the engines' constants: every file loads, every number has a meaning and a source, and equal files have
+equal hashes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from profiles import engine_facts
+from profiles.engine_facts import (
+    GenerationEngine,
+    TrainingEngine,
+    default_engine,
+    engine_constants,
+    engine_names,
+    load_generation_engine,
+    load_training_engine,
+)
+from profiles.errors import FileFormatError, InputError, UnknownNameError
+
+NOT_FACTS = {"name", "facts_hash", "cuda_graphs", "prefix_sharing", "shares_weights", "zero_stages"}
+
+
+@pytest.mark.parametrize("kind", ["training", "generation"])
+def test_every_shipped_engine_loads_with_exactly_its_facts(kind: str) -> None:
+    load = load_training_engine if kind == "training" else load_generation_engine
+    names = engine_names(kind)
+    assert names
+    for name in names:
+        engine = load(name)
+        assert engine.name == name
+        wanted = {f.name for f in fields(TrainingEngine if kind == "training" else GenerationEngine)} - NOT_FACTS
+        constants = engine_constants(name)
+        assert set(constants) == wanted
+        for key, fact in constants.items():
+            assert getattr(engine, key) == fact.value
+            assert fact.unit
+            assert fact.meaning
+            assert fact.source
+            assert fact.value >= 0
+
+
+def test_the_trainer_of_the_paper_keeps_18_bytes_per_parameter() -> None:
+    engine = load_training_engine("megatron-core@0.6")
+    assert 2 + engine.grad_bytes_per_param + engine.optimizer_bytes_per_param == 18
+    assert engine.zero_stages == (1,)
+    assert load_training_engine("fsdp@2.13").zero_stages == (3,)
+
+
+def test_a_fitted_constant_names_the_rows_it_was_fitted_on() -> None:
+    for kind in ("training", "generation"):
+        for name in engine_names(kind):
+            for key, fact in engine_constants(name).items():
+                if fact.source.startswith("fit on"):
+                    assert fact.fit_rows, f"{name}: {key}"
+
+
+def test_versions_sort_as_numbers_and_the_newest_is_the_default() -> None:
+    assert engine_names("training")[-2:] == ["megatron-core@0.6", "megatron-core@0.16"]
+    assert default_engine("training") == "megatron-core@0.16"
+    assert default_engine("generation") == engine_names("generation")[-1] == "vllm@0.32"
+
+
+def test_hashes_tell_files_apart() -> None:
+    hashes = {load_training_engine(n).facts_hash for n in engine_names("training")}
+    hashes |= {load_generation_engine(n).facts_hash for n in engine_names("generation")}
+    assert len(hashes) == len(engine_names("training")) + len(engine_names("generation"))
+    assert load_training_engine("megatron-core@0.6").facts_hash == load_training_engine("megatron-core@0.6").facts_hash
+
+
+def test_unknown_names_and_wrong_kinds() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown generation engine 'vllm@0.31'; did you mean"):
+        load_generation_engine("vllm@0.31")
+    with pytest.raises(InputError, match=r"'vllm@0.32' is a generation engine; known: fsdp@2.13"):
+        load_training_engine("vllm@0.32")
+    with pytest.raises(InputError, match=r"'megatron-core@0.6' is a training engine"):
+        load_generation_engine("megatron-core@0.6")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of one engine file under a new name, in a folder of its own."""
+    content = yaml.safe_load((Path(engine_facts.__file__).parent / "engines" / "megatron-core@0.6.yaml").read_text())
+    (tmp_path / "mine@1.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setattr(engine_facts, "_FOLDER", tmp_path)
+    yield tmp_path
+    engine_facts._read.cache_clear()  # noqa: SLF001 - the cache is by name, not by folder
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "mine@1.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+
+
+def test_a_new_file_is_an_engine(folder: Path) -> None:
+    assert engine_names("training") == ["mine@1"]
+    assert load_training_engine("mine@1").overlap_dp == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"kind": "cooking"}, "kind"), ({"colour": "red"}, "colour"), ({"facts": {}}, "missing .* required"),
+     ({"facts": {"overlap_dp": {"value": 1}}}, "unit")],
+)  # fmt: skip
+def test_a_damaged_file_is_named(folder: Path, changes: dict[str, object], message: str) -> None:
+    edit(folder, **changes)
+    with pytest.raises(FileFormatError, match=rf"(?s)mine@1.*{message}"):
+        load_training_engine("mine@1")

@@ -1,0 +1,82 @@
+"""Protects communication across nodes: measured inside an NVLink domain, by hand across, monotone in everything."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import make_facts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles.records import Basis
+from simulator import comms
+from simulator.facts import Facts
+
+KINDS = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]
+GIB = 2.0**30
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return make_facts(nodes=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_inside_a_domain_it_is_the_measured_table(facts: Facts, kind: str, ranks: int) -> None:
+    found = comms.strided(facts, kind, GIB / 32, ranks, 1)
+    assert found.s == facts.device.collective(kind, GIB / 32, ranks).s
+    assert found.weakest < Basis.ANALYTIC
+
+
+def test_ranks_in_a_domain(facts: Facts) -> None:
+    assert comms.ranks_in_domain(facts, [2, 8, 16, 4, 4, 4], [1, 1, 1, 2, 4, 8]).tolist() == [2, 8, 8, 4, 2, 1]
+
+
+def test_across_domains_by_hand(facts: Facts) -> None:
+    """25 GB/s per node at 0.85: an all-gather of the whole takes 3/4 of it through each of four nodes' cards."""
+    network, hop = 25e9 * 0.85, facts.device.spec.inter_node_latency_s
+    whole_nodes = comms.strided(facts, "all_gather", GIB, 32, 1)
+    assert float(whole_nodes.s) == pytest.approx(GIB * 3 / 4 / network + 3 * hop)
+    one_rank_per_node = comms.strided(facts, "all_gather", GIB, 4, 8)  # eight such groups share a node's cards
+    assert float(one_rank_per_node.s) == pytest.approx(8 * GIB * 3 / 4 / network + 3 * hop)
+    twice = comms.strided(facts, "all_reduce", GIB, 4, 8)
+    assert float(twice.s) == pytest.approx(16 * GIB * 3 / 4 / network + 6 * hop)
+    exchange = comms.strided(facts, "all_to_all", GIB, 32, 1)  # what one rank sends; 8 ranks leave 3/4 of it each
+    assert float(exchange.s) == pytest.approx(GIB * 3 / 4 * 8 / network + 3 * hop)
+    assert int(whole_nodes.weakest) == Basis.ANALYTIC
+
+
+def test_the_slower_of_network_and_nvlink_counts() -> None:
+    fast = make_facts(nodes=2, inter_node_bytes_per_s=1e15)
+    found = comms.strided(fast, "all_gather", GIB, 16, 1)
+    assert found.s == pytest.approx(fast.device.collective("all_gather", GIB, 8).s, rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(KINDS), size=st.floats(0, 1e11), ranks=st.sampled_from([1, 2, 3, 4, 8, 16, 32]),
+    stride=st.sampled_from([1, 2, 4, 8]), more=st.floats(1, 10),
+)  # fmt: skip
+def test_a_faster_network_and_fewer_bytes_are_never_slower(
+    kind: str, size: float, ranks: int, stride: int, more: float
+) -> None:
+    facts = make_facts(nodes=4)
+    faster = replace(facts, group=replace(facts.group, inter_node_bytes_per_s=25e9 * more))
+    here = comms.strided(facts, kind, size, ranks, stride).s
+    assert comms.strided(faster, kind, size, ranks, stride).s <= here * (1 + 1e-12)
+    assert np.isfinite(here)
+    assert comms.point_to_point(faster, size, stride * ranks).s <= comms.point_to_point(facts, size, stride * ranks).s
+
+
+def test_point_to_point_by_hand(facts: Facts) -> None:
+    spec = facts.device.spec
+    inside, across = comms.point_to_point(facts, GIB, [4, 8]).s
+    assert inside == pytest.approx(GIB / spec.nvlink_bytes_per_s + 5e-6)
+    assert across == pytest.approx(GIB / (25e9 * 0.85 / 8) + spec.inter_node_latency_s)
+
+
+def test_a_rack_scale_domain_has_the_cards_of_all_its_nodes() -> None:
+    facts = make_facts(nodes=4)
+    rack = replace(facts, group=replace(facts.group, nvlink_domain_gpus=16))
+    assert comms.domain_bandwidth(rack) == 2 * comms.domain_bandwidth(facts)

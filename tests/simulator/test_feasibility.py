@@ -1,0 +1,221 @@
+"""Protects the judge of every plan: a good plan passes, and each rule is broken once and named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
+
+from mapper.search import find_plan
+from profiles.errors import InfeasibleError
+from simulator.facts import Facts
+from simulator.feasibility import check_plan, layouts_of, pool_memory, require_feasible
+from simulator.plan import ParallelLayout, Plan
+from simulator.pricing import role_memory
+from simulator.simulate import simulate
+
+SETS = (("actor", "reference"), ("critic",), ("reward",))
+SIZES = (8, 4, 2)
+
+
+@pytest.fixture
+def facts() -> Facts:
+    """PPO with tiny models on four nodes of four GPUs."""
+    return make_facts("ppo", TINY, nodes=4, gpus_per_node=4, work=workload(64, 512, 512, minibatches=2))
+
+
+@pytest.fixture
+def plan(facts: Facts) -> Plan:
+    return make_plan(facts, SETS, SIZES)
+
+
+def pool(plan: Plan, i: int, **changes: object) -> Plan:
+    pools = tuple(p.model_copy(update=changes) if j == i else p for j, p in enumerate(plan.pools))
+    return plan.model_copy(update={"pools": pools})
+
+
+def layout(plan: Plan, role: str, **changes: object) -> Plan:
+    """Change training and inference layouts of a role alike."""
+    entry = plan.role(role)
+    new = {
+        stage: old.model_copy(update=changes)
+        for stage in ("training", "inference")
+        if (old := getattr(entry, stage)) is not None
+    }
+    return replace_role(plan, role, **new)
+
+
+def test_a_good_plan_passes(facts: Facts, plan: Plan) -> None:
+    assert check_plan(plan, facts) == []
+    require_feasible(plan, facts)
+
+
+def fewer_gpus(plan: Plan, facts: Facts) -> Plan:
+    return layout(plan, "critic", dp=2)
+
+
+def inference_elsewhere(plan: Plan, facts: Facts) -> Plan:
+    scored = plan.role("critic").inference
+    assert scored is not None
+    return replace_role(plan, "critic", inference=scored.model_copy(update={"dp": 2, "tp": 2}))
+
+
+def other_zero_for_inference(plan: Plan, facts: Facts) -> Plan:
+    scored = plan.role("critic").inference
+    assert scored is not None
+    return replace_role(plan, "critic", inference=scored.model_copy(update={"zero_stage": 0}))
+
+
+def kv_budget(by: int) -> Callable[[Plan, Facts], Plan]:
+    def change(plan: Plan, facts: Facts) -> Plan:
+        engine = plan.role("actor").generation
+        assert engine is not None
+        return replace_role(
+            plan, "actor", generation=engine.model_copy(update={"kv_cache_bytes": engine.kv_cache_bytes + by})
+        )
+
+    return change
+
+
+def three_gpus(plan: Plan, facts: Facts) -> Plan:
+    return layout(pool(plan, 2, num_gpus=3), "reward", dp=1, tp=3)
+
+
+def deep(plan: Plan, facts: Facts) -> Plan:
+    """16 pipeline stages of 8 layers."""
+    plan = make_plan(facts, (("actor", "reference", "critic", "reward"),), (16,))
+    return layout(plan, "critic", dp=1, pp=16)
+
+
+def wide(plan: Plan, facts: Facts) -> Plan:
+    """Eight ranks over two nodes."""
+    return layout(plan, "reference", dp=1, tp=8)
+
+
+def without_role(plan: Plan, facts: Facts) -> Plan:
+    return plan.model_copy(update={"roles": plan.roles[:-1]})
+
+
+def unpooled(plan: Plan, facts: Facts) -> Plan:
+    return pool(plan, 2, roles=())
+
+
+BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
+    ("a role is missing", without_role, "roles", "the plan places .* the job has"),
+    ("a pool lost its role", unpooled, "roles pools", "the pools hold .* the plan lays out"),
+    ("two pools overlap", lambda p, f: pool(p, 1, first_gpu=4), "pools", "pools A and B both use GPU 4"),
+    (
+        "a pool straddles a node",
+        lambda p, f: pool(p, 2, first_gpu=15 - 4),
+        "pools",
+        "pool C is neither whole nodes of 4",
+    ),
+    (
+        "a pool ends beyond the cluster",
+        lambda p, f: pool(p, 1, first_gpu=16),
+        "pools",
+        "ends at GPU 20, the cluster has 16",
+    ),
+    ("a pool of another device", lambda p, f: pool(p, 1, device="h100-80gb-sxm"), "pools", "wants h100-80gb-sxm"),
+    ("two pools of one name", lambda p, f: pool(p, 1, name="A"), "pools", "pool names must differ"),
+    ("an unknown pool", lambda p, f: replace_role(p, "critic", pool="Z"), "pools", "pool 'Z', which does not exist"),
+    ("another's pool", lambda p, f: replace_role(p, "critic", pool="C"), "pools", "pool 'C', which does not list it"),
+    ("ranks and GPUs differ", fewer_gpus, "degrees", "critic training: 2 ranks on a pool of 4 GPUs"),
+    ("tensor parallelism leaves the domain", wide, "degrees", "tp 8 leaves the NVLink domain of 4 GPUs"),
+    ("heads do not divide", three_gpus, "degrees", r"tiny \(8 heads, 4 KV heads\) cannot be split 3 ways"),
+    ("more stages than layers", deep, "degrees", "critic training: 16 pipeline stages for 8 layers"),
+    ("a ZeRO stage the engine lacks", lambda p, f: layout(p, "critic", zero_stage=2), "engine", "no ZeRO stage 2"),
+    (
+        "experts of a dense model",
+        lambda p, f: layout(p, "critic", ep=2),
+        "degrees",
+        "expert parallel 2 does not divide 0",
+    ),
+    ("scores elsewhere than it trains", inference_elsewhere, "layouts", "critic trains in .* and scores in"),
+    ("scores in another sharding", other_zero_for_inference, "layouts", "scores in its training layout"),
+    (
+        "no training layout",
+        lambda p, f: replace_role(p, "critic", training=None),
+        "layouts",
+        "critic needs training layout",
+    ),
+    (
+        "an engine for the critic",
+        lambda p, f: replace_role(p, "critic", generation=engine_layout(f, "actor", 4, 1)),
+        "layouts",
+        "critic takes no generation layout",
+    ),
+    ("too little KV cache", kv_budget(-10_000_000), "memory", "actor generation: 8 sequences need"),
+    ("more KV cache than memory", kv_budget(10**12), "memory", "pool A needs .* during generate_sequences"),
+]
+
+
+@pytest.mark.parametrize(("change", "rule", "message"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
+def test_each_rule_broken_once(
+    facts: Facts, plan: Plan, change: Callable[[Plan, Facts], Plan], rule: str, message: str
+) -> None:
+    broken = change(plan, facts)
+    found = check_plan(broken, facts)
+    assert {v.rule for v in found} == set(rule.split()), found
+    with pytest.raises(InfeasibleError, match=message):
+        require_feasible(broken, facts)
+    with pytest.raises(InfeasibleError, match="this plan cannot run"):
+        simulate(broken, facts)
+
+
+def test_more_ranks_than_samples(facts: Facts, plan: Plan) -> None:
+    few = replace(facts, workload=workload(4, 512, 512, minibatches=2))
+    messages = [v.message for v in check_plan(plan, few)]
+    assert any("actor: 8 data-parallel ranks for 2 samples" in m for m in messages), messages
+    assert any("actor generation: 8 replicas for 4 samples" in m for m in messages), messages
+
+
+def test_expert_parallelism_must_divide_experts_and_ranks() -> None:
+    facts = make_facts("grpo", MOE, work=workload(64))
+    plan = make_plan(facts, (("actor",),), (8,), tp=2)
+    assert check_plan(layout(plan, "actor", ep=4), facts) == []
+    assert {v.rule for v in check_plan(layout(plan, "actor", ep=8), facts)} == {"degrees"}  # 60 experts
+
+
+def test_memory_is_the_sum_of_what_stays_and_the_largest_call(facts: Facts, plan: Plan) -> None:
+    memory = pool_memory(plan, plan.pools[0], facts)
+    assert sum(memory.classes.values()) == memory.used_bytes
+    assert memory.capacity_bytes == facts.memory_capacity_bytes
+    roles = {role: role_memory(facts, role, layouts_of(plan.role(role))) for role in ("actor", "reference")}
+    resident = sum(float(m.resident_bytes[0]) for m in roles.values())
+    largest = max(float(m.transient_bytes[0]) for m in roles.values())
+    assert memory.used_bytes == pytest.approx(facts.generation.memory_reserve_bytes + resident + largest, abs=20)
+    assert memory.peak_call in {"generate_sequences", "update_actor", "compute_ref_log_prob"}
+
+
+def test_one_byte_decides(facts: Facts, plan: Plan) -> None:
+    used = pool_memory(plan, plan.pools[0], facts).used_bytes
+
+    def with_memory(size: int) -> Facts:
+        return replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=size)))
+
+    assert check_plan(plan, with_memory(used)) == []
+    assert {v.rule for v in check_plan(plan, with_memory(used - 1))} == {"memory"}
+
+
+def test_a_plan_for_another_algorithm_is_refused(facts: Facts, plan: Plan) -> None:
+    other = plan.model_copy(update={"algorithm": "remax"})
+    assert {v.rule for v in check_plan(other, facts)} == {"roles"}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "remax", "safe-rlhf", "grpo"])
+@pytest.mark.parametrize("memory_gib", [6.0, 80.0])
+def test_no_returned_plan_fails(algorithm: str, memory_gib: float) -> None:
+    facts = make_facts(
+        algorithm, TINY, nodes=2, gpus_per_node=4, memory_bytes=int(memory_gib * 2**30), reserve_bytes=1e9,
+        work=workload(64, 512, 512, minibatches=2),
+    )  # fmt: skip
+    result = find_plan(facts)
+    for plan in (result.plan, *(r.plan for r in result.runners_up)):
+        assert check_plan(plan, facts) == []
+
+
+def test_context_parallel_ranks_count(facts: Facts, plan: Plan) -> None:
+    """cp takes GPUs like any other degree."""
+    assert ParallelLayout(dp=2, cp=2).num_gpus == 4
+    assert check_plan(layout(plan, "critic", dp=2, cp=2), facts) == []

@@ -1,0 +1,165 @@
+"""Protects what the search relies on, over random layouts, models, devices and work: every call takes at least its
+larger part and at most both, better hardware is never slower, and what is asked twice is answered alike.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import MOE, TINY, call_of, make_facts, tiny_facts, workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper import layout_space
+from profiles.catalogue import load_model
+from profiles.records import Basis
+from profiles.workload import LengthDistribution
+from simulator import pricing
+from simulator.facts import Facts, Implementation
+from simulator.layouts import Layouts
+from simulator.pricing import RoleLayouts
+
+NUM_LAYOUTS = 12
+MODELS = ["llama-2-7b", "qwen2.5-7b", "llama-2-70b", MOE, "deepseek-v2-lite", "qwen3-30b-a3b"]
+responses = st.one_of(
+    st.integers(16, 8192).map(LengthDistribution.fixed),
+    st.integers(64, 4096).map(lambda mean: LengthDistribution("lognormal", float(mean), 4 * mean)),
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Facts:
+    """One actor with every kind of call (Safe-RLHF's), on any device, of any size and work."""
+    model = draw(st.sampled_from(MODELS))
+    prompts = draw(st.sampled_from([64, 96, 512, 1024]))
+    work = workload(
+        prompts, draw(st.sampled_from([128, 1024, 12000])), draw(responses),
+        samples_per_prompt=draw(st.sampled_from([1, 4])), minibatches=draw(st.sampled_from([1, 4])),
+    )  # fmt: skip
+    facts = make_facts(
+        "safe-rlhf", model, nodes=draw(st.integers(1, 4)), work=work,
+        device=draw(st.sampled_from(["a100-80gb-sxm", "h100-80gb-sxm", "b200-sxm"])),
+        inter_node_bytes_per_s=draw(st.sampled_from([5e9, 25e9, 400e9])), zero_stages=(0, 1, 2, 3),
+        generation=draw(st.sampled_from(["vllm@0.3.1", "vllm@0.32"])),
+    )  # fmt: skip
+    implementation = Implementation(
+        draw(st.sampled_from(["parallel", "fused"])),
+        draw(st.sampled_from(["newest", "flash-2"])),
+        draw(st.floats(0, 1)),
+    )
+    return replace(facts, implementation=implementation)
+
+
+def some_layouts(facts: Facts, seed: int) -> RoleLayouts:
+    """Random layouts of the actor on all GPUs of the job."""
+    rng = np.random.default_rng(seed)
+    shape, n = facts.roles["actor"].shape, facts.group.num_gpus
+    spread = layout_space.degrees(facts, shape, n, facts.workload.minibatch_samples)
+    spread = [spread[i] for i in rng.permutation(len(spread))[:NUM_LAYOUTS]]
+    whole, _ = layout_space.cross(spread, (0, 1, 2, 3), (0, 1, 2), np.full(len(spread), 64))
+    engines = layout_space.generation_layouts(facts, shape, n)
+    at = rng.integers(0, len(whole), NUM_LAYOUTS)
+    scored = whole.take(at)
+    inference = Layouts(scored.dp, scored.tp, scored.pp, scored.cp, scored.ep, scored.zero_stage,
+                        2 ** rng.integers(0, 4, NUM_LAYOUTS), 0 * scored.recompute)  # fmt: skip
+    return RoleLayouts(whole.take(at), inference, engines.take(rng.integers(0, len(engines), NUM_LAYOUTS)))
+
+
+@settings(max_examples=60)
+@given(facts=jobs(), seed=st.integers(0, 1000))
+def test_every_call_takes_at_least_its_larger_part_and_at_most_both(facts: Facts, seed: int) -> None:
+    costs = pricing.role_costs(facts, "actor", some_layouts(facts, seed))
+    assert {call_of(facts.dataflow, key).kind for key in costs} == {"transition", "generate", "forward", "train"}
+    for key, cost in costs.items():
+        compute, comm, time = cost.compute.s, cost.comm.s, cost.time.s
+        assert np.all(np.isfinite(time)), key
+        assert np.all(np.maximum(compute, comm) <= time * (1 + 1e-9)), key
+        assert np.all(time <= (compute + comm) * (1 + 1e-9)), key
+        assert np.all(time > 0) or key == "transition", key
+
+
+@settings(max_examples=40)
+@given(facts=jobs(), seed=st.integers(0, 1000), factor=st.floats(1.0, 50.0))
+def test_a_faster_network_never_makes_a_call_slower(facts: Facts, seed: int, factor: float) -> None:
+    layouts = some_layouts(facts, seed)
+    rate = facts.group.inter_node_bytes_per_s * factor
+    faster = replace(facts, group=replace(facts.group, inter_node_bytes_per_s=rate))
+    here, there = (pricing.role_costs(f, "actor", layouts) for f in (facts, faster))
+    for key, cost in here.items():
+        assert np.all(there[key].time.s <= cost.time.s * (1 + 1e-12)), key
+    advantage = call_of(facts.dataflow, "compute_advantage")
+    assert pricing.controller_cost(faster, advantage).time.s <= pricing.controller_cost(facts, advantage).time.s
+
+
+@settings(max_examples=15)
+@given(facts=jobs(), seed=st.integers(0, 1000))
+def test_one_by_one_is_the_same_as_together(facts: Facts, seed: int) -> None:
+    layouts = some_layouts(facts, seed)
+    together = pricing.role_costs(facts, "actor", layouts)
+    assert layouts.training is not None
+    assert layouts.inference is not None
+    assert layouts.generation is not None
+    i = np.asarray([seed % NUM_LAYOUTS])
+    alone = RoleLayouts(layouts.training.take(i), layouts.inference.take(i), layouts.generation.take(i))
+    for key, cost in pricing.role_costs(facts, "actor", alone).items():
+        assert cost.time.s[0] == pytest.approx(together[key].time.s[i[0]], rel=1e-12), key
+
+
+def test_a_call_made_twice_is_priced_once_and_alike() -> None:
+    facts = tiny_facts("remax", 2)
+    layouts = RoleLayouts(inference=Layouts(*np.asarray([[2], [1], [1], [1], [1], [0], [1], [0]])))
+    costs = pricing.role_costs(facts, "reward", layouts)
+    assert costs["compute_reward"] is costs["compute_reward:greedy"]
+
+
+def test_the_controller_takes_its_fixed_time_and_moves_every_samples_fields_once() -> None:
+    facts = make_facts(nodes=2)
+    cost = pricing.controller_cost(facts, call_of(facts.dataflow, "compute_advantage"))
+    assert float(cost.compute.s) == facts.training.iteration_fixed_s
+    assert float(cost.comm.s) == pytest.approx(1024 * 2048 * 40 / (25e9 * 2))
+    assert float(cost.time.s) == pytest.approx(float(cost.compute.s + cost.comm.s))
+
+
+def test_a_function_reward_takes_its_stated_time() -> None:
+    facts = make_facts("grpo", work=workload(1024, samples_per_prompt=2, reward_s_per_sample=0.5))
+    reward = call_of(facts.dataflow, "compute_reward")
+    assert pricing.is_controller(reward)
+    assert float(pricing.controller_cost(facts, reward).time.s) == pytest.approx(0.5 * 2048 / 8)
+
+
+def test_heads() -> None:
+    assert [pricing.head_of(r) for r in ("actor", "reference", "critic", "reward", "cost")] == [
+        "lm",
+        "lm",
+        *["scalar"] * 3,
+    ]
+
+
+def test_memory_of_a_role_is_its_resident_part_and_the_largest_call() -> None:
+    facts = make_facts("safe-rlhf", TINY)
+    layouts = some_layouts(facts, 0)
+    memory = pricing.role_memory(facts, "actor", layouts)
+    assert set(memory.resident) == {"parameters", "gradients", "optimizer"}
+    assert set(memory.transient) == {"generate_sequences", "compute_loss", "update_actor"}
+    each = np.stack([sum(classes.values()) for classes in memory.transient.values()])
+    assert memory.transient_bytes == pytest.approx(each.max(axis=0))
+    frozen = pricing.role_memory(facts, "reference", RoleLayouts(inference=layouts.inference))
+    assert set(frozen.resident) == {"parameters"}
+
+
+def test_an_engine_that_shares_the_training_buffers_needs_no_second_copy_where_layouts_agree() -> None:
+    facts = make_facts("grpo")
+    engines = layout_space.generation_layouts(facts, load_model("llama-2-7b"), 8)
+    engines = engines.take(np.flatnonzero(engines.pp == 1))
+    one = np.ones(len(engines), dtype=np.int64)
+    weights = Layouts(one * 2, one * 4, one, one, one, one, one, 0 * one)
+    copies = pricing.role_memory(facts, "actor", RoleLayouts(weights, weights, engines)).transient["generate_sequences"]
+    assert np.array_equal(copies["generation weights"] == 0, engines.tp == 4)
+
+
+def test_times_carry_their_evidence() -> None:
+    facts = make_facts("safe-rlhf", nodes=2)
+    for cost in pricing.role_costs(facts, "actor", some_layouts(facts, 1)).values():
+        shares = cost.time.share()
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert set(shares) == {b.name.lower() for b in Basis}
