@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXPECTED = "expected"
 """Type of the validation errors whose message is what would have been right."""
 
-MOST_NODES = 16_384
+MOST_NODES = 1_024
 MOST_SAMPLES = 10_000_000
 MOST_TOKENS = 10_000_000
 

@@ -65,7 +65,7 @@ def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int) -> str:
     engines = [plan.role(role).generation for role in pool.roles]
     kv = "".join(f" (KV {gib(engine.kv_cache_bytes)})" for engine in engines if engine is not None)
     lines = [f"{gib(memory.used_bytes)} of {gib(memory.capacity_bytes)} GiB{kv}", f"peak in {memory.peak_call}"]
-    return lines[line] if line < len(lines) else ""
+    return "\n".join(lines[line:] if line == len(pool.roles) - 1 else lines[line : line + 1])
 
 
 def speed_lines(timeline: Timeline) -> list[str]:
@@ -107,10 +107,11 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
     best, lines = result.timeline.stages, []
     for i, other in enumerate(result.runners_up):
         slower = other.iteration_s / result.iteration_s - 1
-        why = difference_text(simulate(other.plan, facts).stages, best)
+        differences = difference_text(simulate(other.plan, facts).stages, best)
+        why = f": {differences}" if differences else ""
         head = "runner-up " if i == 0 else " " * 10
         change = f"{'-' if slower < 0 else '+'}{percent(abs(slower))}"
-        lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}): {why}")
+        lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}){why}")
     return [*lines, ""] if lines else []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from mapper.instance import Instance
     from mapper.problem import Sets
     from profiles.records import Ints
+
+MAX_GRID = 2_000_000
+"""Tuples of sizes that are listed one by one; a cluster of hundreds of nodes has more than memory could hold."""
 
 MAX_ALLOCATIONS = 200_000
 """Allocations tried for one placement; beyond it a random sample of that many (fixed seed) is."""
@@ -97,11 +102,30 @@ def _best_allocation(
 
 
 def _allocations(x: Instance, sizes: list[Ints]) -> Ints:
-    """Every tuple of sizes that the cluster holds, ``[A, sets]``."""
-    grid = np.stack([g.ravel() for g in np.meshgrid(*sizes, indexing="ij")], axis=1)
-    grid = grid[grid.sum(axis=1) <= x.num_gpus]
+    """Tuples of sizes that the cluster holds, ``[A, sets]``: every one, or a sample where they are too many."""
+    if math.prod(len(s) for s in sizes) > MAX_GRID and not x.equal_sizes:
+        return _drawn_allocations(x.num_gpus, sizes)
     if x.equal_sizes:
-        grid = grid[(grid == grid[:, :1]).all(axis=1)]
+        same = reduce(np.intersect1d, sizes)
+        grid = np.repeat(same[:, None], len(sizes), axis=1)
+    else:
+        grid = np.stack([g.ravel() for g in np.meshgrid(*sizes, indexing="ij")], axis=1)
+    grid = grid[grid.sum(axis=1) <= x.num_gpus]
     if len(grid) > MAX_ALLOCATIONS:
         grid = grid[np.sort(np.random.default_rng(0).choice(len(grid), MAX_ALLOCATIONS, replace=False))]
     return np.asarray(grid, dtype=np.int64)
+
+
+def _drawn_allocations(num_gpus: int, sizes: list[Ints]) -> Ints:
+    """A fixed random sample: one set after another takes a size that leaves room for the smallest ones after it."""
+    random = np.random.default_rng(0)
+    options = [np.sort(s) for s in sizes]
+    left = np.full(MAX_ALLOCATIONS, num_gpus - sum(int(s[0]) for s in options), dtype=np.int64)
+    if left[0] < 0:
+        return np.zeros((0, len(sizes)), dtype=np.int64)
+    columns = []
+    for s in options:
+        fitting = np.searchsorted(s, left + s[0], side="right")
+        columns.append(s[(random.random(len(left)) * fitting).astype(np.int64)])
+        left = left + s[0] - columns[-1]
+    return np.stack(columns, axis=1)

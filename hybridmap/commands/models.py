@@ -9,6 +9,7 @@ from hybridmap.console import new_table, say, say_json, say_table
 
 models = typer.Typer(help="List the known models, or show one.")
 
+MOE_FACTS = ("num_experts", "experts_per_token", "expert_ffn", "shared_ffn", "num_moe_layers")
 KV_BYTES_PER_ELEMENT = 2  # bf16
 
 
@@ -67,7 +68,6 @@ def _facts(name: str) -> dict[str, Any]:
 
     shape = load_model(name)
     known = name in model_names()
-    moe = shape.moe
     return {
         "name": shape.name,
         "hf_id": hf_id(name) if known else None,
@@ -86,15 +86,7 @@ def _facts(name: str) -> dict[str, Any]:
         "max_position": shape.max_position,
         "kv_bytes_per_token": shape.kv_elements_per_token_per_layer * shape.num_layers * KV_BYTES_PER_ELEMENT,
         "tensor_parallel": [t for t in (1, 2, 4, 8, 16, 32, 64) if shape.max_tensor_parallel_ok(t)],
-        "moe": None
-        if moe is None
-        else {
-            "num_experts": moe.num_experts,
-            "experts_per_token": moe.experts_per_token,
-            "expert_ffn": moe.expert_ffn,
-            "shared_ffn": moe.shared_ffn,
-            "num_moe_layers": moe.num_moe_layers,
-        },
+        "moe": {key: getattr(shape.moe, key) for key in MOE_FACTS} if shape.moe else None,
     }
 
 

@@ -10,6 +10,7 @@ from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
     from mapper.result import Result
+    from simulator.facts import Facts
 
 
 def plan(
@@ -31,7 +32,6 @@ def plan(
     from hybridmap.config import load_job
     from hybridmap.job_notes import notes
     from hybridmap.plan_file import plan_file_of, require_folder, write_records
-    from hybridmap.plan_text import header_lines, next_lines, result_lines, show_plan
 
     given = load_job(job)
     facts = given.facts()
@@ -44,7 +44,13 @@ def plan(
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
     if as_json:
         say_json(_document(result, notes(facts), [str(path) for path in written]))
-        return
+    else:
+        _show(result, facts, job, written)
+
+
+def _show(result: "Result", facts: "Facts", job: Path, written: list[Path]) -> None:
+    from hybridmap.plan_text import header_lines, next_lines, result_lines, show_plan
+
     say("\n".join(header_lines(facts)))
     show_plan(result.plan, result.timeline)
     say("\n".join(result_lines(result, facts)))

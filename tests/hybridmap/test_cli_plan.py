@@ -64,6 +64,13 @@ def test_even_halves(planned, run, tmp_path):
     assert first["num_gpus"] == second["num_gpus"]
 
 
+def test_many_samples_are_worked_off_a_few_at_a_time(write_job, small_job, run, tmp_path):
+    small_job |= {"algorithm": "grpo", "models": {"actor": "llama-2-7b"}}
+    small_job["workload"] |= {"prompts": 2048, "samples_per_prompt": 32, "response_length": 3072}
+    result = run("plan", write_job(small_job), "--out", tmp_path / "out", "--json")
+    assert json.loads(result.stdout)["status"] == "optimal"  # a KV cache for 1,024 sequences would not fit
+
+
 def test_notes_say_what_was_probably_not_meant(write_job, small_job, run, tmp_path):
     small_job["models"] = dict.fromkeys(small_job["models"], "tinyllama-1.1b")
     small_job["workload"] |= {"response_length": 2048, "reward_s_per_sample": 1}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import make_facts, toy_instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from profiles.hardware import ClusterGroup
 from simulator import simulate as simulate_module
 from simulator.dataflow import CONTROLLER
 from simulator.simulate import play, simulate
+from tests.builders import make_facts, toy_instance
 
 JOBS = [
     ("grpo", ("actor", "reference", "reward")),

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, make_facts, tiny_facts, workload
 
 from mapper.algorithm1 import exhaustive
 from mapper.candidates import RoleTable, role_table, to_mib
@@ -15,6 +14,7 @@ from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
 from simulator.plan import Plan, Pool, RolePlan
 from simulator.pricing import role_costs, role_memory
+from tests.builders import MOE, make_facts, tiny_facts, workload
 
 
 def rows_of(table: RoleTable, count: int = 25) -> list[int]:

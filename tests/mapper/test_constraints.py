@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import toy_instance, toy_table
 from ortools.sat.python import cp_model
 
 from mapper.constraints import (
@@ -20,6 +19,7 @@ from mapper.constraints import (
 )
 from mapper.instance import Instance
 from mapper.variables import Variables, make_variables
+from tests.builders import toy_instance, toy_table
 
 ACTOR, REFERENCE = ("actor",), ("reference",)
 BOTH = ("actor", "reference")

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from builders import make_facts, tiny_facts
 
 from mapper.instance import TICKS_PER_ITERATION, make_instance
 from mapper.problem import make_problem
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER
 from simulator.pricing import controller_cost
+from tests.builders import make_facts, tiny_facts
 
 
 def test_each_duration_is_rounded_to_the_nearest_tick() -> None:

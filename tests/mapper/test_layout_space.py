@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from builders import MOE, make_facts, workload
 
 from mapper import layout_space
 from mapper.layout_space import MICRO_BATCHES, cross, degrees, generation_layouts, tensor_degrees
 from profiles.catalogue import load_model
+from tests.builders import MOE, make_facts, workload
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8, 16, 24])

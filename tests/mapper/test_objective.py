@@ -5,7 +5,6 @@ of every algorithm.
 from dataclasses import replace
 
 import pytest
-from builders import toy_instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
@@ -16,6 +15,7 @@ from mapper.objective import build_iteration_time
 from mapper.variables import make_variables
 from simulator.dataflow import CONTROLLER, OPTIONAL_ROLES, REQUIRED_ROLES
 from simulator.simulate import play
+from tests.builders import toy_instance
 
 
 @settings(max_examples=60)

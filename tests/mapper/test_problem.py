@@ -3,12 +3,12 @@
 import itertools
 
 import pytest
-from builders import make_facts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapper.problem import make_problem, named_partition, pool_sizes, set_partitions
 from profiles.errors import InputError
+from tests.builders import make_facts
 
 ROLES = ("actor", "critic", "reference", "reward", "cost")
 

@@ -5,7 +5,6 @@ checker say of its plan, again and again to the byte.
 import functools
 
 import pytest
-from builders import MOE, TINY, make_facts, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from simulator.facts import Facts
 from simulator.feasibility import check_plan
 from simulator.plan import Plan
 from simulator.simulate import simulate
+from tests.builders import MOE, TINY, make_facts, workload
 
 LONG_TAIL = LengthDistribution("lognormal", 2000.0, 8192)
 
@@ -45,7 +45,15 @@ def job(name: str) -> Facts:
     }[name]()  # fmt: skip
 
 
-JOBS = ["ppo 7b 8", "ppo 7b 16", "remax 13b 16", "safe-rlhf 7b 24", "ppo mixed 32", "grpo h100 16", "grpo moe fsdp 16"]
+JOBS = [
+    "ppo 7b 8",
+    "ppo 7b 16",
+    "remax 13b 16",
+    "grpo h100 16",
+    "grpo moe fsdp 16",
+    pytest.param("safe-rlhf 7b 24", marks=pytest.mark.slow),
+    pytest.param("ppo mixed 32", marks=pytest.mark.slow),
+]
 
 
 @functools.cache
@@ -112,7 +120,7 @@ def test_plan_to_json_to_plan(name: str) -> None:
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
-@pytest.mark.parametrize("name", ["ppo 7b 16", "remax 13b 16", "ppo mixed 32"])
+@pytest.mark.parametrize("name", ["remax 13b 16", pytest.param("ppo mixed 32", marks=pytest.mark.slow)])
 def test_a_restricted_search_is_never_better_and_stays_inside(name: str) -> None:
     best = found(name)
     for placement, pools in (("colocate", 1), ("split", 2), ("standalone", len(job(name).roles))):
@@ -153,7 +161,7 @@ def test_memory_does_decide_in_that_range() -> None:
 
 
 def test_more_gpus_never_make_the_best_plan_slower() -> None:
-    times = [find_plan(make_facts(nodes=n), runners_up=False).iteration_s for n in (1, 2, 3, 4)]
+    times = [find_plan(make_facts(nodes=n), runners_up=False).iteration_s for n in (1, 2, 3)]
     assert times == sorted(times, reverse=True)
 
 

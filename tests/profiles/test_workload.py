@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from builders import workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import InputError
 from profiles.workload import DEFAULT_LOGNORMAL_SIGMA, LengthDistribution, Workload
+from tests.builders import workload
 
 
 def test_counts_of_the_papers_run() -> None:

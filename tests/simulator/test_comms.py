@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import make_facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.records import Basis
 from simulator import comms
 from simulator.facts import Facts
+from tests.builders import make_facts
 
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]
 GIB = 2.0**30

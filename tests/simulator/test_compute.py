@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, TINY, make_facts
 
 from profiles.catalogue import load_model
 from profiles.model_shape import ModelShape
 from simulator import compute
 from simulator.compute import Batch
 from simulator.facts import Implementation
+from tests.builders import MOE, TINY, make_facts
 
 ONE = np.asarray([1], dtype=np.int64)
 LLAMA = load_model("llama-2-7b")

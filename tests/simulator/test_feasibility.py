@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
 
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError
@@ -13,6 +12,7 @@ from simulator.feasibility import check_plan, layouts_of, pool_memory, require_f
 from simulator.plan import ParallelLayout, Plan
 from simulator.pricing import role_memory
 from simulator.simulate import simulate
+from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
 
 SETS = (("actor", "reference"), ("critic",), ("reward",))
 SIZES = (8, 4, 2)
@@ -203,7 +203,7 @@ def test_a_plan_for_another_algorithm_is_refused(facts: Facts, plan: Plan) -> No
     assert {v.rule for v in check_plan(other, facts)} == {"roles"}
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "remax", "safe-rlhf", "grpo"])
+@pytest.mark.parametrize("algorithm", ["ppo", "remax", "grpo", pytest.param("safe-rlhf", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("memory_gib", [6.0, 80.0])
 def test_no_returned_plan_fails(algorithm: str, memory_gib: float) -> None:
     facts = make_facts(

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, make_facts, workload
 
 from profiles.catalogue import load_model
 from profiles.workload import LengthDistribution
@@ -12,6 +11,7 @@ from simulator import generation, memory
 from simulator.facts import Facts
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import ParallelLayout
+from tests.builders import MOE, make_facts, workload
 
 LLAMA = load_model("llama-2-7b")
 

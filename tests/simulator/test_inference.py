@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from builders import make_facts, workload
 
 from profiles.catalogue import load_model
 from simulator.inference import inference_cost
 from simulator.layouts import Layouts
 from simulator.plan import ParallelLayout
 from simulator.training import training_cost
+from tests.builders import make_facts, workload
 
 LLAMA = load_model("llama-2-7b")
 

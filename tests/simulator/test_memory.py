@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, TINY, make_facts, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from simulator import memory
 from simulator.facts import Implementation
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import ParallelLayout
+from tests.builders import MOE, TINY, make_facts, workload
 
 LLAMA = load_model("llama-2-7b")
 PARAMS = 6_738_415_616

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from builders import MOE, TINY, make_facts
 
 from profiles.catalogue import load_model
 from profiles.errors import NoBasisError
 from simulator import comms, moe
 from simulator.compute import Batch
+from tests.builders import MOE, TINY, make_facts
 
 SHAPE = load_model(MOE)  # 60 experts of 1408, 4 per token, shared 5632
 ONE = np.asarray([1], dtype=np.int64)

@@ -1,7 +1,6 @@
 """Protects the plan as a document: a round trip through JSON is the identity, and what it cannot say is refused."""
 
 import pytest
-from builders import make_facts, make_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from simulator.plan import (
     RolePlan,
     placement_name,
 )
+from tests.builders import make_facts, make_plan
 
 degree = st.integers(1, 64)
 layouts = st.builds(

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, TINY, call_of, make_facts, tiny_facts, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from simulator import pricing
 from simulator.facts import Facts, Implementation
 from simulator.layouts import Layouts
 from simulator.pricing import RoleLayouts
+from tests.builders import MOE, TINY, call_of, make_facts, tiny_facts, workload
 
 NUM_LAYOUTS = 12
 MODELS = ["llama-2-7b", "qwen2.5-7b", "llama-2-70b", MOE, "deepseek-v2-lite", "qwen3-30b-a3b"]

@@ -4,7 +4,6 @@ costs beyond its bytes.
 
 import numpy as np
 import pytest
-from builders import make_facts
 
 from profiles.catalogue import load_model
 from profiles.errors import InputError
@@ -17,6 +16,7 @@ from simulator.resharding import (
     transition_redundancy_bytes,
     transition_volume_bytes,
 )
+from tests.builders import make_facts
 
 GB = 1e9
 # The paper's Fig 14 at 128 GPUs: billions of parameters; training p, t; generation p_g, t_g; volumes in GB.

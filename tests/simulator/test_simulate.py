@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from builders import TINY, make_facts, make_plan, tiny_facts, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from simulator.facts import Facts
 from simulator.plan import Plan
 from simulator.simulate import d_cost, play, price_calls, simulate
 from simulator.timeline import Timeline
+from tests.builders import TINY, make_facts, make_plan, tiny_facts, workload
 
 PPO = ("actor", "critic", "reference", "reward")
 SPLIT = (("actor", "reference"), ("critic", "reward"))

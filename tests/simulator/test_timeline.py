@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from builders import make_plan, tiny_facts
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simulator.simulate import simulate
 from simulator.timeline import PoolMemory, Span, Timeline
+from tests.builders import make_plan, tiny_facts
 
 seconds = st.floats(0, 1e9)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import MOE, make_facts, workload
 
 from profiles.catalogue import load_model
 from profiles.records import Priced
@@ -16,6 +15,7 @@ from simulator.cost import Cost
 from simulator.facts import Facts, Implementation
 from simulator.layouts import Layouts
 from simulator.plan import ParallelLayout
+from tests.builders import MOE, make_facts, workload
 
 LLAMA = load_model("llama-2-7b")
 
