@@ -21,7 +21,7 @@ from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
 from simulator.dataflow import build_dataflow
-from simulator.facts import Facts, RoleSpec
+from simulator.facts import Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
     import os
@@ -67,6 +67,7 @@ class Job:
             device=device,
             training=load_training_engine(engines["training"]),
             generation=load_generation_engine(engines["generation"]),
+            implementation=Implementation(**doc["implementation"]),
         )
 
 
@@ -100,6 +101,7 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                     "training": parsed.engines.training or default_engine("training"),
                     "generation": parsed.engines.generation or default_engine("generation"),
                 },
+                "implementation": parsed.implementation.model_dump(),
             }
         )
         job.facts()  # whatever else is wrong shows now, not when the job is planned

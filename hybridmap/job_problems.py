@@ -77,11 +77,8 @@ def described(value: object) -> str:
 
 def _refuse_reserved(raw: Mapping[str, object], source: str) -> None:
     for key in RESERVED_KEYS:
-        if key not in raw:
-            continue
-        inside = raw[key]
-        names = [f"{key}.{name}" for name in inside] if key == "implementation" and isinstance(inside, dict) else [key]
-        raise NotYetError(f"{source}: '{' and '.join(names or [key])}' is reserved and not yet supported; leave it out")
+        if key in raw:
+            raise NotYetError(f"{source}: '{key}' is reserved and not yet supported; leave it out")
 
 
 def _refusal(error: ValidationError, source: str) -> InputError:

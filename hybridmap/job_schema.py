@@ -7,12 +7,13 @@ else. What the values mean together (does this name exist, does that divide) is 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.units import DTYPE_BYTES
+from simulator.facts import AttentionKernel, LossHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,10 @@ def _whole(most: int) -> BeforeValidator:
 def _number(expected: str, is_right: Callable[[float], bool]) -> BeforeValidator:
     # bool is an int to Python, but no amount of anything.
     return _leaf(expected, lambda v: type(v) in (int, float) and math.isfinite(v) and is_right(v))
+
+
+def _one_of(names: tuple[str, ...]) -> BeforeValidator:
+    return _leaf(f"one of {', '.join(names)}", lambda v: v in names)
 
 
 def _is_name(value: Any) -> bool:
@@ -81,7 +86,7 @@ class RoleSection(Section):
     """One role: its model, and the number format of its forward passes."""
 
     shape: Annotated[Any, _leaf("a model name or the path of a config.json", _is_shape)]
-    precision: Annotated[Any, _leaf(f"one of {', '.join(DTYPE_BYTES)}", lambda v: v in list(DTYPE_BYTES))] = "bf16"
+    precision: Annotated[Any, _one_of(tuple(DTYPE_BYTES))] = "bf16"
 
 
 class LognormalSection(Section):
@@ -163,11 +168,11 @@ class EnginesSection(Section):
 
 
 class ImplementationSection(Section):
-    """Reserved: known so that a wrong key in it is still told apart from a key of a later version."""
+    """How the trainer is built, where builds differ; the meaning of each is at ``simulator.facts.Implementation``."""
 
-    loss_head: Any = None
-    attention_kernel: Any = None
-    fsdp_exposure: Any = None
+    loss_head: Annotated[Any, _one_of(get_args(LossHead))] = "parallel"
+    attention_kernel: Annotated[Any, _one_of(get_args(AttentionKernel))] = "newest"
+    fsdp_exposure: Annotated[Any, _number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
 
 
 class JobFile(Section):
@@ -178,14 +183,14 @@ class JobFile(Section):
     workload: WorkloadSection
     cluster: list[ClusterSection]
     engines: EnginesSection = EnginesSection()
-    implementation: ImplementationSection | None = None
+    implementation: ImplementationSection = ImplementationSection()
     pin: Any = None
     objective: Any = None
     schedule: Any = None
     run: Any = None
 
 
-RESERVED_KEYS = ("implementation", "pin", "objective", "schedule", "run")
+RESERVED_KEYS = ("pin", "objective", "schedule", "run")
 
 _SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): JobFile,

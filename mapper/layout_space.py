@@ -26,10 +26,6 @@ WAVES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 KV budget."""
 
 
-FEW_SEQUENCES = 8
-"""Sequences in flight that a replica may always be held to, even if that takes more waves than ``WAVES`` lists."""
-
-
 def degrees(facts: Facts, shape: ModelShape, num_gpus: int, samples: int) -> list[tuple[int, int, int, int, int]]:
     """``(dp, tp, pp, cp, ep)`` of every way to spread ``shape`` over exactly ``num_gpus`` GPUs.
 
@@ -89,8 +85,8 @@ def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int) -> Genera
                 continue
             load = -(-facts.workload.num_samples // dp)
             slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
-            # However many samples there are, a replica may hold few at once.
-            slots |= {min(slots) >> i for i in range(1, 11) if min(slots) >> i >= FEW_SEQUENCES}
+            fewest = min(slots)  # more waves than WAVES lists: a replica may always hold fewer at once, down to one
+            slots |= {fewest >> i for i in range(1, fewest.bit_length())}
             rows += [(dp, tp, pp, b) for b in sorted(slots)]
     return GenerationLayouts(*np.asarray(rows, dtype=np.int64).reshape(-1, 4).T)
 

@@ -85,7 +85,10 @@ BAD_JOBS = {
     "missing key": (at("workload.prompt_length", ...), ["workload.prompt_length is missing"]),
     # keys of later versions
     "reserved pin": (at("pin", {"actor": "A"}), ["'pin' is reserved and not yet supported"]),
-    "reserved implementation": (at("implementation", {"loss_head": "x"}), ["'implementation.loss_head' is reserved"]),
+    "unknown loss head": (
+        at("implementation", {"loss_head": "x"}),
+        ["implementation.loss_head", "parallel, fused, fp32"],
+    ),
     "two kinds": (lambda j: at("cluster", j["cluster"] * 2)(j), ["not planned yet"]),
     # files that the job names
     "no config": (at("models.actor", "none.json"), ["models.actor", "none.json"]),

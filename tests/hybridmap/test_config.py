@@ -11,6 +11,7 @@ from hybridmap.config import job_from_document, load_job
 from profiles.catalogue import load_model
 from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
 from profiles.workload import LengthDistribution
+from simulator.facts import Implementation
 
 MODELS = Path(hybridmap.__file__).parents[1] / "profiles" / "models"
 
@@ -138,9 +139,15 @@ def test_reserved_keys(write_job, small_job, key):
         load_job(write_job(small_job | {key: "x"}))
 
 
-def test_reserved_implementation_still_knows_its_keys(write_job, small_job):
-    with pytest.raises(NotYetError, match=r"implementation\.loss_head"):
-        load_job(write_job(small_job | {"implementation": {"loss_head": "fused"}}))
+def test_implementation_reaches_the_price_and_the_embedded_job(write_job, small_job):
+    chosen = {"loss_head": "fp32", "attention_kernel": "flash-2", "fsdp_exposure": 0.5}
+    job = load_job(write_job(small_job | {"implementation": chosen}))
+    assert job.document["implementation"] == chosen
+    assert job.facts().implementation == Implementation(**chosen)
+    assert job_from_document(job.document).facts().implementation == Implementation(**chosen)
+
+
+def test_a_misspelt_implementation_key_is_recognised(write_job, small_job):
     with pytest.raises(UnknownNameError, match="unknown key 'loss_haed' in implementation; did you mean loss_head"):
         load_job(write_job(small_job | {"implementation": {"loss_haed": "fused"}}))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mapper import candidates
 from mapper.algorithm1 import exhaustive
 from mapper.candidates import RoleTable, role_table, to_mib
 from mapper.instance import make_instance
@@ -66,6 +67,19 @@ def test_pruning_keeps_the_optimum(algorithm: str, memory_gib: float, gpus: int)
     pruned, whole = make_instance(problem), make_instance(problem, prune=False)
     assert pruned.num_candidates < whole.num_candidates
     assert pruned.tick_s == whole.tick_s
+    assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0
+
+
+@pytest.mark.parametrize(("algorithm", "memory_gib", "gpus"), [("ppo", 4.2, 2), ("remax", 3.4, 2), ("grpo", 3.0, 2)])
+def test_no_pruning_of_any_kind_gives_the_same_optimum(
+    algorithm: str, memory_gib: float, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``prune=False`` still drops dominated rows of one call; here nothing is dropped but what cannot fit."""
+    problem = make_problem(tiny_facts(algorithm, gpus, memory_gib))
+    pruned = make_instance(problem)
+    monkeypatch.setattr(candidates, "_non_dominated_by_group", lambda key, values: np.arange(len(key)))
+    whole = make_instance(problem, prune=False)
+    assert whole.num_candidates > 2 * pruned.num_candidates
     assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0
 
 

@@ -3,6 +3,10 @@ checker say of its plan, again and again to the byte.
 """
 
 import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -71,6 +75,15 @@ def test_bound_gap_and_status_are_consistent(name: str) -> None:
     assert 0 < result.num_candidates < result.num_priced
 
 
+@pytest.mark.parametrize("name", ["ppo 7b 16", "grpo h100 16"])
+def test_the_bound_is_what_the_solver_proved_less_rounding(name: str) -> None:
+    x = make_instance(make_problem(job(name)))
+    _, solution = best_choice(x, 0, 60.0)
+    proven = solution.bound_ticks * x.tick_s - x.rounding_s
+    assert found(name).bound_s == pytest.approx(min(proven, found(name).iteration_s), rel=1e-12)
+    assert proven < found(name).iteration_s
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_the_plan_passes_the_checker_and_simulates_as_said(name: str) -> None:
     result = found(name)
@@ -112,6 +125,29 @@ def test_the_same_input_gives_the_same_plan_to_the_byte(name: str) -> None:
     assert again.plan.model_dump_json() == found(name).plan.model_dump_json()
     assert again.timeline.model_dump_json() == found(name).timeline.model_dump_json()
     assert [r.plan for r in again.runners_up] == [r.plan for r in found(name).runners_up]
+
+
+PRINT_PLAN = """
+from test_search import job
+from mapper.search import find_plan
+result = find_plan(job("ppo 7b 16"))
+print(result.plan.model_dump_json(), result.timeline.model_dump_json(), [r.placement for r in result.runners_up])
+"""
+
+
+@pytest.mark.slow
+def test_another_process_finds_the_same_plan_whatever_its_hash_seed() -> None:
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), str(here.parents[1])])
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_PLAN], check=True, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(texts) == 1
+    assert found("ppo 7b 16").plan.model_dump_json() in texts.pop()
 
 
 @pytest.mark.parametrize("name", JOBS)
