@@ -74,6 +74,20 @@ def test_too_many_allocations_are_sampled_the_same_way_every_time(monkeypatch: p
     assert few[1] >= whole[1]
 
 
+def test_too_large_a_grid_is_drawn_from_and_every_draw_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = toy_instance("ppo", PPO, 1, num_gpus=9, capacity_mib=40)
+    whole = greedy(x)
+    monkeypatch.setattr(greedy_module, "MAX_GRID", 1)
+    monkeypatch.setattr(greedy_module, "MAX_ALLOCATIONS", 500)
+    drawn = greedy(x)
+    assert drawn == greedy(x)
+    assert drawn[0] is not None
+    check(x, *drawn)
+    assert drawn[1] == whole[1], "500 draws of 81 tuples miss none that matters"
+    tight = toy_instance("ppo", PPO, 1, num_gpus=1, capacity_mib=40)
+    assert [n for _, n in greedy(tight)[0].pools] == [1]  # type: ignore[union-attr]
+
+
 def test_nothing_fits() -> None:
     x = toy_instance("ppo", PPO, 0, capacity_mib=-1)
     assert greedy(x) == (None, 0)

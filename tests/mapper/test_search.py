@@ -138,7 +138,7 @@ print(result.plan.model_dump_json(), result.timeline.model_dump_json(), [r.place
 @pytest.mark.slow
 def test_another_process_finds_the_same_plan_whatever_its_hash_seed() -> None:
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), str(here.parents[1])])
+    paths = os.pathsep.join([str(here), str(here.parents[1])])
     texts = {
         subprocess.run(
             [sys.executable, "-c", PRINT_PLAN], check=True, capture_output=True, text=True,
@@ -176,7 +176,7 @@ def tiny(memory_gib: float, algorithm: str = "ppo", gpus: int = 4) -> Facts:
     )  # fmt: skip
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     memory=st.floats(3.0, 10.0), more=st.floats(0.0, 10.0), algorithm=st.sampled_from(["ppo", "remax", "grpo"]),
     gpus=st.sampled_from([2, 4]),

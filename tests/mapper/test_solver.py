@@ -166,6 +166,7 @@ def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=60).objective_ticks
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer() -> None:
     x = real("ppo 7b 8")
     first, second = (solve(x, seed=3, time_limit_s=60) for _ in range(2))
