@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from ortools.sat.python import cp_model
 from mapper.constraints import RULES
 from mapper.objective import build_iteration_time
 from mapper.variables import Choice, extract, hint, make_variables
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
@@ -36,6 +38,7 @@ def solve(
 
     ``start``, a known choice of ``start_ticks``, is where the search begins and what is left if time runs out.
     The same instance, seed and number of workers give the same answer when the search ends before its limit.
+    Raises ``InputError`` if time runs out with nothing known.
     """
     began = time.perf_counter()
     if not any(all(x.sizes[roles] for roles in partition) for partition in x.partitions):
@@ -57,8 +60,12 @@ def solve(
     if code == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0, seconds)
     if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solution("infeasible" if start is None else "feasible", start, start_ticks, 0, seconds)
+        if start is None:
+            raise InputError(f"no plan was found or ruled out within {time_limit_s:g} s; give a longer time limit")
+        return Solution("feasible", start, start_ticks, 0, seconds)
+    bound = math.floor(solver.best_objective_bound + 1e-6)  # the bound is a float, the objective whole
+    ticks = round(solver.objective_value)
+    if start is not None and start_ticks < ticks:  # time ran out before the search caught up with the known choice
+        return Solution("feasible", start, start_ticks, bound, seconds)
     status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"
-    return Solution(
-        status, extract(solver, v), round(solver.objective_value), round(solver.best_objective_bound), seconds
-    )
+    return Solution(status, extract(solver, v), ticks, bound, seconds)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ACTIVATION_BYTES = 2.0
 """Activations are bf16."""
 
+SMALL_KERNELS_PER_LAYER = 6
+"""Norms (2), rotary, activation, residuals (2) of a layer in a forward pass, each a launch of its own."""
+
 LOGIT_BYTES_FORWARD = 8.0
 LOGIT_BYTES_BACKWARD = 10.0
 """Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
@@ -160,9 +163,7 @@ def _layer(
     gemms = attention_gemms(shape, tp) + mlp
     attention = attention_forward(facts, shape, batch, tp, cp)
     older = facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3
-    small = facts.device.memory_bound(
-        elementwise_bytes_per_token(shape, tp) * tokens, facts.generation.kernels_per_layer
-    )
+    small = facts.device.memory_bound(elementwise_bytes_per_token(shape, tp) * tokens, SMALL_KERNELS_PER_LAYER)
     inputs, weights = run_gemms_backward(facts, tokens, gemms)
     return LayerTime(
         forward=run_gemms(facts, tokens, gemms, dtype, batch.sustained)

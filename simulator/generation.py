@@ -12,7 +12,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from profiles.units import DTYPE_BYTES
-from simulator import compute, memory, moe
+from simulator import compute, memory, moe, training
 from simulator.compute import ACTIVATION_BYTES, Batch
 from simulator.cost import Cost
 from simulator.layouts import Layouts
@@ -104,9 +104,7 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     batch = Batch(in_chunk * length, in_chunk, length, sustained=False)
     one = np.ones(len(layouts), dtype=np.int64)
     as_training = Layouts(layouts.dp, layouts.tp, layouts.pp, one, one, one, one, 0 * one)
-    from simulator.training import layer_costs  # the forward pass of a chunk is that of a micro-batch
-
-    layer, _ = layer_costs(facts, shape, as_training, batch, precision)
+    layer, _ = training.layer_costs(facts, shape, as_training, batch, precision)
     return layer * (shape.num_layers * prompts / in_chunk)
 
 

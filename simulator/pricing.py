@@ -83,8 +83,8 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
     ``compute_advantage`` carries the iteration's fixed time and the passing of every sample's fields through the
-    network once; a function reward takes its stated time per sample, on one CPU worker for each GPU's node core
-    that the job states none of, so on one worker per GPU.
+    network once. A function reward takes its stated time per sample on one CPU worker per GPU, since a job does not
+    state its CPU workers.
     """
     work = facts.workload
     if call.key == "compute_reward":

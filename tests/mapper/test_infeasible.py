@@ -39,7 +39,7 @@ def on_nodes(facts: Facts, nodes: int) -> Facts:
 @pytest.mark.parametrize(
     ("algorithm", "model", "start"),
     [
-        ("ppo", "codellama-34b", 1),
+        pytest.param("ppo", "codellama-34b", 1, marks=pytest.mark.slow),
         pytest.param("ppo", "llama-2-70b", 2, marks=pytest.mark.slow),
         ("remax", "llama-2-70b", 1),
     ],

@@ -79,3 +79,9 @@ def test_generation_layouts_cover_one_to_many_waves_within_the_engine_limit() ->
     assert found.max_num_seqs.max() <= facts.generation.max_num_seqs
     whole = (found.tp == 1) & (found.pp == 1)
     assert set(found.max_num_seqs[whole].tolist()) == {-(-128 // w) for w in layout_space.WAVES}
+
+
+def test_a_replica_of_many_samples_may_still_hold_few_at_once() -> None:
+    """Or a model whose KV cache barely fits would look infeasible only because there are many prompts."""
+    found = generation_layouts(make_facts(work=workload(65536)), load_model("llama-2-7b"), 8)
+    assert min(found.max_num_seqs[found.tp == 8]) == 1

@@ -16,6 +16,7 @@ from mapper.problem import make_problem
 from mapper.search import best_choice
 from mapper.solver import solve
 from mapper.variables import Choice
+from profiles.errors import InputError
 from simulator.dataflow import CONTROLLER
 from tests.builders import make_facts, tiny_facts, toy_instance
 
@@ -187,3 +188,8 @@ def test_no_pool_size_for_any_placement_is_infeasible_at_once() -> None:
     x = toy_instance("grpo", ("actor", "reference"), 0)
     none = replace(x, sizes=dict.fromkeys(x.sizes, ()))
     assert solve(none, seed=0, time_limit_s=1).status == "infeasible"
+
+
+def test_running_out_of_time_with_nothing_known_is_not_called_infeasible() -> None:
+    with pytest.raises(InputError, match="give a longer time limit"):
+        solve(real("ppo 13b 32"), seed=0, time_limit_s=0.0)
