@@ -34,6 +34,18 @@ def ranks_in_domain(facts: Facts, ranks: ArrayLike, stride: ArrayLike) -> Ints:
     return np.clip(facts.group.nvlink_domain_gpus // s, 1, np.maximum(r, 1))
 
 
+def replicas_in_domain(facts: Facts, tp: Ints, cp: Ints, pp: Ints, dp: Ints) -> Ints:
+    """How many of the ``cp x dp`` ranks that hold the same weights share an NVLink domain.
+
+    Context-parallel ranks lie at stride ``t``, data-parallel ones at stride ``t c p``: only where a whole model
+    replica fits into the domain do several of those share it.
+    """
+    domain = facts.group.nvlink_domain_gpus
+    context = np.clip(domain // tp, 1, cp)
+    data = np.where(context == cp, np.clip(domain // (tp * cp * pp), 1, dp), 1)
+    return np.asarray(context * data, dtype=np.int64)
+
+
 def strided(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Priced:
     """``collective`` in groups whose ranks lie at a constant ``stride``."""
     return collective(facts, kind, num_bytes, ranks, ranks_in_domain(facts, ranks, stride))

@@ -55,7 +55,7 @@ def layouts_of(entry: RolePlan) -> RoleLayouts:
 
 def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
-    memories = {role: role_memory(facts, role, layouts_of(plan.role(role))) for role in pool.roles}
+    memories = {role: role_memory(facts, role, layouts_of(plan.role(role)), plan.resharding) for role in pool.roles}
     for role, memory in memories.items():
         stated = plan.role(role).generation
         for needs in memory.transient.values():
@@ -178,6 +178,10 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
         out.append(Violation("degrees", f"{where}: {shape.name} ({heads}) cannot be split {tp} ways"))
     if pp > shape.num_layers:
         out.append(Violation("degrees", f"{where}: {pp} pipeline stages for {shape.num_layers} layers"))
+    elif shape.num_layers <= (pp - 1) * -(-shape.num_layers // pp):
+        out.append(
+            Violation("degrees", f"{where}: {pp} stages leave the last one without any of {shape.num_layers} layers")
+        )
     if stage == "generation" and dp > facts.workload.num_samples:
         out.append(Violation("degrees", f"{where}: {dp} replicas for {facts.workload.num_samples} samples"))
     return out
@@ -221,6 +225,10 @@ def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
     """The KV budget that the plan states must hold the fullest step of the sequences that it lets in."""
     if entry.generation is None:
         return []
+    most = int(facts.generation.max_num_seqs)
+    if entry.generation.max_num_seqs > most:
+        asked = f"{entry.role} generation: {entry.generation.max_num_seqs} sequences in flight"
+        return [Violation("engine", f"{asked}, {facts.generation.name} takes {most}")]
     layouts = GenerationLayouts.of([entry.generation])
     need = float(kv_cache_bytes(facts, facts.roles[entry.role].shape, layouts)[0])
     if entry.generation.kv_cache_bytes >= need:

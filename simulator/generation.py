@@ -93,7 +93,8 @@ def decode_step(
 def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> Cost:
     """All prompts of the fullest replica, in chunks of the engine's token budget.
 
-    Prompts that several samples share are computed once where the engine shares prefixes.
+    Prompts that several samples share are computed once where the engine shares prefixes. Chunks follow each other
+    through the pipeline stages.
     """
     work = facts.workload
     shared = work.samples_per_prompt if facts.generation.prefix_sharing else 1
@@ -105,7 +106,8 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     one = np.ones(len(layouts), dtype=np.int64)
     as_training = Layouts(layouts.dp, layouts.tp, layouts.pp, one, one, one, one, 0 * one)
     layer, _ = training.layer_costs(facts, shape, as_training, batch, precision)
-    return layer * (shape.num_layers * prompts / in_chunk)
+    chunks = prompts / in_chunk
+    return layer * (np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1))
 
 
 def _decode_layer(facts: Facts, shape: ModelShape, rows: Floats, context: Floats, tp: Ints, precision: str) -> Priced:

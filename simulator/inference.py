@@ -36,7 +36,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     if not np.any(layouts.zero_stage == 3):
         return cost
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * memory.PARAM_BYTES
-    gather = comms.strided(facts, "all_gather", params, layouts.dp * layouts.cp, layouts.tp * layouts.pp)
+    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
+    gather = comms.collective(facts, "all_gather", params, layouts.dp * layouts.cp, inside)
     bare = facts.implementation.fsdp_exposure
     gathered = cost.hide(gather * (num_micro * (1.0 - bare))) + Cost.serial(
         nothing.compute, gather * (num_micro * bare)

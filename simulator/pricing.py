@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Priced
+from profiles.units import DTYPE_BYTES
 from simulator import generation, inference, memory, resharding, training
 from simulator.cost import Cost
 from simulator.dataflow import CONTROLLER, Call
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from profiles.model_shape import Head
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
+    from simulator.plan import Resharding
 
 BYTES_PER_TOKEN_MOVED = 40.0
 """Fields of a sample that pass between models: token ids and mask (8 + 8), log-probs of policy and reference,
@@ -63,7 +65,7 @@ def head_of(role: str) -> Head:
     return "lm" if role in ("actor", "reference") else "scalar"
 
 
-def call_cost(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
+def call_cost(facts: Facts, call: Call, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow") -> Cost:
     """Cost of one call for every candidate, shape ``[C]``."""
     spec = facts.roles[call.role]
     head = head_of(call.role)
@@ -76,7 +78,9 @@ def call_cost(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     assert layouts.generation is not None, f"{call.key} needs a generation layout"
     if call.kind == "generate":
         return generation.generation_cost(facts, spec.shape, layouts.generation, spec.precision)
-    return resharding.transition_cost(facts, spec.shape, layouts.weights, layouts.generation, spec.precision)
+    return resharding.transition_cost(
+        facts, spec.shape, layouts.weights, layouts.generation, spec.precision, resharding_method
+    )
 
 
 def controller_cost(facts: Facts, call: Call) -> Cost:
@@ -96,19 +100,23 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     return Cost.serial(fixed, Priced.of(moved, Basis.ANALYTIC))
 
 
-def role_costs(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Cost]:
+def role_costs(
+    facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
+) -> dict[str, Cost]:
     """Cost of each call of a role by call key; a call made twice (ReMax) is priced once."""
     costs: dict[str, Cost] = {}
     by_api: dict[tuple[str, str], Cost] = {}
     for call in facts.dataflow.calls_of(role):
         kind = (call.api, call.kind)
         if kind not in by_api:
-            by_api[kind] = call_cost(facts, call, layouts)
+            by_api[kind] = call_cost(facts, call, layouts, resharding_method)
         costs[call.key] = by_api[kind]
     return costs
 
 
-def role_memory(facts: Facts, role: str, layouts: RoleLayouts) -> RoleMemory:
+def role_memory(
+    facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
+) -> RoleMemory:
     """Resident and transient memory of a role for every candidate."""
     spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
     resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
@@ -122,6 +130,11 @@ def role_memory(facts: Facts, role: str, layouts: RoleLayouts) -> RoleMemory:
             transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
         elif call.kind == "generate":
             transient[call.key] = _generation_memory(facts, role, layouts)
+        elif resharding_method != "hybridflow":  # Table 2: these gather the whole model on each GPU
+            whole = resharding.transition_peak_bytes(
+                resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
+            )
+            transient[call.key] = {"gathered weights": np.full(len(layouts.weights), whole)}
     return RoleMemory(resident, transient)
 
 

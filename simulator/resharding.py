@@ -65,28 +65,46 @@ def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayout
 
 
 def transition_cost(
-    facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
+    facts: Facts,
+    shape: ModelShape,
+    training: Layouts,
+    generation: GenerationLayouts,
+    precision: str,
+    method: Resharding = "hybridflow",
 ) -> Cost:
     """Time of the transition for pairs of layouts, shape ``[C]``; zero where generation runs from the training buffers.
 
-    Nested layouts gather inside micro-DP groups; others go through the general resharder, which receives the whole
-    generation shard, as if nothing overlapped. FSDP shards count as not nested. On top: the engine's fixed time,
-    and filling the generation buffers at the engine's rate.
+    ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
+    receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
+    ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, layer by
+    layer. On top: the engine's fixed time, and passing what was gathered through its buffers at the engine's rate.
     """
-    same = shares_weights(facts, training, generation)
-    shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    if method == "hybridflow":
+        same = shares_weights(facts, training, generation)
+        handled = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+        moved = _gather_shards(facts, training, generation, handled)
+    else:
+        same = np.zeros(len(training), dtype=np.bool_)
+        handled = np.full(len(training), whole)
+        ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
+        moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
+    engine = facts.generation
+    software = Priced.of(engine.transition_fixed_s + handled / engine.reload_bytes_per_s, Basis.PUBLISHED)
+    nothing = Priced.zero(same.shape)
+    return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+
+
+def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayouts, shard: Floats) -> Priced:
+    """All-gather of each generation shard: in its micro-DP group where the layouts nest, else over all who hold it."""
     a, b = np.maximum(training.tp // generation.tp, 1), np.maximum(training.pp // generation.pp, 1)
     blocks = np.clip(facts.group.nvlink_domain_gpus // training.tp, 1, b)  # blocks of the group, at stride t
     inside = comms.collective(facts, "all_gather", shard, a * b, a * blocks)
     ranks = training.tp * training.pp * np.where(training.zero_stage == 3, training.dp, 1)
     ranks = np.maximum(np.maximum(ranks, generation.tp * generation.pp), 2)
     general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
-    strided = (nests(training, generation) > 0) & (training.zero_stage < 3)
-    moved = where(strided, inside, general)
-    engine = facts.generation
-    software = Priced.of(engine.transition_fixed_s + shard / engine.reload_bytes_per_s, Basis.PUBLISHED)
-    nothing = Priced.zero(same.shape)
-    return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+    nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    return where(nested, inside, general)
 
 
 def weight_sync_cost(

@@ -42,7 +42,7 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     """Cost of every call of the iteration by call key."""
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
-        for key, cost in role_costs(facts, entry.role, layouts_of(entry)).items():
+        for key, cost in role_costs(facts, entry.role, layouts_of(entry), plan.resharding).items():
             out[key] = _scalar(cost[0])
     return out
 

@@ -81,6 +81,14 @@ def layer_costs(
     facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16"
 ) -> tuple[Cost, Cost]:
     """Forward and backward of one average layer with its tensor, context and expert parallel communication."""
+    forward, backward = _without_context_exchange(facts, shape, layouts, batch, dtype)
+    exchange = _context_exchange(facts, shape, layouts, batch)
+    return forward.hide(exchange), backward.hide(exchange * 2.0)
+
+
+def _without_context_exchange(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str
+) -> tuple[Cost, Cost]:
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
     if shape.moe is None:
@@ -91,6 +99,16 @@ def layer_costs(
     dense = _layer_cost(compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter)
     share = shape.num_moe_layers / shape.num_layers
     return sparse[0] * share + dense[0] * (1 - share), sparse[1] * share + dense[1] * (1 - share)
+
+
+def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
+    """Keys and values of one layer to every context-parallel rank, as ring attention passes them on.
+
+    It runs beside the attention of the chunk before; the backward pass moves keys and values and their gradients.
+    """
+    heads = np.maximum(shape.num_kv_heads / layouts.tp, 1.0)
+    num_bytes = batch.tokens * 2.0 * heads * shape.head_dim * ACTIVATION_BYTES
+    return comms.strided(facts, "all_gather", num_bytes, layouts.cp, layouts.tp)
 
 
 def pipeline_cost(
@@ -129,9 +147,11 @@ def data_parallel_cost(
     beside the compute of the layer before.
     """
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
-    ranks, stride = layouts.dp * layouts.cp, layouts.tp * layouts.pp
-    gather = comms.strided(facts, "all_gather", params * memory.PARAM_BYTES, ranks, stride)
-    scatter = comms.strided(facts, "reduce_scatter", params * facts.training.grad_reduce_bytes_per_param, ranks, stride)
+    ranks = layouts.dp * layouts.cp
+    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
+    gather = comms.collective(facts, "all_gather", params * memory.PARAM_BYTES, ranks, inside)
+    reduced = params * facts.training.grad_reduce_bytes_per_param
+    scatter = comms.collective(facts, "reduce_scatter", reduced, ranks, inside)
     reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
     reach = reach * facts.training.overlap_dp
     once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
