@@ -80,3 +80,20 @@ def test_a_rack_scale_domain_has_the_cards_of_all_its_nodes() -> None:
     facts = make_facts(nodes=4)
     rack = replace(facts, group=replace(facts.group, nvlink_domain_gpus=16))
     assert comms.domain_bandwidth(rack) == 2 * comms.domain_bandwidth(facts)
+
+
+def test_replicas_in_a_domain_by_hand(facts: Facts) -> None:
+    """Eight GPUs a domain; ranks tensor fastest, then context, then pipeline, then data."""
+    columns = np.asarray(
+        # tp cp pp dp   ranks with the same weights that share a domain
+        [
+            (1, 1, 1, 16, 8),
+            (2, 1, 1, 8, 4),
+            (2, 2, 1, 8, 4),  # both context ranks, two data ranks
+            (1, 1, 4, 8, 2),  # pipeline stages lie between the replicas
+            (2, 8, 1, 2, 4),  # half of a context group, so no second replica
+            (8, 2, 1, 2, 1),
+        ]
+    )
+    tp, cp, pp, dp, expected = columns.T
+    assert comms.replicas_in_domain(facts, tp, cp, pp, dp).tolist() == expected.tolist()

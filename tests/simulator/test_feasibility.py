@@ -219,3 +219,19 @@ def test_context_parallel_ranks_count(facts: Facts, plan: Plan) -> None:
     """cp takes GPUs like any other degree."""
     assert ParallelLayout(dp=2, cp=2).num_gpus == 4
     assert check_plan(layout(plan, "critic", dp=2, cp=2), facts) == []
+
+
+def test_the_engine_takes_no_more_sequences_than_it_can(facts: Facts, plan: Plan) -> None:
+    most = int(facts.generation.max_num_seqs)
+    generation = plan.role("actor").generation
+    assert generation is not None
+    many = replace_role(plan, "actor", generation=generation.model_copy(update={"max_num_seqs": most + 1}))
+    assert [v.rule for v in check_plan(many, facts)] == ["engine"]
+
+
+def test_no_pipeline_stage_is_left_empty() -> None:
+    """Twelve stages of three layers hold 32 layers in eleven of them."""
+    facts = make_facts("ppo", "llama-2-7b", nodes=6, gpus_per_node=8)
+    plan = make_plan(facts, (("actor",), ("critic", "reference", "reward")), (24, 24), tp=2)
+    bad = layout(plan, "critic", dp=1, tp=2, pp=12)
+    assert any("12 stages leave the last one without any of 32 layers" in v.message for v in check_plan(bad, facts))

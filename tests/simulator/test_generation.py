@@ -140,3 +140,11 @@ def test_other_architectures_are_priced_too(model: str) -> None:
 def test_no_candidates_no_prices() -> None:
     none = GenerationLayouts(*np.zeros((4, 0), dtype=np.int64))
     assert generation.generation_cost(make_facts(), LLAMA, none).time.s.shape == (0,)
+
+
+def test_prefill_chunks_follow_each_other_through_the_stages() -> None:
+    """Two stages of half the layers each: n chunks take n + 1 turns of half the time, not n whole ones."""
+    facts = make_facts(work=workload(256, prompt_tokens=1024))
+    whole, halves = (generation.prefill_cost(facts, LLAMA, engine(4, 1, 8, pp), "bf16").time.s[0] for pp in (1, 2))
+    chunks = 64 * 1024 / facts.generation.max_batched_tokens
+    assert halves / whole == pytest.approx((chunks + 1) / (2 * chunks))

@@ -60,3 +60,15 @@ def test_a_pipeline_streams() -> None:
     flat = inference_cost(facts, LLAMA, "scalar", one(tp=1)).time.s[0]
     piped = inference_cost(facts, LLAMA, "scalar", one(pp=8)).time.s[0]
     assert flat / 8 < piped < 1.1 * flat / 8
+
+
+def test_context_parallel_ranks_exchange_keys_and_values() -> None:
+    """Hidden behind attention inside a node; over a slow network it shows."""
+    long = workload(64, 16384, 16384, minibatches=1)
+    near = inference_cost(make_facts(work=long), LLAMA, "lm", one(cp=8))
+    assert near.comm.s[0] > 0
+    assert near.exposed.s[0] < near.comm.s[0]
+    slow = make_facts(work=long, nodes=2, inter_node_bytes_per_s=1e9)
+    far = inference_cost(slow, LLAMA, "lm", one(tp=1, cp=16))
+    assert far.exposed.s[0] > 0
+    assert inference_cost(make_facts(work=long), LLAMA, "lm", one()).comm.s[0] == 0

@@ -15,8 +15,10 @@ from simulator.resharding import (
     transition_peak_bytes,
     transition_redundancy_bytes,
     transition_volume_bytes,
+    weight_sync_cost,
 )
-from tests.builders import make_facts
+from simulator.simulate import simulate
+from tests.builders import make_facts, make_plan
 
 GB = 1e9
 # The paper's Fig 14 at 128 GPUs: billions of parameters; training p, t; generation p_g, t_g; volumes in GB.
@@ -115,3 +117,42 @@ def test_regression_fig_14(model: str, training: tuple[int, int], engine_tp: int
     layouts = pair(nodes * 8 // (tp * pp), tp, pp, engine_tp)
     predicted = float(transition_cost(facts, load_model(model), *layouts, "bf16").time.s[0])
     assert predicted == pytest.approx(measured, rel=0.4)
+
+
+def test_gathering_the_whole_model_is_slower_than_gathering_shards() -> None:
+    """Table 2 in time: the strided method moves least, DeepSpeed-Chat's gather over all GPUs most."""
+    facts, shape = make_facts(nodes=16), load_model("llama-2-13b")
+    strided, consecutive, over_all = (
+        transition_cost(facts, shape, *pair(16, 8, 1, 4), "bf16", method)
+        for method in ("hybridflow", "hybridflow-v", "ds-chat")
+    )
+    assert strided.comm.s[0] < consecutive.comm.s[0] < over_all.comm.s[0]
+    assert strided.time.s[0] < consecutive.time.s[0] < over_all.time.s[0]
+
+
+def test_the_plans_method_reaches_its_timeline_and_its_memory() -> None:
+    facts = make_facts(nodes=4)
+    plan = make_plan(facts, (("actor",), ("critic",), ("reference",), ("reward",)), (8, 8, 8, 8), tp=8)
+    other = plan.model_copy(update={"resharding": "ds-chat"})
+    assert simulate(plan, facts).stages["transition"] == 0.0
+    assert simulate(other, facts).stages["transition"] > 0.0
+    whole = 2 * load_model("llama-2-7b").num_params
+    peaks = [timeline.memory["A"] for timeline in (simulate(plan, facts), simulate(other, facts))]
+    assert peaks[1].used_bytes >= peaks[0].used_bytes
+    assert peaks[1].classes.get("gathered weights", 0) in (0, whole)
+
+
+def test_weight_sync_is_paced_by_the_slower_side() -> None:
+    """4 nodes train, 1 node generates: the model enters one node's cards once; a second node changes nothing."""
+    facts, shape = make_facts(nodes=8), load_model("llama-2-7b")
+    engine = GenerationLayouts(*np.asarray([[4, 8, 1], [2, 2, 1], [1, 1, 1], [8, 8, 8]]))
+    cost = weight_sync_cost(facts, shape, np.asarray([32, 32, 32]), engine, "bf16")
+    whole, per_gpu = 2 * shape.num_params, 25e9 * 0.85 / 8
+    latency = facts.device.spec.inter_node_latency_s
+    assert cost.comm.s[0] == pytest.approx(whole / (8 * per_gpu) + latency)
+    assert cost.comm.s[1] == cost.comm.s[0]
+    assert cost.comm.s[2] == pytest.approx(
+        whole / per_gpu + latency
+    )  # one receiving GPU has an eighth of a node's cards
+    near = weight_sync_cost(facts, shape, np.asarray([4]), engine.take(np.asarray([2])), "bf16")
+    assert near.comm.s[0] < cost.comm.s[0]
