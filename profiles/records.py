@@ -89,6 +89,10 @@ class Priced:
         keys = key if isinstance(key, tuple) else (key,)
         return Priced(self.by_basis_s[(slice(None), *keys)])
 
+    def resting_on(self, basis: Basis) -> Priced:
+        """The same seconds, all of one basis: for a price that a rule derives from another one."""
+        return Priced.of(self.s, basis)
+
     def sum(self, axis: int | None = None) -> Priced:
         """Sum over all element axes, or over one (a non-negative element axis)."""
         if axis is None:

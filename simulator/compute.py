@@ -161,19 +161,24 @@ def _layer(
     mlp: list[tuple[Floats, Floats]], dtype: str,
 ) -> LayerTime:  # fmt: skip
     gemms = attention_gemms(shape, tp) + mlp
-    attention = attention_forward(facts, shape, batch, tp, cp)
-    older = facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3
+    attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = facts.device.memory_bound(elementwise_bytes_per_token(shape, tp) * tokens, SMALL_KERNELS_PER_LAYER)
     inputs, weights = run_gemms_backward(facts, tokens, gemms)
     return LayerTime(
-        forward=run_gemms(facts, tokens, gemms, dtype, batch.sustained)
-        + attention * (FLASH_2_FORWARD if older else 1.0)
-        + small,
+        forward=run_gemms(facts, tokens, gemms, dtype, batch.sustained) + attention + small,
         backward_input=inputs,
         backward_weight=weights,
-        backward_other=attention * (facts.training.attention_backward_ratio * (FLASH_2_BACKWARD if older else 1.0))
-        + small * 2.0,
+        backward_other=attention_backward + small * 2.0,
     )
+
+
+def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
+    """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
+    forward = attention_forward(facts, shape, batch, tp, cp)
+    backward = (forward * facts.training.attention_backward_ratio).resting_on(Basis.ANALYTIC)
+    if facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3:
+        return (forward * FLASH_2_FORWARD).resting_on(Basis.ANALYTIC), backward * FLASH_2_BACKWARD
+    return forward, backward
 
 
 def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:

@@ -135,3 +135,11 @@ def test_flash_2_is_slower_only_where_the_tables_hold_a_later_kernel() -> None:
         flash_2 = compute.dense_layer(replace(facts, implementation=older), LLAMA, batch(), ONE, ONE)
         assert bool(flash_2.forward.s[0] > newest.forward.s[0]) is slower
         assert bool(flash_2.backward.s[0] > newest.backward.s[0]) is slower
+
+
+def test_attention_backward_is_derived_and_says_so() -> None:
+    """No table holds the backward kernel: whatever the forward price rests on, the backward one is analytic."""
+    facts = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16", generation="vllm@0.32")
+    layer = compute.dense_layer(facts, load_model("llama-3.1-8b"), batch(4096, 4096), ONE, ONE)
+    assert layer.backward_other.share()["analytic"] == 1.0
+    assert layer.forward.share()["analytic"] < 1.0
