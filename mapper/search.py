@@ -40,7 +40,8 @@ def find_plan(
     even
         Equal halves, for ``split``.
     seed, time_limit_s
-        Of the solver. The same input and seed give the same plan when the search ends before its limit.
+        Of the search; the runners-up share what is left of the limit. The same input and seed give the same plan
+        when the search ends before its limit.
     runners_up
         Also find the best plan of every other named placement, and the best of all other placements.
 
@@ -61,7 +62,8 @@ def find_plan(
     assert drift <= instance.rounding_s + 1e-9 * timeline.iteration_s, f"solver and simulator differ by {drift} s"
     bound = min(max(solution.bound_ticks * instance.tick_s - instance.rounding_s, 0.0), timeline.iteration_s)
     gap = (timeline.iteration_s - bound) / timeline.iteration_s
-    others = _runners_up(instance, problem, choice, seed, time_limit_s) if runners_up else ()
+    deadline = began + time_limit_s
+    others = _runners_up(instance, problem, choice, seed, deadline) if runners_up else ()
     return Result(
         status="optimal" if gap <= OPTIMAL_GAP else "feasible", plan=plan, timeline=timeline, bound_s=bound, gap=gap,
         seed=seed, seconds=time.perf_counter() - began,
@@ -110,8 +112,12 @@ def build_plan(x: Instance, choice: Choice, facts: Facts) -> Plan:
     )
 
 
-def _runners_up(x: Instance, problem: Problem, winner: Choice, seed: int, time_limit_s: float) -> tuple[RunnerUp, ...]:
-    """The best plan of each other named placement and of all other placements, fastest first, each placement once."""
+def _runners_up(x: Instance, problem: Problem, winner: Choice, seed: int, deadline: float) -> tuple[RunnerUp, ...]:
+    """The best plan of each other named placement and of all other placements, fastest first, each placement once.
+
+    They share what the winner left of the time limit; each has a second at least. A placement for which nothing is
+    known when its time is up is left out.
+    """
     won = tuple(roles for roles, _ in winner.pools)
     groups: list[tuple[Sets, ...]] = []
     for name in NAMED_PLACEMENTS:
@@ -126,7 +132,11 @@ def _runners_up(x: Instance, problem: Problem, winner: Choice, seed: int, time_l
         if not inside:
             continue
         sizes = {roles: x.sizes[roles] for p in inside for roles in p}
-        choice, _ = best_choice(replace(x, partitions=inside, sizes=sizes), seed, time_limit_s)
+        left_s = max(1.0, deadline - time.perf_counter())
+        try:
+            choice, _ = best_choice(replace(x, partitions=inside, sizes=sizes), seed, left_s)
+        except InputError:  # time is up and nothing was found
+            continue
         if choice is not None:
             plan = build_plan(x, choice, problem.facts)
             key = frozenset(roles for roles, _ in choice.pools)
