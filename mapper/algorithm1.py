@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapper.makespan import makespan, waiting_ticks
 from mapper.pareto import non_dominated
 from mapper.variables import Choice
 from simulator.dataflow import CONTROLLER
@@ -103,20 +104,6 @@ def allocations(x: Instance, partition: Sets, use_all: bool = False) -> Iterator
         yield sizes
 
 
-def makespan(x: Instance, partition: Sets, durations: dict[str, Floats]) -> Floats:
-    """End of the iteration in ticks for arrays of durations: the longest path, with pools taking turns."""
-    end: dict[str, Floats] = {}
-    free: dict[int, Floats] = {}
-    set_of = {role: i for i, roles in enumerate(partition) for role in roles} | {CONTROLLER: -1}
-    for call in x.flow.calls:
-        waits = [end[key] for key in call.inputs]
-        if set_of[call.role] in free:
-            waits.append(free[set_of[call.role]])
-        start = np.maximum.reduce(np.broadcast_arrays(*waits)) if waits else np.zeros(())
-        end[call.key] = free[set_of[call.role]] = start + durations[call.key]
-    return np.asarray(np.maximum.reduce(np.broadcast_arrays(*end.values())))
-
-
 def _combine(x: Instance, roles: tuple[str, ...], num_gpus: int, limit: int) -> _Combos:
     """Every combination of the set's configurations that fits, less the dominated ones.
 
@@ -145,15 +132,6 @@ def _combine(x: Instance, roles: tuple[str, ...], num_gpus: int, limit: int) -> 
         ticks, chosen, need = ticks[kept], chosen[kept], need[kept]
     final = _undominated(x, roles, ticks, need[:, :0])
     return _Combos(ticks[final], chosen[final])
-
-
-def waiting_ticks(x: Instance, roles: tuple[str, ...]) -> int:
-    """Ticks that a pool must wait at least: for the advantages, and for a first generation if it is elsewhere."""
-    wait = int(x.ticks[CONTROLLER]["compute_advantage"][0])
-    if any(x.flow.generates(role) for role in roles):
-        return wait
-    first = [x.ticks[c.role][c.key] for c in x.flow.calls if c.key in ("transition", "generate_sequences")]
-    return wait + int(np.sum(first, axis=0).min())
 
 
 def _undominated(x: Instance, roles: tuple[str, ...], ticks: Ints, need: Ints) -> Ints:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.algorithm1 import waiting_ticks
+from mapper.makespan import waiting_ticks
 
 if TYPE_CHECKING:
     from mapper.instance import Instance

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.algorithm1 import makespan
+from mapper.makespan import makespan
 from mapper.variables import Choice
 
 if TYPE_CHECKING:

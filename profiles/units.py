@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
-GB = 1_000_000_000
-TFLOP = 1_000_000_000_000
 
 US_PER_S = 1_000_000
 MS_PER_S = 1_000

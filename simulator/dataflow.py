@@ -32,8 +32,6 @@ class Call:
         The model that runs it, or ``controller``.
     inputs
         Keys of the calls whose outputs it needs.
-    needs_logits
-        Whether a forward pass goes through the vocabulary head (log-probs do, values and scores do not).
     """
 
     key: str
@@ -42,7 +40,6 @@ class Call:
     stage: Stage
     kind: CallKind
     inputs: tuple[str, ...] = ()
-    needs_logits: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,11 @@ OPTIONAL_ROLES: dict[str, tuple[str, ...]] = {
 }
 """Without a reward model the reward is a function on CPU; without a reference there is no KL term."""
 
-_SCORERS: dict[str, tuple[str, bool]] = {
-    "critic": ("compute_values", False),
-    "reference": ("compute_ref_log_prob", True),
-    "reward": ("compute_reward", False),
-    "cost": ("compute_cost", False),
+_SCORERS: dict[str, str] = {
+    "critic": "compute_values",
+    "reference": "compute_ref_log_prob",
+    "reward": "compute_reward",
+    "cost": "compute_cost",
 }
 
 
@@ -145,11 +142,11 @@ def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
     for role in ("critic", "reference", "reward", "cost"):
         if role not in roles:
             continue
-        api, logits = _SCORERS[role]
-        calls.append(Call(api, api, role, "preparation", "forward", sampled, logits))
+        api = _SCORERS[role]
+        calls.append(Call(api, api, role, "preparation", "forward", sampled))
         if role == "reward" and algorithm == "remax":
             greedy = ("generate_sequences:greedy",)
-            calls.append(Call(f"{api}:greedy", api, role, "preparation", "forward", greedy, logits))
+            calls.append(Call(f"{api}:greedy", api, role, "preparation", "forward", greedy))
     if "reward" not in roles:
         calls.append(Call("compute_reward", "compute_reward", CONTROLLER, "other", "controller", sampled))
     return calls
@@ -161,7 +158,7 @@ def _training_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
     if "critic" in roles:
         calls.append(Call("update_critic", "update_critic", "critic", "training", "train", ready))
     if algorithm == "safe-rlhf":  # the pretraining loss of the actor on its own batch
-        calls.append(Call("compute_loss", "compute_loss", "actor", "training", "forward", ready, True))
+        calls.append(Call("compute_loss", "compute_loss", "actor", "training", "forward", ready))
         ready = (*ready, "compute_loss")
-    calls.append(Call("update_actor", "update_actor", "actor", "training", "train", ready, True))
+    calls.append(Call("update_actor", "update_actor", "actor", "training", "train", ready))
     return calls

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.algorithm1 import allocations, d_cost, exhaustive, makespan, paper, waiting_ticks
+from mapper.algorithm1 import allocations, d_cost, exhaustive, paper
 from mapper.instance import Instance, make_instance
 from mapper.problem import make_problem
 from mapper.search import build_plan, find_plan
@@ -81,18 +81,6 @@ def test_allocations_of_the_paper_use_every_gpu() -> None:
     assert equal == [(1, 1, 1, 1), (2, 2, 2, 2)]
 
 
-def test_makespan_plays_many_choices_at_once() -> None:
-    x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 5)
-    rng = np.random.default_rng(0)
-    durations = {call.key: rng.integers(0, 50, 7).astype(float) for call in x.flow.calls}
-    for partition in x.partitions:
-        pool_of = {role: str(i) for i, roles in enumerate(partition) for role in roles} | {CONTROLLER: CONTROLLER}
-        ends = makespan(x, partition, durations)
-        for i in range(7):
-            played = play(x.flow, {key: float(v[i]) for key, v in durations.items()}, pool_of)
-            assert ends[i] == max(record.end_s for record in played)
-
-
 def test_d_cost_by_hand_from_the_papers_lines_25_to_34() -> None:
     x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 0)
     ticks = {
@@ -107,14 +95,6 @@ def test_d_cost_by_hand_from_the_papers_lines_25_to_34() -> None:
     assert d_cost(x, (("actor", "critic", "reference", "reward"),), rows) == 10 + (2 + 3 + 4) + (7 + 5)
     assert d_cost(x, (("actor", "reference"), ("critic", "reward")), rows) == 10 + max(3, 2 + 4) + max(7, 5)
     assert d_cost(x, (("actor",), ("critic",), ("reference",), ("reward",)), rows) == 10 + 4 + 7
-
-
-def test_waiting_is_what_a_pool_cannot_avoid() -> None:
-    x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 0)
-    advantage = int(x.ticks[CONTROLLER]["compute_advantage"][0])
-    first = int((x.ticks["actor"]["transition"] + x.ticks["actor"]["generate_sequences"]).min())
-    assert waiting_ticks(x, ("actor", "reward")) == advantage
-    assert waiting_ticks(x, ("critic", "reward")) == advantage + first
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper import greedy as greedy_module
-from mapper.algorithm1 import exhaustive, makespan
+from mapper.algorithm1 import exhaustive
 from mapper.greedy import greedy
 from mapper.instance import Instance, make_instance
+from mapper.makespan import makespan
 from mapper.problem import make_problem
 from mapper.variables import Choice
 from simulator.dataflow import CONTROLLER

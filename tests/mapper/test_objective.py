@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from mapper.algorithm1 import makespan
 from mapper.constraints import RULES
+from mapper.makespan import makespan
 from mapper.objective import build_iteration_time
 from mapper.variables import make_variables
 from simulator.dataflow import CONTROLLER, OPTIONAL_ROLES, REQUIRED_ROLES

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.algorithm1 import exhaustive, makespan
+from mapper.algorithm1 import exhaustive
 from mapper.instance import Instance, make_instance
+from mapper.makespan import makespan
 from mapper.problem import make_problem
 from mapper.search import best_choice
 from mapper.solver import solve

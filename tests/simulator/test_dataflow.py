@@ -69,14 +69,6 @@ def test_every_dataflow_is_well_formed(algorithm: str, with_optional: bool) -> N
             assert "compute_advantage" in call.inputs
 
 
-def test_log_probs_need_logits_and_scores_do_not() -> None:
-    needs = {call.api: call.needs_logits for call in build_dataflow("safe-rlhf", (*PPO, "cost")).calls}
-    assert needs["compute_ref_log_prob"]
-    assert needs["compute_loss"]
-    assert needs["update_actor"]
-    assert not any(needs[api] for api in ("compute_values", "compute_reward", "compute_cost", "update_critic"))
-
-
 def test_refusals() -> None:
     with pytest.raises(UnknownNameError, match="unknown algorithm 'pppo'; did you mean ppo"):
         build_dataflow("pppo", PPO)
