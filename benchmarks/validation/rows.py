@@ -1,0 +1,66 @@
+"""One line of the report: a published quantity, what the model says of it, or why it says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Table = Literal["rl", "training", "generation", "paper"]
+ModelKind = Literal["dense", "moe", ""]
+
+COLUMNS = (
+    "table", "figure", "id", "system", "placement", "schedule", "model_kind", "level", "device", "quantity",
+    "measured", "predicted", "relative_error", "fit", "reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published quantity and its prediction.
+
+    Parameters
+    ----------
+    table, figure
+        Kind of the table, and the figure of the paper (``fig9``) where there is one.
+    id
+        Key of the published row.
+    system, placement, schedule, model_kind, level, device
+        What to group errors by; ``level`` is the source's completeness A to D, ``device`` our profile or the
+        published part where we have none. Empty where it does not apply.
+    quantity
+        The published column that is predicted, e.g. ``step_time_s``.
+    measured, predicted
+        In the unit of the column; ``predicted`` is ``None`` where nothing is predicted.
+    fit
+        Whether a constant of the product was fitted on this row (``fit_rows.yaml`` says so, nothing else does).
+    reason
+        Why nothing is predicted, or what had to be assumed; empty otherwise.
+    """
+
+    table: Table
+    id: str
+    quantity: str
+    measured: float
+    predicted: float | None = None
+    reason: str = ""
+    figure: str = ""
+    system: str = ""
+    placement: str = ""
+    schedule: str = ""
+    model_kind: ModelKind = ""
+    level: str = ""
+    device: str = ""
+    fit: bool = False
+
+    @property
+    def relative_error(self) -> float | None:
+        """predicted / measured - 1; ``None`` without a prediction."""
+        return None if self.predicted is None else self.predicted / self.measured - 1.0
+
+    def with_prediction(self, predicted: float, reason: str = "") -> Row:
+        """This row with a prediction and what it assumed."""
+        return replace(self, predicted=predicted, reason=reason)
+
+    def without(self, reason: str) -> Row:
+        """This row with the reason why it has no prediction."""
+        return replace(self, predicted=None, reason=reason)
