@@ -25,12 +25,20 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """A call with its duration, the resource it occupies, and the positions of the tasks it waits for."""
+    """A call with its duration, the resource it occupies, and the positions of the tasks it waits for.
+
+    ``also`` is a second resource that it occupies, as a transfer between two pools does.
+    """
 
     name: str
     resource: str
     duration_s: float
     inputs: tuple[int, ...]
+    also: str | None = None
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return (self.resource,) if self.also is None else (self.resource, self.also)
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ def critical_path(records: Sequence[Scheduled]) -> tuple[int, ...]:
 
 
 def _waits_for(tasks: Sequence[Task], i: int) -> tuple[int, ...]:
-    """Inputs of task ``i`` plus the task before it on the same resource."""
-    before = [j for j in range(i) if tasks[j].resource == tasks[i].resource]
-    return tuple(dict.fromkeys((*tasks[i].inputs, *before[-1:])))
+    """Inputs of task ``i`` plus the task before it on each of its resources."""
+    before: list[int] = []
+    for resource in tasks[i].resources:
+        before += [j for j in range(i) if resource in tasks[j].resources][-1:]
+    return tuple(dict.fromkeys((*tasks[i].inputs, *before)))

@@ -33,7 +33,7 @@ def check_plan(plan: Plan, facts: Facts) -> list[Violation]:
     if found:
         return found
     for entry in plan.roles:
-        found += _check_role_layouts(entry, plan.pool_of(entry.role), facts)
+        found += _check_role_layouts(entry, plan, facts)
     return found or _check_memory(plan, facts)
 
 
@@ -44,9 +44,13 @@ def require_feasible(plan: Plan, facts: Facts) -> None:
         raise InfeasibleError("this plan cannot run: " + "; ".join(v.message for v in found))
 
 
-def layouts_of(entry: RolePlan) -> RoleLayouts:
-    """The layouts of one role as arrays of length one."""
+def layouts_of(entry: RolePlan, plan: Plan | None = None) -> RoleLayouts:
+    """The layouts of one role as arrays of length one; the plan adds its schedule."""
+    steady = plan.steps_in_flight if plan is not None and plan.schedule == "async" else None
     return RoleLayouts(
+        separate_generation=entry.separate_generation,
+        steady_steps=steady,
+        offload=entry.offload,
         training=Layouts.of([entry.training]) if entry.training else None,
         inference=Layouts.of([entry.inference]) if entry.inference else None,
         generation=GenerationLayouts.of([entry.generation]) if entry.generation else None,
@@ -55,12 +59,7 @@ def layouts_of(entry: RolePlan) -> RoleLayouts:
 
 def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
-    memories = {role: role_memory(facts, role, layouts_of(plan.role(role)), plan.resharding) for role in pool.roles}
-    for role, memory in memories.items():
-        stated = plan.role(role).generation
-        for needs in memory.transient.values():
-            if stated is not None and "kv cache" in needs:
-                needs["kv cache"] = np.asarray([float(stated.kv_cache_bytes)])
+    memories = _memories_on(plan, pool, facts)
     classes = {"reserve": facts.generation.memory_reserve_bytes}
     for memory in memories.values():
         for name, value in memory.resident.items():
@@ -75,6 +74,23 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
         peak_call=peak_call,
         classes=rounded,
     )
+
+
+def _memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
+    """What each role needs on this pool; one that generates elsewhere has only its engine there."""
+    out = {}
+    for entry in plan.roles:
+        here, engine = entry.pool == pool.name, plan.generation_pool_of(entry.role).name == pool.name
+        if not here and not (engine and entry.generation):
+            continue
+        whole = role_memory(facts, entry.role, layouts_of(entry, plan), plan.resharding)
+        calls = {c.key: c for c in facts.dataflow.calls_of(entry.role)}
+        runs = {k: m for k, m in whole.transient.items() if (engine if calls[k].kind == "generate" else here)}
+        for needs in runs.values():
+            if entry.generation is not None and "kv cache" in needs:
+                needs["kv cache"] = np.asarray([float(entry.generation.kv_cache_bytes)])
+        out[entry.role] = RoleMemory(whole.resident if here else {}, runs)
+    return out
 
 
 def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, float]]:
@@ -117,6 +133,23 @@ def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
             out.append(Violation("pools", f"{entry.role} is on pool '{entry.pool}', which does not exist"))
         elif entry.role not in plan.pool_of(entry.role).roles:
             out.append(Violation("pools", f"{entry.role} names pool '{entry.pool}', which does not list it"))
+        if entry.generation_pool is not None and entry.generation_pool not in names:
+            missing = f"{entry.role} generates on pool '{entry.generation_pool}', which does not exist"
+            out.append(Violation("pools", missing))
+    return out or _check_schedule(plan)
+
+
+def _check_schedule(plan: Plan) -> list[Violation]:
+    """An overlapped schedule trains and generates at once; a pool without roles must at least generate."""
+    engines = {entry.generation_pool for entry in plan.roles if entry.separate_generation}
+    idle = [pool.name for pool in plan.pools if not pool.roles and pool.name not in engines]
+    out = [Violation("pools", f"pool {name} has no role and nothing generates on it") for name in idle]
+    if plan.schedule != "sync" and not engines:
+        message = (
+            f"the schedule is {plan.schedule}, which generates while it trains; give the actor a generation_pool "
+            "of its own, or use schedule sync"
+        )
+        out.append(Violation("schedule", message))
     return out
 
 
@@ -134,7 +167,7 @@ def _check_pool_shape(pool: Pool, facts: Facts) -> list[Violation]:
     return out
 
 
-def _check_role_layouts(entry: RolePlan, pool: Pool, facts: Facts) -> list[Violation]:
+def _check_role_layouts(entry: RolePlan, plan: Plan, facts: Facts) -> list[Violation]:
     kinds = {call.kind for call in facts.dataflow.calls_of(entry.role)}
     needed = {"training": "train" in kinds, "inference": "forward" in kinds, "generation": "generate" in kinds}
     out = []
@@ -143,6 +176,7 @@ def _check_role_layouts(entry: RolePlan, pool: Pool, facts: Facts) -> list[Viola
         if (layout is not None) != wanted:
             out.append(Violation("layouts", f"{entry.role} {'needs' if wanted else 'takes no'} {stage} layout"))
         elif layout is not None:
+            pool = plan.generation_pool_of(entry.role) if stage == "generation" else plan.pool_of(entry.role)
             out += _check_degrees(entry.role, stage, layout, pool, facts)
     for layout, samples in (
         (entry.training, facts.workload.minibatch_samples),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,29 +27,34 @@ class Layouts:
     zero_stage: Ints
     micro_batch: Ints
     recompute: Ints
+    vpp: Ints = field(default_factory=lambda: np.ones(1, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.vpp) != len(self):  # one value for all candidates
+            object.__setattr__(self, "vpp", np.broadcast_to(self.vpp, self.dp.shape))
 
     @staticmethod
     def of(layouts: Sequence[ParallelLayout]) -> Layouts:
         """Stack records into columns."""
         columns = [
-            (x.dp, x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.micro_batch, RECOMPUTE_LEVELS.index(x.recompute))
+            (x.dp, x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.micro_batch, RECOMPUTE_LEVELS.index(x.recompute), x.vpp)
             for x in layouts
         ]
-        return Layouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 8).T)
+        return Layouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 9).T)
 
     def record(self, i: int) -> ParallelLayout:
         """The ``i``-th candidate as a plan carries it."""
         return ParallelLayout(
             dp=int(self.dp[i]), tp=int(self.tp[i]), pp=int(self.pp[i]), cp=int(self.cp[i]), ep=int(self.ep[i]),
             zero_stage=int(self.zero_stage[i]), micro_batch=int(self.micro_batch[i]),
-            recompute=RECOMPUTE_LEVELS[int(self.recompute[i])], sequence_parallel=True,
+            recompute=RECOMPUTE_LEVELS[int(self.recompute[i])], sequence_parallel=True, vpp=int(self.vpp[i]),
         )  # fmt: skip
 
     def take(self, index: Ints) -> Layouts:
         """The candidates at ``index``, in that order."""
         return Layouts(
             self.dp[index], self.tp[index], self.pp[index], self.cp[index], self.ep[index],
-            self.zero_stage[index], self.micro_batch[index], self.recompute[index],
+            self.zero_stage[index], self.micro_batch[index], self.recompute[index], self.vpp[index],
         )  # fmt: skip
 
     @property

@@ -10,6 +10,8 @@ Degree = Annotated[int, Field(ge=1)]
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
 Resharding = Literal["hybridflow", "hybridflow-v", "ds-chat"]
+Schedule = Literal["sync", "one-step-off", "async"]
+Offload = Literal["parameters", "optimizer"]
 
 
 class Record(BaseModel):
@@ -23,7 +25,8 @@ class ParallelLayout(Record):
 
     ``dp x tp x pp x cp`` ranks; expert parallelism ``ep`` overlays the data-parallel ranks. ``micro_batch`` is in
     samples per data-parallel rank. ``zero_stage`` 0 keeps everything on each data-parallel rank, 1 shards the
-    optimizer, 2 the gradients too, 3 the parameters too (FSDP).
+    optimizer, 2 the gradients too, 3 the parameters too (FSDP). ``vpp`` model chunks per pipeline stage (interleaved
+    1F1B).
     """
 
     dp: Degree
@@ -31,6 +34,7 @@ class ParallelLayout(Record):
     pp: Degree = 1
     cp: Degree = 1
     ep: Degree = 1
+    vpp: Degree = 1
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
     micro_batch: Degree = 1
     recompute: Recompute = "none"
@@ -59,17 +63,31 @@ class GenerationLayout(Record):
 
 
 class RolePlan(Record):
-    """The layouts of one role on its pool's GPUs; a stage that the role does not run has no layout."""
+    """The layouts of one role on its pool's GPUs; a stage that the role does not run has no layout.
+
+    ``generation_pool`` names the pool where the actor generates when that is not the pool it trains on. ``offload``
+    lists what waits in host memory while another call has the GPUs.
+    """
 
     role: str
     pool: str
     training: ParallelLayout | None = None
     inference: ParallelLayout | None = None
     generation: GenerationLayout | None = None
+    generation_pool: str | None = None
+    offload: tuple[Offload, ...] = ()
+
+    @property
+    def separate_generation(self) -> bool:
+        """Whether the role generates on GPUs of its own, with a weight copy of its own."""
+        return self.generation_pool is not None and self.generation_pool != self.pool
 
 
 class Pool(Record):
-    """A set of GPUs ``[first_gpu, first_gpu + num_gpus)`` of one device kind, and the roles that share it."""
+    """A set of GPUs ``[first_gpu, first_gpu + num_gpus)`` of one device kind, and the roles that live there.
+
+    A pool that only generates has no role of its own; the actor names it as its ``generation_pool``.
+    """
 
     name: str
     device: str
@@ -79,19 +97,33 @@ class Pool(Record):
 
 
 class Plan(Record):
-    """A whole placement. ``placement`` is its printed name, ``{actor, reference} {critic, reward}``."""
+    """A whole placement. ``placement`` is its printed name, ``{actor, reference} {critic, reward}``.
+
+    ``schedule``: ``sync`` trains on what this iteration generated; ``one-step-off`` generates the next iteration's
+    samples meanwhile, and ``async`` keeps ``steps_in_flight`` iterations of samples in the engines, which never
+    drain. Both need a generation pool of their own.
+    """
 
     schema_version: Literal[1] = 1
     algorithm: str
     placement: str
     pools: tuple[Pool, ...]
     roles: tuple[RolePlan, ...]
-    schedule: Literal["sync"] = "sync"
+    schedule: Schedule = "sync"
+    steps_in_flight: Degree = 1
     resharding: Resharding = "hybridflow"
 
     def pool_of(self, role: str) -> Pool:
         """The pool that a role runs on; ``KeyError`` if the plan does not know the role."""
-        name = self.role(role).pool
+        return self.pool(self.role(role).pool)
+
+    def generation_pool_of(self, role: str) -> Pool:
+        """The pool that a role generates on: its own unless it names another."""
+        entry = self.role(role)
+        return self.pool(entry.generation_pool or entry.pool)
+
+    def pool(self, name: str) -> Pool:
+        """A pool by name; ``KeyError`` if there is none."""
         for pool in self.pools:
             if pool.name == name:
                 return pool

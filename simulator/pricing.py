@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from profiles.model_shape import Head
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
-    from simulator.plan import Resharding
+    from simulator.plan import Offload, Resharding
 
 BYTES_PER_TOKEN_MOVED = 40.0
 """Fields of a sample that pass between models: token ids and mask (8 + 8), log-probs of policy and reference,
@@ -29,11 +29,17 @@ class RoleLayouts:
     """Candidate layouts of one role, by column; each present one has the same length ``C``.
 
     ``training`` is there for a trained role, ``inference`` for one that scores, ``generation`` for the actor.
+    ``separate_generation``: it generates on a pool of its own; ``steady_steps`` iterations of samples are in its
+    engines at any time, or ``None`` where each generation ends before the next begins; ``offload``: what waits in
+    host memory while another call has the GPUs.
     """
 
     training: Layouts | None = None
     inference: Layouts | None = None
     generation: GenerationLayouts | None = None
+    separate_generation: bool = False
+    steady_steps: int | None = None
+    offload: tuple[Offload, ...] = ()
 
     @property
     def weights(self) -> Layouts:
@@ -71,16 +77,51 @@ def call_cost(facts: Facts, call: Call, layouts: RoleLayouts, resharding_method:
     head = head_of(call.role)
     if call.kind == "train":
         assert layouts.training is not None, f"{call.key} needs a training layout"
-        return training.training_cost(facts, spec.shape, head, layouts.training)
-    if call.kind == "forward":
+        cost = training.training_cost(facts, spec.shape, head, layouts.training)
+    elif call.kind == "forward":
         assert layouts.inference is not None, f"{call.key} needs an inference layout"
-        return inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
-    assert layouts.generation is not None, f"{call.key} needs a generation layout"
-    if call.kind == "generate":
-        return generation.generation_cost(facts, spec.shape, layouts.generation, spec.precision)
-    return resharding.transition_cost(
-        facts, spec.shape, layouts.weights, layouts.generation, spec.precision, resharding_method
-    )
+        cost = inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
+    else:
+        assert layouts.generation is not None, f"{call.key} needs a generation layout"
+        if call.kind == "transition":
+            cost = _transition(facts, call.role, layouts, layouts.generation, resharding_method)
+        elif layouts.steady_steps is None:
+            return generation.generation_cost(facts, spec.shape, layouts.generation, spec.precision)
+        else:
+            steps = layouts.steady_steps
+            return generation.steady_generation_cost(facts, spec.shape, layouts.generation, spec.precision, steps)
+    return cost + _host_traffic(facts, call, layouts)
+
+
+def _transition(
+    facts: Facts, role: str, layouts: RoleLayouts, engine: GenerationLayouts, method: Resharding
+) -> Cost:
+    """New weights to the engine: resharding on the same GPUs, or a transfer to the generation pool."""
+    spec = facts.roles[role]
+    if layouts.separate_generation:
+        return resharding.weight_sync_cost(facts, spec.shape, layouts.weights.num_gpus, engine, spec.precision)
+    return resharding.transition_cost(facts, spec.shape, layouts.weights, engine, spec.precision, method)
+
+
+def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
+    """Copies of offloaded states between GPU and host memory, charged to the call that needs the room or the states.
+
+    A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out
+    and in again once, in the transition. Any other role fetches its parameters for a forward pass, and parameters
+    and optimizer for training, and puts the trained ones back. Nothing overlaps; gradients are not kept.
+    """
+    if not layouts.offload:
+        return Cost.of_compute(Priced.zero((len(layouts.weights),)))
+    spec, trained = facts.roles[call.role], facts.dataflow.is_trained(call.role)
+    states = memory.resident_bytes(facts, spec.shape, head_of(call.role), layouts.weights, trained)
+    swaps_for_engine = facts.dataflow.generates(call.role) and not layouts.separate_generation
+    if swaps_for_engine:
+        times = {"transition": {"parameters": 2, "optimizer": 2}}
+    else:
+        times = {"forward": {"parameters": 1}, "train": {"parameters": 2, "optimizer": 2}}
+    moved = [states[c] * n for c, n in times.get(call.kind, {}).items() if c in layouts.offload and c in states]
+    total = np.asarray(sum(moved, np.zeros(len(layouts.weights))), dtype=np.float64)
+    return Cost.serial(Priced.zero(total.shape), facts.device.host_copy(total))
 
 
 def controller_cost(facts: Facts, call: Call) -> Cost:
@@ -135,7 +176,21 @@ def role_memory(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
             transient[call.key] = {"gathered weights": np.full(len(layouts.weights), whole)}
-    return RoleMemory(resident, transient)
+    return _with_offload(flow.calls_of(role), RoleMemory(resident, transient), layouts)
+
+
+def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts) -> RoleMemory:
+    """Offloaded states are on the GPU only while a call that uses them runs; gradients only in training."""
+    if not layouts.offload:
+        return needs
+    moved = {name for name in (*layouts.offload, "gradients") if name in needs.resident}
+    used = {"train": moved, "forward": moved & {"parameters"}, "generate": set(), "transition": moved & {"parameters"}}
+    transient = {
+        call.key: needs.transient.get(call.key, {}) | {name: needs.resident[name] for name in used[call.kind]}
+        for call in calls
+    }
+    kept = {name: size for name, size in needs.resident.items() if name not in moved}
+    return RoleMemory(kept, {key: classes for key, classes in transient.items() if classes})
 
 
 def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
@@ -143,7 +198,7 @@ def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     spec, layout = facts.roles[role], layouts.generation
     assert layout is not None, f"{role} generates"
     classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision)
-    shared = resharding.shares_weights(facts, layouts.weights, layout)
+    shared = resharding.shares_weights(facts, layouts.weights, layout) & (not layouts.separate_generation)
     classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])
     return classes
 

@@ -13,9 +13,10 @@ from simulator.pricing import controller_cost, is_controller, role_costs
 from simulator.timeline import Span, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from simulator.cost import Cost
+    from simulator.dataflow import Call
     from simulator.facts import Facts
     from simulator.plan import Plan
 
@@ -42,18 +43,34 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     """Cost of every call of the iteration by call key."""
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
-        for key, cost in role_costs(facts, entry.role, layouts_of(entry), plan.resharding).items():
+        for key, cost in role_costs(facts, entry.role, layouts_of(entry, plan), plan.resharding).items():
             out[key] = _scalar(cost[0])
     return out
 
 
-def play(flow: Dataflow, durations: Mapping[str, float], pool_of: Mapping[str, str]) -> tuple[Scheduled, ...]:
-    """Run the calls of ``flow`` on the pools of their roles; one record per call, in call order."""
+def play(
+    flow: Dataflow,
+    durations: Mapping[str, float],
+    pool_of: Mapping[str, str],
+    generation_pool: str | None = None,
+    overlapped: bool = False,
+) -> tuple[Scheduled, ...]:
+    """Run the calls of ``flow`` on the pools of their roles; one record per call, in call order.
+
+    With a ``generation_pool`` the actor generates there and the weight transfer occupies both ends. ``overlapped``
+    is the steady state of a schedule that trains on samples of an earlier iteration: nothing waits for this
+    iteration's generation, everything for the transfer that opens the iteration, and the next transfer waits for
+    the slower side. So the period is the transfer plus the longer of generation and the rest.
+    """
     index = {call.key: i for i, call in enumerate(flow.calls)}
-    tasks = [
-        Task(call.key, pool_of[call.role], durations[call.key], tuple(index[key] for key in call.inputs))
-        for call in flow.calls
-    ]
+    tasks = []
+    for call in flow.calls:
+        inputs = call.inputs
+        if overlapped and call.kind != "generate":
+            inputs = tuple("transition" if key.startswith("generate_sequences") else key for key in inputs)
+        own = generation_pool if generation_pool and call.kind == "generate" else pool_of[call.role]
+        also = generation_pool if call.kind == "transition" else None
+        tasks.append(Task(call.key, own, durations[call.key], tuple(index[key] for key in inputs), also))
     return run_events(tasks)
 
 
@@ -61,7 +78,9 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     """Play the priced calls and collect spans, stage times along the critical path, memory and provenance."""
     flow = facts.dataflow
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
-    records = play(flow, {key: float(call.time.s) for key, call in calls.items()}, pools)
+    durations = {key: float(call.time.s) for key, call in calls.items()}
+    engine = next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
+    records = play(flow, durations, pools, engine, overlapped=plan.schedule != "sync")
     path = critical_path(records)
     stages = dict.fromkeys(STAGES, 0.0)
     basis = Priced.zero()
@@ -72,7 +91,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         source="simulated",
         iteration_s=max(record.end_s for record in records),
         stages=stages,
-        spans=_spans(flow, records, calls, pools, set(path)),
+        spans=_spans(flow, records, calls, lambda c: engine if engine and c.kind == "generate" else pools[c.role], path),
         memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},
         basis=basis.share(),
         tokens=facts.workload.tokens,
@@ -100,12 +119,12 @@ def _spans(
     flow: Dataflow,
     records: Sequence[Scheduled],
     calls: Mapping[str, PricedCall],
-    pools: Mapping[str, str],
-    path: set[int],
+    pool_of: Callable[[Call], str],
+    path: Sequence[int],
 ) -> tuple[Span, ...]:
     return tuple(
         Span(
-            call=call.key, api=call.api, role=call.role, pool=pools[call.role], stage=call.stage,
+            call=call.key, api=call.api, role=call.role, pool=pool_of(call), stage=call.stage,
             start_s=record.start_s, end_s=record.end_s,
             compute_s=calls[call.key].compute_s, comm_s=calls[call.key].comm_s,
             basis=calls[call.key].time.share(), critical=i in path,
