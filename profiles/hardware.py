@@ -23,6 +23,7 @@ DEVICE_FILE = "device.yaml"
 UNITS = {
     "peak_flop_per_s": "FLOP/s",
     "sustained_flop_per_s": "FLOP/s",
+    "flash_2_flop_per_s": "FLOP/s",
     "memory_bytes_per_s": "B/s",
     "memory_bytes": "B",
     "nvlink_bytes_per_s": "B/s",
@@ -34,7 +35,7 @@ UNITS = {
     "power_w": "W",
 }
 
-_BY_DTYPE = ("peak_flop_per_s", "sustained_flop_per_s")
+_BY_KEY = ("peak_flop_per_s", "sustained_flop_per_s", "flash_2_flop_per_s")
 
 # Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones.
 _PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16"}
@@ -54,6 +55,9 @@ class DeviceSpec:
         Dense (no sparsity) tensor-core rate by dtype, FLOP/s; ``fp32`` is the rate outside the tensor cores.
     sustained_flop_per_s
         Rate that dense matrix work holds for minutes at the power limit, by dtype; without one the peak.
+    flash_2_flop_per_s
+        Rate of FlashAttention-2 ``forward`` and ``backward`` on long causal sequences, where the tables hold a later
+        kernel; empty where they hold this one.
     memory_bytes_per_s, memory_bytes
         Memory bandwidth at peak (B/s) and capacity that the device reports (B).
     nvlink_bytes_per_s
@@ -85,6 +89,7 @@ class DeviceSpec:
     inter_node_latency_s: float
     power_w: float
     sustained_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
+    flash_2_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
 
     def peak(self, dtype: str) -> float:
@@ -183,6 +188,7 @@ class _DeviceFile(BaseModel):
     device_string: str
     peak_flop_per_s: dict[str, _Fact]
     sustained_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
+    flash_2_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
     memory_bytes_per_s: _Fact
     memory_bytes: _Fact
     nvlink_bytes_per_s: _Fact
@@ -210,8 +216,8 @@ def load_spec(folder: Path) -> DeviceSpec:
 
 
 def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
-    facts = {name: getattr(parsed, name) for name in UNITS if name not in _BY_DTYPE}
-    peaks = {f"{name}.{dtype}": fact for name in _BY_DTYPE for dtype, fact in getattr(parsed, name).items()}
+    facts = {name: getattr(parsed, name) for name in UNITS if name not in _BY_KEY}
+    peaks = {f"{name}.{dtype}": fact for name in _BY_KEY for dtype, fact in getattr(parsed, name).items()}
     for name, fact in {**facts, **peaks}.items():
         unit = UNITS[name.partition(".")[0]]
         if fact.unit != unit:
@@ -223,6 +229,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         device_string=parsed.device_string,
         peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
         sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
+        flash_2_flop_per_s={way: fact.value for way, fact in parsed.flash_2_flop_per_s.items()},
         sources={name: fact.source for name, fact in {**facts, **peaks}.items()},
         **whole,
         **rates,

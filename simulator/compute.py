@@ -16,28 +16,33 @@ from profiles.records import Basis, Priced, longer
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
     from profiles.records import Floats, Ints
-    from simulator.facts import Facts
+    from simulator.facts import Facts, Kernels
 
 ACTIVATION_BYTES = 2.0
 """Activations are bf16."""
 
-SMALL_KERNELS_PER_LAYER = 6
-"""Norms (2), rotary, activation, residuals (2) of a layer in a forward pass, each a launch of its own."""
+SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
+"""Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
+eager: each tensor operation of them."""
 
 LOGIT_BYTES_FORWARD = 8.0
 LOGIT_BYTES_BACKWARD = 10.0
 """Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
 gradient back. 18 bytes in all, as modelling the Megatron loss kernels read by read gives."""
 
+UNFUSED_LOGIT_BYTES_FORWARD = 60.0
+UNFUSED_LOGIT_BYTES_BACKWARD = 26.0
+"""The same where log-softmax is written in tensor operations, one pass over memory each: cast to fp32 (6), divide by
+the temperature (8), maximum (4), subtract (8), exponential (8) and sum (4), subtract the logarithm (8), gather and
+exponential to keep the softmax (8), some left out by the allocator's reuse; backward: one-hot minus softmax (8), times
+the gradient (8), mask (4), cast to bf16 (6)."""
+
 
 FP32_GEMM_EFFICIENCY = 0.75
 """Share of the FP32 peak that large cuBLAS SGEMMs reach; a round figure of the vendor's own benchmarks."""
 
-FLASH_2_FORWARD, FLASH_2_BACKWARD = 1.75, 1.6
-"""Time of FlashAttention-2 over FlashAttention-3 on Hopper: the FlashAttention-3 paper (Shah et al. 2024) prints 1.5
-to 2.0 times forward and 1.5 to 1.75 times backward; the middles. Blackwell keeps the Hopper ratio for want of one."""
-
-DEVICES_WITH_FLASH_3 = ("h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb200")
+FLASH_BACKWARD_FLOP_RATIO = 2.5
+"""FLOPs of flash attention backward over forward: five matrix products instead of two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +106,52 @@ def run_gemms(
     return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
 
 
-def run_gemms_backward(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]]) -> tuple[Priced, Priced]:
+def run_gemms_backward(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str = "bf16"
+) -> tuple[Priced, Priced]:
     """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed; sustained."""
     n, k = _stack(gemms)
-    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, "bf16").sum(axis=0)
-    weights = _sustained_gemm(facts, n, k, rows + 0 * n, "bf16").sum(axis=0)
+    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, dtype).sum(axis=0)
+    weights = _sustained_gemm(facts, n, k, rows + 0 * n, dtype).sum(axis=0)
     return inputs, weights
+
+
+def linear_training(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool
+) -> tuple[Priced, Priced, Priced]:
+    """Trained linear layers: ``(forward, input gradients, weight gradients)`` with what their implementation adds.
+
+    FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
+    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below
+    the width are memory traffic: read the input, write and add the output, and the same backward with their own
+    two gradients.
+    """
+    forward = run_gemms(facts, rows, gemms, dtype, sustained)
+    inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
+    n, k = _stack(gemms)
+    if dtype != "bf16":
+        per_operand = ACTIVATION_BYTES + 2.0
+        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * len(gemms))
+        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, len(gemms))
+    if facts.implementation.lora_rank:
+        add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
+        back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
+        kernels = len(gemms)
+        forward = forward + facts.device.memory_bound(add, 3 * kernels)
+        inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
+        weights = Priced.zero(weights.shape)
+    return forward, inputs, weights
 
 
 def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
     """The table's time, or the time at the device's sustained rate where that is longer.
 
     The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
-    and memory-bound GEMMs are slower than that rate anyway and keep the table's time.
+    and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
+    releases add (``gemm_ratio``).
     """
     sustained = Priced.of(2.0 * m * n * k / facts.device.spec.sustained(dtype), Basis.PUBLISHED)
-    return longer(facts.device.gemm(m, n, k, dtype), sustained)
+    return longer(facts.device.gemm(m, n, k, dtype), sustained) * facts.training.gemm_ratio
 
 
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
@@ -129,13 +164,26 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
     return facts.device.attention_prefill(batch.sequences, batch.length, heads, kv, dim) * (1.0 / cp)
 
 
-def elementwise_bytes_per_token(shape: ModelShape, tp: Ints) -> Floats:
+def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = "fused") -> Floats:
     """Memory traffic of norms, residuals, rotary and activation in one dense layer, forward, bytes per token.
 
-    Reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements, all shared over ``t`` with sequence parallelism.
+    Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
+    casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
+    20 per query and key element, the gated activation 10. All shared over ``t`` with sequence parallelism.
     """
-    width = 10 * shape.hidden + 2 * (shape.q_width + shape.kv_width) + 3 * _mlp_width_per_token(shape)
-    return ACTIVATION_BYTES * width / np.asarray(tp, dtype=np.float64)
+    heads, ffn = shape.q_width + shape.kv_width, _mlp_width_per_token(shape)
+    if kernels == "eager":
+        num_bytes = (2 * 34 + 2 * 6) * shape.hidden + 20 * heads + 10 * ffn
+    else:
+        num_bytes = ACTIVATION_BYTES * (10 * shape.hidden + 2 * heads + 3 * ffn)
+    return num_bytes / np.asarray(tp, dtype=np.float64)
+
+
+def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Priced:
+    """Time of the element-wise work of one layer's forward pass in the trainer."""
+    kernels = facts.implementation.kernels
+    num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
+    return facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
 
 
 def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
@@ -162,10 +210,10 @@ def _layer(
 ) -> LayerTime:  # fmt: skip
     gemms = attention_gemms(shape, tp) + mlp
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
-    small = facts.device.memory_bound(elementwise_bytes_per_token(shape, tp) * tokens, SMALL_KERNELS_PER_LAYER)
-    inputs, weights = run_gemms_backward(facts, tokens, gemms)
+    small = elementwise(facts, shape, tokens, tp)
+    forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
     return LayerTime(
-        forward=run_gemms(facts, tokens, gemms, dtype, batch.sustained) + attention + small,
+        forward=forward + attention + small,
         backward_input=inputs,
         backward_weight=weights,
         backward_other=attention_backward + small * 2.0,
@@ -176,9 +224,14 @@ def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints
     """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
     forward = attention_forward(facts, shape, batch, tp, cp)
     backward = (forward * facts.training.attention_backward_ratio).resting_on(Basis.ANALYTIC)
-    if facts.implementation.attention_kernel == "flash-2" and facts.device.name in DEVICES_WITH_FLASH_3:
-        return (forward * FLASH_2_FORWARD).resting_on(Basis.ANALYTIC), backward * FLASH_2_BACKWARD
-    return forward, backward
+    rates = facts.device.spec.flash_2_flop_per_s
+    if facts.implementation.attention_kernel != "flash-2" or not rates:
+        return forward, backward
+    flop = 2.0 * batch.tokens * batch.length * shape.q_width / np.asarray(tp * cp, dtype=np.float64)  # causal half
+    return (
+        longer(forward, Priced.of(flop / rates["forward"], Basis.PUBLISHED)),
+        longer(backward, Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], Basis.PUBLISHED)),
+    )
 
 
 def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:
@@ -200,8 +253,11 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
         gradients = inputs + weights
     if facts.implementation.loss_head == "fused":
         gradients = gradients + projection
-    forward = projection + facts.device.memory_bound(logits * LOGIT_BYTES_FORWARD, 3)
-    return forward, gradients + facts.device.memory_bound(logits * LOGIT_BYTES_BACKWARD, 3)
+    unfused = facts.implementation.loss_head == "unfused"
+    there = UNFUSED_LOGIT_BYTES_FORWARD if unfused else LOGIT_BYTES_FORWARD
+    back = UNFUSED_LOGIT_BYTES_BACKWARD if unfused else LOGIT_BYTES_BACKWARD
+    forward = projection + facts.device.memory_bound(logits * there, 3)
+    return forward, gradients + facts.device.memory_bound(logits * back, 3)
 
 
 def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

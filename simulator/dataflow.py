@@ -99,15 +99,19 @@ def algorithm_names() -> list[str]:
     return sorted(REQUIRED_ROLES)
 
 
-def build_dataflow(algorithm: str, roles: tuple[str, ...]) -> Dataflow:
-    """The dataflow of ``algorithm`` for the models that are there.
+def build_dataflow(algorithm: str, roles: tuple[str, ...], old_log_prob: bool = False) -> Dataflow:
+    """The dataflow of ``algorithm`` for the models that are there; ``old_log_prob`` adds the actor's own scoring pass.
 
     Raises ``UnknownNameError`` for an unknown algorithm and ``InputError`` for a missing or superfluous role.
     """
     if algorithm not in REQUIRED_ROLES:
         raise UnknownNameError("algorithm", algorithm, algorithm_names())
     _check_roles(algorithm, roles)
-    calls = _generation_calls(algorithm) + _preparation_calls(algorithm, roles)
+    calls = _generation_calls(algorithm)
+    if old_log_prob:
+        sampled = ("generate_sequences",)
+        calls.append(Call("compute_log_prob", "compute_log_prob", "actor", "preparation", "forward", sampled))
+    calls += _preparation_calls(algorithm, roles)
     prepared = tuple(call.key for call in calls if call.stage in ("generation", "preparation", "other"))
     calls.append(Call("compute_advantage", "compute_advantage", CONTROLLER, "other", "controller", prepared))
     calls += _training_calls(algorithm, roles)

@@ -25,7 +25,9 @@ class RoleSpec:
     precision: str = "bf16"
 
 
-LossHead = Literal["parallel", "fused", "fp32"]
+LossHead = Literal["parallel", "fused", "fp32", "unfused"]
+Kernels = Literal["fused", "eager"]
+OldLogProb = Literal["engine", "trainer"]
 AttentionKernel = Literal["newest", "flash-2"]
 
 
@@ -38,9 +40,26 @@ class Implementation:
     loss_head
         ``parallel``: vocabulary-parallel cross-entropy on whole logits (Megatron). ``fused``: logits in chunks that
         are computed again in the backward pass and never kept. ``fp32``: the head's GEMMs outside the tensor cores,
-        as trainers that cast the head to FP32 do.
+        as trainers that cast the head to FP32 do. ``unfused``: logits cast to FP32 and log-softmax written as separate
+        tensor operations, as RL trainers do that differentiate through log-probs.
     attention_kernel
         ``newest`` the device has, or ``flash-2`` on devices whose tables hold a later one.
+    kernels
+        ``fused`` norms, rotary and activation (Transformer Engine, torch.compile), or ``eager``: one kernel per
+        tensor operation, as uncompiled Hugging Face models run.
+    tensor_parallel_overlap
+        Whether forward gathers and scatters run beside the GEMM next to them (Transformer Engine user buffers); the
+        backward pass overlaps its own in any case.
+    training_dtype
+        Number format of the training GEMMs; states stay as the engine says.
+    lora_rank
+        Rank of the adapters on every linear layer of each trained model; 0 trains all weights.
+    packed_tokens
+        Sequences are packed to this many tokens, and a micro-batch holds ``micro_batch`` packs; ``None`` keeps
+        ``micro_batch`` sequences, padding removed.
+    old_log_prob
+        Who gives the log-probs that the policy ratio is taken against: the generation engine with the samples, or
+        the trainer in a forward pass of its own.
     fsdp_exposure
         Share of ZeRO-3 gathers and scatters that nothing hides even where compute would suffice (0 with perfect
         prefetch, 1 without any).
@@ -48,11 +67,21 @@ class Implementation:
 
     loss_head: LossHead = "parallel"
     attention_kernel: AttentionKernel = "newest"
+    kernels: Kernels = "fused"
+    tensor_parallel_overlap: bool = False
+    training_dtype: str = "bf16"
+    lora_rank: int = 0
+    packed_tokens: int | None = None
+    old_log_prob: OldLogProb = "engine"
     fsdp_exposure: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fsdp_exposure <= 1.0:
             raise InputError(f"implementation.fsdp_exposure is a share between 0 and 1, got {self.fsdp_exposure}")
+        if self.lora_rank < 0:
+            raise InputError(f"implementation.lora_rank must not be negative, got {self.lora_rank}")
+        if self.packed_tokens is not None and self.packed_tokens <= 0:
+            raise InputError(f"implementation.packed_tokens must be positive, got {self.packed_tokens}")
 
 
 @dataclass(frozen=True)
@@ -73,7 +102,7 @@ class Facts:
 
     @property
     def dataflow(self) -> Dataflow:
-        return build_dataflow(self.algorithm, tuple(self.roles))
+        return build_dataflow(self.algorithm, tuple(self.roles), self.implementation.old_log_prob == "trainer")
 
     @property
     def memory_capacity_bytes(self) -> int:

@@ -23,7 +23,7 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     ZeRO 3 each layer's parameters are gathered beside the layer before, in every micro-batch.
     """
     samples = np.ceil(facts.workload.num_samples / layouts.dp)
-    batch, num_micro = training.micro_batch(facts.workload, layouts, samples)
+    batch, num_micro = training.micro_batch(facts.workload, layouts, samples, facts.implementation.packed_tokens)
     layer, _ = training.layer_costs(facts, shape, layouts, batch, precision)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     last = nothing
@@ -32,7 +32,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     slowest = training.slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
     hops = training.hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_micro + layouts.pp - 2, 0.0)
-    cost = slowest * (num_micro - 1) + through + Cost.serial(Priced.zero((len(layouts),)), hops)
+    slowest_rank = training.slowest_rank(facts, layouts, batch, num_micro)
+    cost = (slowest * (num_micro - 1) + through) * slowest_rank + Cost.serial(nothing.compute, hops)
     if not np.any(layouts.zero_stage == 3):
         return cost
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * memory.PARAM_BYTES

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from simulator.layouts import GenerationLayouts, Layouts
 
 PARAM_BYTES = 2.0
-LOGIT_BYTES = 10.0
-"""Per logit alive at the loss: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32 gradient (4)."""
+"""Parameters as GEMMs and collectives take them: bf16."""
+
+LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "fused": 0.0, "fp32": 0.0}
+"""Per logit alive at the loss, by loss head. Parallel: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32
+gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
+The others work in chunks and keep none."""
 
 MOE_BUFFERS = 4.0
 """Row buffers of an MoE layer: permuted input, gate-up product, activation, unpermuted output."""
@@ -50,11 +54,25 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     params = params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     shard = [np.where(layouts.zero_stage >= stage, ranks, 1) for stage in (1, 2, 3)]
-    out = {"parameters": params * PARAM_BYTES / shard[2]}
+    at_rest = facts.training.param_bytes if trained else PARAM_BYTES
+    out = {"parameters": params * at_rest / shard[2]}
     if trained:
-        out["gradients"] = params * facts.training.grad_bytes_per_param / shard[1]
-        out["optimizer"] = params * facts.training.optimizer_bytes_per_param / shard[0]
+        rank = facts.implementation.lora_rank
+        learned = params if not rank else adapter_params(shape, rank, layouts)
+        out["gradients"] = learned * facts.training.grad_bytes_per_param / shard[1]
+        out["optimizer"] = learned * facts.training.optimizer_bytes_per_param / shard[0]
     return out
+
+
+def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
+    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, every expert's too."""
+    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width / 2) + shape.o_width + shape.hidden
+    mlps = (3 if shape.gated_mlp else 2) * (shape.hidden + shape.ffn) * shape.num_dense_layers
+    if shape.moe is not None:
+        experts = 3.0 * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts
+        mlps = mlps + experts * shape.num_moe_layers
+    per_layer = heads + mlps / shape.num_layers
+    return np.asarray(rank * per_layer * np.ceil(shape.num_layers / layouts.pp) / layouts.tp, dtype=np.float64)
 
 
 def activation_bytes_per_token(shape: ModelShape, layouts: Layouts) -> Floats:
@@ -78,27 +96,34 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     The first pipeline stage holds up to ``pp`` micro-batches; each at its longest, not its mean.
     """
     work = facts.workload
-    tokens = layouts.micro_batch * work.padded_length / layouts.cp
+    longest = facts.implementation.packed_tokens or work.padded_length
+    tokens = layouts.micro_batch * longest / layouts.cp
     samples_per_rank = np.ceil(work.minibatch_samples / layouts.dp)
     in_flight = np.minimum(layouts.pp, np.ceil(samples_per_rank / layouts.micro_batch))
     layers = np.ceil(shape.num_layers / layouts.pp)
     kept = activation_bytes_per_token(shape, layouts) * tokens * layers * in_flight
     whole = activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens
-    working = np.where(layouts.recompute == 2, whole, 0.0)  # the one layer that is being recomputed
+    # The one layer that is being recomputed, and its activations' gradients.
+    working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
     out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
-    if logits and facts.implementation.loss_head != "fused":
-        out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES
+    if logits:
+        out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES[facts.implementation.loss_head]
     if np.any(layouts.zero_stage == 3):
-        layer = (shape.num_params - shape.embedding_params) / shape.num_layers * PARAM_BYTES / layouts.tp
-        out["gathered parameters"] = np.where(layouts.zero_stage == 3, 2 * layer, 0.0)
+        ends = shape.num_params - _layers(shape)
+        alive = (2 * _layers(shape) / shape.num_layers + ends) / layouts.tp
+        frozen = facts.implementation.lora_rank > 0
+        gathered = alive * (PARAM_BYTES + (0.0 if frozen else PARAM_BYTES + facts.training.grad_reduce_bytes_per_param))
+        out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
     return out
 
 
 def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
     """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32."""
-    tokens = layouts.micro_batch * facts.workload.padded_length / layouts.cp
+    longest = facts.implementation.packed_tokens or facts.workload.padded_length
+    tokens = layouts.micro_batch * longest / layouts.cp
     out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens}
-    out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits)
+    kept = facts.implementation.loss_head in ("parallel", "unfused")
+    out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits and kept)
     return out
 
 

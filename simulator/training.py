@@ -5,12 +5,14 @@ step = pipeline of micro-batches (1F1B) + gradient and parameter traffic that is
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
-from profiles.records import Floats, Priced, exposed
+from profiles.records import Basis, Floats, Ints, Priced, exposed
 from simulator import comms, compute, memory, moe
 from simulator.compute import ACTIVATION_BYTES, Batch, LayerTime
 from simulator.cost import Cost, choose
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from profiles.workload import Workload
     from simulator.facts import Facts
     from simulator.layouts import Layouts
+
+
+NUM_LENGTHS = 512
+"""Quantiles that stand for the distribution of sample lengths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,31 +38,76 @@ class Pass:
     head_backward: Cost
 
 
-def micro_batch(workload: Workload, layouts: Layouts, samples_per_rank: Floats) -> tuple[Batch, Floats]:
+def micro_batch(
+    workload: Workload, layouts: Layouts, samples_per_rank: Floats, packed_tokens: int | None = None
+) -> tuple[Batch, Floats]:
     """The mean micro-batch of a rank and how many of them it runs.
 
     Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted
-    mean length, so that attention's square is counted over the distribution. The last micro-batch may be partial,
-    which the mean size accounts for; their number is a whole one.
+    mean length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch``
+    sequences, or ``micro_batch`` packs of ``packed_tokens``. The last one may be partial, which the mean size
+    accounts for; their number is a whole one.
     """
-    num = np.ceil(samples_per_rank / layouts.micro_batch)
+    units = samples_per_rank
+    if packed_tokens is not None:
+        units = np.ceil(samples_per_rank * packs_per_sample(workload, packed_tokens))
+    num = np.ceil(units / layouts.micro_batch)
     sequences = samples_per_rank / num
-    lengths = workload.prompt_length + workload.response.sample(512)
+    lengths = sample_lengths(workload)
     weighted = float((lengths**2).sum() / lengths.sum())
     tokens = sequences * workload.trained_tokens_per_sample
     return Batch(tokens, tokens / weighted, np.full(len(layouts), weighted)), num
 
 
+def sample_lengths(workload: Workload) -> Floats:
+    """Tokens of a sample, prompt and response, at evenly spread quantiles."""
+    return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
+
+
+@functools.lru_cache(maxsize=256)
+def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
+    """Packs per sample when sequences are packed first-fit-decreasing into ``capacity_tokens``."""
+    packs: list[float] = []
+    for length in sorted(sample_lengths(workload), reverse=True):
+        room = next((i for i, used in enumerate(packs) if used + length <= capacity_tokens), None)
+        if room is None:
+            packs.append(float(length))
+        else:
+            packs[room] += float(length)
+    return len(packs) / NUM_LENGTHS
+
+
+def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats) -> Floats:
+    """Tokens of the fullest data-parallel rank over the mean, at the points where ranks wait for each other.
+
+    ZeRO 3 gathers and scatters in every micro-batch, so each waits for the rank that drew the longest sequences;
+    otherwise ranks meet once per optimizer step. The expected maximum of ``d`` sums of ``n`` lengths is ``1 +
+    cv / sqrt(n)`` times the expected maximum of ``d`` standard normals (Blom's approximation). Packs are full, so
+    packing leaves no such difference; context-parallel ranks share their sequences.
+    """
+    if facts.implementation.packed_tokens is not None:
+        return np.ones(len(layouts))
+    lengths = sample_lengths(facts.workload)
+    spread = float(lengths.std() / lengths.mean())
+    per_micro = batch.tokens / facts.workload.trained_tokens_per_sample
+    together = per_micro * np.where(layouts.zero_stage == 3, 1.0, num_micro)
+    expected = ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25))
+    return np.asarray(1.0 + np.maximum(expected, 0.0) * spread / np.sqrt(np.maximum(together, 1.0)), dtype=np.float64)
+
+
 def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Cost:
     """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps, shape ``[C]``."""
     work = facts.workload
-    batch, num_micro = micro_batch(work, layouts, np.ceil(work.minibatch_samples / layouts.dp))
+    share = np.ceil(work.minibatch_samples / layouts.dp)
+    batch, num_micro = micro_batch(work, layouts, share, facts.implementation.packed_tokens)
     one = one_pass(facts, shape, head, layouts, batch)
     forward = _stage(one.layer_forward, one.head_forward, shape, layouts)
     backward = _stage(one.layer_backward, one.head_backward, shape, layouts)
     pipeline = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
+    pipeline = pipeline * slowest_rank(facts, layouts, batch, num_micro)
     step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
-    step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts))
+    fixed = Priced.of(np.full(len(layouts), facts.training.step_fixed_s), Basis.PUBLISHED)
+    step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)
     return step * float(work.epochs * work.minibatches)
 
 
@@ -65,10 +116,8 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
 
     Full recomputation adds a forward pass to the backward pass; selective adds the element-wise part.
     """
-    forward, backward = layer_costs(facts, shape, layouts, batch)
-    small = facts.device.memory_bound(
-        compute.elementwise_bytes_per_token(shape, layouts.tp) * batch.tokens / layouts.cp
-    )
+    forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
+    small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
     if head == "scalar":
@@ -92,11 +141,11 @@ def _without_context_exchange(
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
     if shape.moe is None:
-        return _layer_cost(compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter)
+        return _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
     sparse = _moe_layer_cost(facts, shape, layouts, batch, gather, scatter, dtype)
     if not shape.num_dense_layers:
         return sparse
-    dense = _layer_cost(compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter)
+    dense = _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
     share = shape.num_moe_layers / shape.num_layers
     return sparse[0] * share + dense[0] * (1 - share), sparse[1] * share + dense[1] * (1 - share)
 
@@ -117,14 +166,17 @@ def pipeline_cost(
     """All micro-batches through the pipeline: ``(n - 1)`` times the slowest stage plus once through every stage.
 
     That is 1F1B with uneven stages: the first stages hold ``ceil(L / p)`` layers, the last one what is left and
-    the head. Activations hop between stages once each way per micro-batch.
+    the head. Activations hop between stages once each way per micro-batch. With ``v`` chunks per stage the ramp is
+    ``v`` times shorter and there are ``v`` times the hops (interleaved 1F1B, Narayanan et al. 2021).
     """
     layer = one.layer_forward + one.layer_backward
     head = one.head_forward + one.head_backward
     slowest = slowest_stage(layer, head, shape, layouts)
     through = layer * float(shape.num_layers) + head
-    hops = hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, 2.0 * (num_micro + layouts.pp - 2), 0.0)
-    return slowest * (num_micro - 1) + through + Cost.serial(Priced.zero((len(layouts),)), hops)
+    num_hops = 2.0 * (num_micro * layouts.vpp + layouts.pp - 2)
+    hops = hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_hops, 0.0)
+    ramp = (through + slowest * -1.0) * (1.0 / layouts.vpp)
+    return slowest * num_micro + ramp + Cost.serial(Priced.zero((len(layouts),)), hops)
 
 
 def slowest_stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:
@@ -144,25 +196,37 @@ def data_parallel_cost(
     ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated parameters; with overlap all
     but one layer's share hides behind the last backward and first forward pass of the stage. ZeRO 3 gathers the
     parameters in every forward and backward pass and scatters gradients in every backward pass, layer by layer
-    beside the compute of the layer before.
+    beside the compute of the layer before; copies between flat buffers and tensors run on the compute stream. Frozen
+    weights (LoRA) are gathered and have no gradients.
     """
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
     gather = comms.collective(facts, "all_gather", params * memory.PARAM_BYTES, ranks, inside)
-    reduced = params * facts.training.grad_reduce_bytes_per_param
+    learned = trained_params(facts, shape, head, layouts)
+    reduced = learned * facts.training.grad_reduce_bytes_per_param
     scatter = comms.collective(facts, "reduce_scatter", reduced, ranks, inside)
     reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
     reach = reach * facts.training.overlap_dp
     once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
     hideable = reach * (1.0 - facts.implementation.fsdp_exposure)
-    every = (_beside(forward, gather, hideable) + _beside(backward, gather + scatter, hideable)) * num_micro
+    every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, hideable)
+    copied = 2.0 * params * facts.training.gather_copy_bytes_per_param
+    copied = copied + learned * facts.training.scatter_copy_bytes_per_param
+    every = (every + Cost.of_compute(facts.device.memory_bound(copied, 0))) * num_micro
     return choose(layouts.zero_stage == 3, every, once)
+
+
+def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Floats:
+    """Parameters on one GPU that have gradients: all of them, or the adapters."""
+    if facts.implementation.lora_rank:
+        return memory.adapter_params(shape, facts.implementation.lora_rank, layouts)
+    return memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
 
 
 def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
     """Adam on the owned parameters: memory traffic per parameter from the engine's facts."""
-    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    params = trained_params(facts, shape, head, layouts)
     owned = params / np.where(layouts.zero_stage >= 1, layouts.dp * layouts.cp, 1)
     return facts.device.memory_bound(owned * facts.training.optimizer_traffic_bytes_per_param, 4)
 
@@ -189,16 +253,25 @@ def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: B
     return gather, scatter
 
 
-def _layer_cost(time: LayerTime, gather: Priced, scatter: Priced) -> tuple[Cost, Cost]:
+def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, tp: Ints) -> tuple[Cost, Cost]:
     """Add sequence-parallel communication to a layer with two column- and two row-parallel projections.
 
     Forward: a gather before and a scatter after each block, nothing to hide behind. Backward of a row-parallel
     projection gathers its output gradient first (exposed); that of a column-parallel one gathers its input again
-    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM.
+    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM. An engine
+    without ``overlap_tp`` exposes them all. With user buffers the forward ones run beside their GEMM too, chunk by
+    chunk, but for one of ``t`` chunks.
     """
-    forward = Cost.serial(time.forward, (gather + scatter) * 2.0)
-    inputs = Cost.overlapped(time.backward_input, gather * 2.0)
-    weights = Cost.overlapped(time.backward_weight, scatter * 2.0)
+    beside = Cost.overlapped if facts.training.overlap_tp else Cost.serial
+    around = (gather + scatter) * 2.0
+    forward = Cost.serial(time.forward, around)
+    if facts.implementation.tensor_parallel_overlap:
+        bare = 1.0 / np.maximum(tp, 1)
+        forward = Cost.overlapped(time.forward, around * (1.0 - bare)) + Cost.serial(
+            Priced.zero(around.shape), around * bare
+        )
+    inputs = beside(time.backward_input, gather * 2.0)
+    weights = beside(time.backward_weight, scatter * 2.0)
     rest = Cost.serial(time.backward_other, gather * 2.0)
     return forward, inputs + weights + rest
 
@@ -209,7 +282,7 @@ def _moe_layer_cost(
     """Attention half with its own gather and scatter, then experts with their all-to-all, nothing overlapped."""
     tp, cp, ep = layouts.tp, layouts.cp, layouts.ep
     time = compute.attention_layer(facts, shape, batch, tp, cp, dtype)
-    forward, backward = _layer_cost(time, gather * 0.5, scatter * 0.5)
+    forward, backward = _layer_cost(facts, time, gather * 0.5, scatter * 0.5, tp)
     experts_forward, experts_backward = moe.experts_training(facts, shape, batch, tp, cp, ep)
     exchange = moe.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
     sliced = (gather + scatter) * np.where(ep > 1, 0.0, 1.0)  # experts sliced over tp need the whole hidden state

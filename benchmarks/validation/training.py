@@ -1,0 +1,220 @@
+"""Published training steps, priced by the product's training call with the layout that the row gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.validation.devices import device_profile
+from benchmarks.validation.guard import each
+from benchmarks.validation.names import (
+    NotPredicted,
+    integer,
+    model_kind,
+    number,
+    published_device,
+    published_model,
+    text_of,
+)
+from benchmarks.validation.rows import Row
+from benchmarks.validation.trainers import Trainer, recompute_of, trainer_of
+from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
+from profiles.hardware import ClusterGroup
+from profiles.units import GIB
+from profiles.workload import LengthDistribution, Workload
+from simulator import memory
+from simulator.facts import Facts, RoleSpec
+from simulator.layouts import Layouts
+from simulator.plan import ParallelLayout
+from simulator.training import training_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from profiles.model_shape import ModelShape
+
+QUANTITIES = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "peak_mem_gib")
+
+TOKENS_OF_A_PASS = 4096
+"""Where a source does not give the micro-batch: sequences of it up to this many tokens, one at least."""
+
+
+def predict(table: pd.DataFrame) -> list[Row]:
+    """Every quantity of ``training.csv``-like rows."""
+    return each(table, _rows_of, _predict)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One optimizer step as the row describes it, and what had to be assumed."""
+
+    facts: Facts
+    shape: ModelShape
+    layout: ParallelLayout
+    seq_len: int
+    global_batch: int
+    num_gpus: int
+    assumed: tuple[str, ...]
+
+
+def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
+    rows = []
+    for quantity in QUANTITIES:
+        measured = number(cells.get(quantity))
+        if measured is not None:
+            rows.append(
+                Row(
+                    "training", text_of(cells.get("id")), quantity, measured,
+                    system=text_of(cells.get("system")), level=text_of(cells.get("spec_level")),
+                    device=text_of(cells.get("gpu_kind")), schedule="sync",
+                )
+            )  # fmt: skip
+    if not rows:
+        nothing = Row("training", text_of(cells.get("id")), "step_time_s", float("nan"))
+        return [nothing.without("the row publishes no step time, throughput or memory")]
+    return rows
+
+
+def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
+    device = published_device(text_of(cells.get("gpu_kind")))
+    shape = published_model(text_of(cells.get("model")))
+    rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
+    step = _step_of(cells, device, shape)
+    seconds = _step_seconds(step)
+    words = "; ".join(step.assumed)
+    for row in rows:
+        if row.quantity == "step_time_s":
+            yield row.with_prediction(seconds, words)
+        elif row.quantity == "tokens_per_s_per_gpu":
+            yield _throughput(cells, row, step, seconds, words)
+        elif row.quantity == "tflops_per_gpu":
+            flop = step.global_batch * step.seq_len * model_flop_per_token(cells, shape, step.seq_len)
+            yield row.with_prediction(flop / seconds / step.num_gpus / 1e12, words)
+        else:
+            yield row.with_prediction(peak_bytes(step) / GIB, words)
+
+
+def _throughput(cells: Mapping[str, Any], row: Row, step: _Step, seconds: float, words: str) -> Row:
+    if "prime-rl" in row.system.lower() and number(cells.get("step_time_s")) is not None:
+        return row.without("a windowed counter that includes warm-up; the step time of the same run is predicted")
+    return row.with_prediction(step.global_batch * step.seq_len / seconds / step.num_gpus, words)
+
+
+def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _Step:
+    device, trainer = device_profile(device_name), trainer_of(cells)
+    assumed: list[str] = []
+    seq_len = _seq_len(cells, assumed)
+    num_gpus = _required(cells, "num_gpus")
+    layout = _layout(cells, trainer, num_gpus, seq_len, assumed)
+    global_batch = _global_batch(cells, layout, assumed)
+    layout = layout.model_copy(update={"micro_batch": min(layout.micro_batch, max(1, global_batch // layout.dp))})
+    per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
+    group = replace(
+        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))), gpus_per_node=per_node,
+        nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
+    )  # fmt: skip
+    work = Workload(global_batch, 1, 1, LengthDistribution.fixed(seq_len - 1))
+    facts = Facts(
+        "grpo", {"actor": RoleSpec(shape)}, work, group, device, load_training_engine(trainer.engine),
+        load_generation_engine(default_engine("generation")), trainer.implementation,
+    )  # fmt: skip
+    return _Step(facts, shape, layout, seq_len, global_batch, num_gpus, tuple(assumed))
+
+
+def _layout(
+    cells: Mapping[str, Any], trainer: Trainer, num_gpus: int, seq_len: int, assumed: list[str]
+) -> ParallelLayout:
+    tp, pp, cp, ep = (integer(cells.get(f"train_{name}"), 1) for name in ("tp", "pp", "cp", "ep"))
+    dp = integer(cells.get("train_dp"), max(1, num_gpus // (tp * pp * cp)))
+    if dp * tp * pp * cp != num_gpus:
+        raise NotPredicted(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is not the {num_gpus} GPUs of the row")
+    micro = number(cells.get("micro_batch"))
+    if "torchtitan" in text_of(cells.get("system")).lower() and pp > 1:
+        micro = 1.0  # its local batch is cut into pipeline micro-batches of one sequence
+    if micro is None:
+        micro = 1 if pp > 1 else max(1, TOKENS_OF_A_PASS * 4 // seq_len)
+        assumed.append(f"micro-batch not stated: {micro:.0f}")
+    level, words = recompute_of(text_of(cells.get("recompute")))
+    if words:
+        assumed.append(words)
+    vpp = integer(cells.get("train_vpp"), 1)
+    if number(cells.get("train_vpp")) is None and pp > 1:
+        vpp = _interleaving(cells, pp, assumed)
+    return ParallelLayout(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        vpp=vpp,
+        zero_stage=trainer.zero_stage,
+        micro_batch=int(micro),
+        recompute=level,
+    )
+
+
+def _global_batch(cells: Mapping[str, Any], layout: ParallelLayout, assumed: list[str]) -> int:
+    """Sequences per optimizer step; where not given, enough micro-batches to make the pipeline's ramp short."""
+    stated = number(cells.get("global_batch"))
+    if stated is not None:
+        return int(stated)
+    local, accumulated = number(cells.get("micro_batch")), number(cells.get("grad_accum"))
+    if local is not None and (accumulated is not None or layout.pp == 1 or local > layout.micro_batch):
+        return int(local * layout.dp * (accumulated or 1))
+    guess = max(128, layout.dp * layout.pp * 4)
+    assumed.append(f"global batch not stated: {guess}")
+    return guess
+
+
+def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
+    """Model chunks per stage where the row does not give them: about four layers each, as large runs choose."""
+    settings = text_of(cells.get("other_settings")).lower()
+    if "1f1b" in settings and "interleaved" not in settings:
+        return 1
+    layers = published_model(text_of(cells.get("model"))).num_layers
+    vpp = max(1, round(layers / pp / 4))
+    if vpp > 1:
+        assumed.append(f"interleaving not stated: {vpp} chunks of about 4 layers per stage")
+    return vpp
+
+
+def _seq_len(cells: Mapping[str, Any], assumed: list[str]) -> int:
+    if number(cells.get("seq_len")) is None:
+        if "torchtitan" not in text_of(cells.get("system")).lower():
+            raise NotPredicted("the sequence length is not stated")
+        assumed.append("sequence length not stated: 8192, the default of its configurations")
+    return integer(cells.get("seq_len"), 8192)
+
+
+def _required(cells: Mapping[str, Any], column: str) -> int:
+    if number(cells.get(column)) is None:
+        raise NotPredicted(f"{column} is not stated")
+    return integer(cells.get(column), 0)
+
+
+def _step_seconds(step: _Step) -> float:
+    cost = training_cost(step.facts, step.shape, "lm", Layouts.of([step.layout]))
+    return float(cost.time.s[0])
+
+
+def peak_bytes(step: _Step) -> float:
+    """Memory that the trainer's allocator holds at the peak of a step, without context and network buffers."""
+    layouts = Layouts.of([step.layout])
+    resident = memory.resident_bytes(step.facts, step.shape, "lm", layouts, trained=True)
+    transient = memory.training_bytes(step.facts, step.shape, layouts, logits=True)
+    return float(np.sum(memory.total(resident) + memory.total(transient)))
+
+
+def model_flop_per_token(cells: Mapping[str, Any], shape: ModelShape, seq_len: int) -> float:
+    """Model FLOPs per trained token as the source counts them: 6 per matrix parameter, attention over all pairs.
+
+    Megatron's weak-scaling tables count the whole attention matrix; sources since 2025 count the causal half.
+    """
+    half = 1.0 if "readme" in text_of(cells.get("source")).lower() else 0.5
+    matrices = shape.active_params_per_token - shape.embedding_params * (not shape.tied_embeddings)
+    attention = 12.0 * shape.num_layers * shape.q_width * seq_len * half
+    return 6.0 * matrices + attention
