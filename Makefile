@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures clean
+.PHONY: plan test check fast format figures validate accuracy calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -29,6 +29,20 @@ format: $(VENV)/.dev
 
 figures: $(VENV)/.light
 	$(BIN)/python -m benchmarks.paper_figures
+
+# Every published table, predicted: errors in validation-out/, the page docs/accuracy.md, the widths of intervals.
+PUBLISHED := benchmarks/published
+VALIDATE = $(BIN)/python -m benchmarks.validation --rl $(PUBLISHED)/rl_steps.csv \
+	--training $(PUBLISHED)/training.csv --generation $(PUBLISHED)/generation.csv --paper $(PUBLISHED)
+
+validate: $(VENV)/.dev
+	$(VALIDATE) --out validation-out
+
+accuracy: $(VENV)/.dev
+	$(VALIDATE) --docs docs/accuracy.md
+
+calibrate: $(VENV)/.dev
+	$(VALIDATE) --calibrate
 
 $(VENV)/.light: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

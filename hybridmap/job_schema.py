@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.units import DTYPE_BYTES
-from simulator.facts import AttentionKernel, LossHead
+from simulator.facts import TRAINING_DTYPES, AttentionKernel, Kernels, LossHead, OldLogProb, SleepingEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,6 +172,14 @@ class ImplementationSection(Section):
 
     loss_head: Annotated[Any, _one_of(get_args(LossHead))] = "parallel"
     attention_kernel: Annotated[Any, _one_of(get_args(AttentionKernel))] = "newest"
+    kernels: Annotated[Any, _one_of(get_args(Kernels))] = "fused"
+    tensor_parallel_overlap: Annotated[Any, _leaf("true or false", lambda v: type(v) is bool)] = False
+    training_dtype: Annotated[Any, _one_of(TRAINING_DTYPES)] = "bf16"
+    lora_rank: Annotated[Any, _leaf("a whole number of at least 0", lambda v: type(v) is int and v >= 0)] = 0
+    packed_tokens: Tokens | None = None
+    expert_imbalance: Annotated[Any, _number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
+    old_log_prob: Annotated[Any, _one_of(get_args(OldLogProb))] = "engine"
+    sleeping_engine: Annotated[Any, _one_of(get_args(SleepingEngine))] = "drops-weights"
     fsdp_exposure: Annotated[Any, _number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.console import new_table, say, say_table
@@ -20,6 +21,7 @@ from hybridmap.notation import (
     training_text,
 )
 from simulator.simulate import simulate
+from simulator.uncertainty import COVERAGE, interval
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,10 +74,23 @@ def speed_lines(timeline: Timeline) -> list[str]:
     """Iteration time, throughput, and what kind of evidence the numbers rest on."""
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
+    low, high = (_about(seconds) for seconds in interval_s(timeline))
     return [
         f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
+        f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
         f"numbers rest on: {', '.join(shares)}{_analytic_calls(timeline)}",
     ]
+
+
+def interval_s(timeline: Timeline) -> tuple[float, float]:
+    """Between which times a measured iteration lies nine times in ten."""
+    low, high = interval(timeline.basis)
+    return low * timeline.iteration_s, high * timeline.iteration_s
+
+
+def _about(seconds: float) -> str:
+    """Three digits at least: an interval that is itself an estimate carries no more."""
+    return f"{seconds:,.{max(0, 2 - math.floor(math.log10(seconds)))}f}"
 
 
 def _analytic_calls(timeline: Timeline) -> str:
@@ -127,7 +142,9 @@ def next_lines(job: Path, written: list[Path]) -> list[str]:
 def timeline_document(timeline: Timeline) -> dict[str, Any]:
     """The parts of a timeline that every ``--json`` answer carries."""
     record = timeline.model_dump(mode="json")
+    low_s, high_s = interval_s(timeline)
     return {
+        "interval_s": {"low": low_s, "high": high_s, "coverage": COVERAGE},
         "tokens_per_s": timeline.tokens_per_s,
         "num_gpus": timeline.num_gpus,
         "stages": record["stages"],

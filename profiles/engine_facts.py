@@ -30,6 +30,11 @@ class Fact(BaseModel):
     fit_rows: str | None = None
 
 
+SchedulerKind = Literal["mixed", "prefill-first", "in-flight", "in-flight-chunked"]
+"""What shares a step: ``mixed`` cuts prompts to fill the steps of decoding sequences; ``prefill-first`` lets decode
+wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flight-chunked`` cut ones."""
+
+
 class _EngineFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,6 +45,10 @@ class _EngineFile(BaseModel):
     cuda_graphs: bool = False
     prefix_sharing: bool = False
     shares_weights: bool = False
+    scheduler: SchedulerKind = "mixed"
+    plans_ahead: bool = False
+    fp8_cache_with_fp8_weights: bool = False
+    grouped_query_kernels: bool = True
     zero_stages: tuple[int, ...] = ()
     facts: dict[str, Fact]
 
@@ -53,15 +62,33 @@ class GenerationEngine:
     cuda_graphs: bool
     prefix_sharing: bool
     shares_weights: bool
+    scheduler: SchedulerKind
+    plans_ahead: bool
+    fp8_cache_with_fp8_weights: bool
+    grouped_query_kernels: bool
     launch_s_per_layer: float
+    prefill_launch_s_per_layer: float
     host_s_per_step: float
     host_s_per_sequence: float
     max_num_seqs: float
     max_batched_tokens: float
+    admits_with_output: float
+    keeps_for_running: float
+    kv_memory_share: float
+    kv_share_of_free: float
+    front_end_s: float
+    front_end_s_per_prompt_token: float
     kernels_per_layer: float
     transition_fixed_s: float
     reload_bytes_per_s: float
     memory_reserve_bytes: float
+    collective_launch_s: float = 0.0
+    attention_ratio: float = 1.0
+    recomputed_context: float = 0.0
+    gather_s_per_layer_per_gpu: float = 0.0
+    rollout_s_per_sequence: float = 0.0
+    sync_s_per_byte: float = 0.0
+    sync_growth_per_doubling: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +106,15 @@ class TrainingEngine:
     overlap_dp: float
     network_efficiency: float
     iteration_fixed_s: float
+    overlap_tp: float = 1.0
+    gemm_ratio: float = 1.0
+    param_bytes: float = 2.0
+    offload_bytes_per_s: float = 6.0e9
+    export_s_per_tensor: float = 0.0
+    step_fixed_s: float = 0.0
+    moe_row_passes: float = 4.5
+    gather_copy_bytes_per_param: float = 0.0
+    scatter_copy_bytes_per_param: float = 0.0
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
@@ -105,6 +141,10 @@ def load_generation_engine(name: str) -> GenerationEngine:
             cuda_graphs=file.cuda_graphs,
             prefix_sharing=file.prefix_sharing,
             shares_weights=file.shares_weights,
+            scheduler=file.scheduler,
+            plans_ahead=file.plans_ahead,
+            fp8_cache_with_fp8_weights=file.fp8_cache_with_fp8_weights,
+            grouped_query_kernels=file.grouped_query_kernels,
             **values,
         ),
     )

@@ -28,6 +28,8 @@ class RoleSpec:
 LossHead = Literal["parallel", "fused", "fp32", "unfused"]
 Kernels = Literal["fused", "eager"]
 OldLogProb = Literal["engine", "trainer"]
+TRAINING_DTYPES = ("bf16", "fp8", "fp8_block")
+SleepingEngine = Literal["drops-weights", "keeps-weights"]
 AttentionKernel = Literal["newest", "flash-2"]
 
 
@@ -54,15 +56,21 @@ class Implementation:
         Number format of the training GEMMs; states stay as the engine says.
     lora_rank
         Rank of the adapters on every linear layer of each trained model; 0 trains all weights.
+    expert_imbalance
+        Rows of the fullest expert-parallel rank over the mean, in training and scoring; 1 is even routing.
     packed_tokens
         Sequences are packed to this many tokens, and a micro-batch holds ``micro_batch`` packs; ``None`` keeps
         ``micro_batch`` sequences, padding removed.
     old_log_prob
         Who gives the log-probs that the policy ratio is taken against: the generation engine with the samples, or
         the trainer in a forward pass of its own.
+    sleeping_engine
+        What a colocated engine does with its weights while the trainer runs: drop them, since new ones come anyway,
+        or copy them to host memory and back (vLLM's sleep level 1).
     fsdp_exposure
-        Share of ZeRO-3 gathers and scatters that nothing hides even where compute would suffice (0 with perfect
-        prefetch, 1 without any).
+        Share of the ZeRO-3 gathers of a forward pass that nothing hides even where compute would suffice: 0 with
+        perfect prefetch, 1 where the host waits for the GPU in every layer and can issue nothing ahead. The backward
+        pass always prefetches.
     """
 
     loss_head: LossHead = "parallel"
@@ -72,12 +80,18 @@ class Implementation:
     training_dtype: str = "bf16"
     lora_rank: int = 0
     packed_tokens: int | None = None
+    expert_imbalance: float = 1.0
     old_log_prob: OldLogProb = "engine"
+    sleeping_engine: SleepingEngine = "drops-weights"
     fsdp_exposure: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fsdp_exposure <= 1.0:
             raise InputError(f"implementation.fsdp_exposure is a share between 0 and 1, got {self.fsdp_exposure}")
+        if self.expert_imbalance < 1.0:
+            raise InputError(
+                f"implementation.expert_imbalance is at least 1 (even routing), got {self.expert_imbalance}"
+            )
         if self.lora_rank < 0:
             raise InputError(f"implementation.lora_rank must not be negative, got {self.lora_rank}")
         if self.packed_tokens is not None and self.packed_tokens <= 0:

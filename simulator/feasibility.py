@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
-from simulator.generation import kv_cache_bytes
+from simulator import memory
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
@@ -61,8 +61,8 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
     memories = _memories_on(plan, pool, facts)
     classes = {"reserve": facts.generation.memory_reserve_bytes}
-    for memory in memories.values():
-        for name, value in memory.resident.items():
+    for needs in memories.values():
+        for name, value in needs.resident.items():
             classes[name] = classes.get(name, 0.0) + float(value[0])
     peak_call, transient = _largest_transient(memories)
     for name, size in transient.items():
@@ -95,8 +95,8 @@ def _memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
 
 def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, float]]:
     best, best_call = {"": 0.0}, ""
-    for memory in memories.values():
-        for call, classes in memory.transient.items():
+    for needs in memories.values():
+        for call, classes in needs.transient.items():
             sizes = {name: float(value[0]) for name, value in classes.items()}
             if sum(sizes.values()) > sum(best.values()):
                 best, best_call = sizes, call
@@ -144,6 +144,8 @@ def _check_schedule(plan: Plan) -> list[Violation]:
     engines = {entry.generation_pool for entry in plan.roles if entry.separate_generation}
     idle = [pool.name for pool in plan.pools if not pool.roles and pool.name not in engines]
     out = [Violation("pools", f"pool {name} has no role and nothing generates on it") for name in idle]
+    if plan.in_flight_updates and plan.schedule == "sync":
+        out.append(Violation("schedule", "in-flight updates need a schedule that generates while it trains"))
     if plan.schedule != "sync" and not engines:
         message = (
             f"the schedule is {plan.schedule}, which generates while it trains; give the actor a generation_pool "
@@ -203,7 +205,7 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
     where = f"{role} {stage}"
     if num != pool.num_gpus:
         out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
-    if tp > facts.group.nvlink_domain_gpus:
+    if tp > facts.group.nvlink_domain_gpus and stage != "generation":
         out.append(
             Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs")
         )
@@ -243,32 +245,34 @@ def _check_memory(plan: Plan, facts: Facts) -> list[Violation]:
     for entry in plan.roles:
         out += _check_kv(entry, facts)
     for pool in plan.pools:
-        memory = pool_memory(plan, pool, facts)
-        if memory.used_bytes > memory.capacity_bytes:
-            classes = sorted(memory.classes.items(), key=lambda item: -item[1])
+        peak = pool_memory(plan, pool, facts)
+        if peak.used_bytes > peak.capacity_bytes:
+            classes = sorted(peak.classes.items(), key=lambda item: -item[1])
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in classes)
             message = (
-                f"pool {pool.name} needs {memory.used_bytes / GIB:.1f} GiB per GPU of "
-                f"{memory.capacity_bytes / GIB:.1f} GiB during {memory.peak_call} ({parts}, in GiB)"
+                f"pool {pool.name} needs {peak.used_bytes / GIB:.1f} GiB per GPU of "
+                f"{peak.capacity_bytes / GIB:.1f} GiB during {peak.peak_call} ({parts}, in GiB)"
             )
             out.append(Violation("memory", message))
     return out
 
 
 def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
-    """The KV budget that the plan states must hold the fullest step of the sequences that it lets in."""
+    """The KV budget that the plan states must hold the longest sequence; more of them wait or are preempted."""
     if entry.generation is None:
         return []
     most = int(facts.generation.max_num_seqs)
     if entry.generation.max_num_seqs > most:
         asked = f"{entry.role} generation: {entry.generation.max_num_seqs} sequences in flight"
         return [Violation("engine", f"{asked}, {facts.generation.name} takes {most}")]
-    layouts = GenerationLayouts.of([entry.generation])
-    need = float(kv_cache_bytes(facts, facts.roles[entry.role].shape, layouts)[0])
+    shape, work = facts.roles[entry.role].shape, facts.workload
+    columns = GenerationLayouts.of([entry.generation])
+    per_token = float(memory.kv_bytes_per_token(shape, columns.tp, columns.pp)[0])
+    need = per_token * (work.engine_prompt_tokens + work.response.maximum)
     if entry.generation.kv_cache_bytes >= need:
         return []
     message = (
-        f"{entry.role} generation: {entry.generation.max_num_seqs} sequences need {need / GIB:.2f} GiB of KV cache per "
-        f"GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
+        f"{entry.role} generation: one sequence of {work.engine_prompt_tokens + work.response.maximum:.0f} tokens needs "
+        f"{need / GIB:.2f} GiB of KV cache per GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
     )
     return [Violation("memory", message)]

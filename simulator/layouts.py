@@ -65,24 +65,46 @@ class Layouts:
         return int(self.dp.shape[0])
 
 
+def _ones() -> Ints:
+    return np.ones(1, dtype=np.int64)
+
+
+def _zero() -> Ints:
+    return np.zeros(1, dtype=np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class GenerationLayouts:
-    """``GenerationLayout`` by column, each of shape ``[C]``, without the KV bytes that follow from them."""
+    """``GenerationLayout`` by column, each of shape ``[C]``.
+
+    ``kv_cache_bytes`` 0 stands for a cache that holds the fullest step.
+    """
 
     dp: Ints
     tp: Ints
     pp: Ints
     max_num_seqs: Ints
+    ep: Ints = field(default_factory=_ones)
+    attention_dp: Ints = field(default_factory=_ones)
+    kv_cache_bytes: Ints = field(default_factory=_zero)
+
+    def __post_init__(self) -> None:
+        for name in ("ep", "attention_dp", "kv_cache_bytes"):  # one value for all candidates
+            if len(getattr(self, name)) != len(self):
+                object.__setattr__(self, name, np.broadcast_to(getattr(self, name), self.dp.shape))
 
     @staticmethod
     def of(layouts: Sequence[GenerationLayout]) -> GenerationLayouts:
         """Stack records into columns."""
-        columns = [(x.dp, x.tp, x.pp, x.max_num_seqs) for x in layouts]
-        return GenerationLayouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 4).T)
+        columns = [(x.dp, x.tp, x.pp, x.max_num_seqs, x.ep, x.attention_dp, x.kv_cache_bytes) for x in layouts]
+        return GenerationLayouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 7).T)
 
     def take(self, index: Ints) -> GenerationLayouts:
         """The candidates at ``index``, in that order."""
-        return GenerationLayouts(self.dp[index], self.tp[index], self.pp[index], self.max_num_seqs[index])
+        return GenerationLayouts(
+            self.dp[index], self.tp[index], self.pp[index], self.max_num_seqs[index],
+            self.ep[index], self.attention_dp[index], self.kv_cache_bytes[index],
+        )  # fmt: skip
 
     @property
     def num_gpus(self) -> Ints:

@@ -26,8 +26,9 @@ LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "fused": 0.0, "fp32": 0.0}
 gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
 The others work in chunks and keep none."""
 
-MOE_BUFFERS = 4.0
-"""Row buffers of an MoE layer: permuted input, gate-up product, activation, unpermuted output."""
+MOE_BUFFERS = 3.0
+"""Rows of the hidden width that an MoE layer keeps per routed token: permuted, sorted by expert, and the output before
+it is combined."""
 
 
 def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: Numbers) -> Floats:
@@ -66,11 +67,11 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
 def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
     """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, every expert's too."""
-    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width / 2) + shape.o_width + shape.hidden
-    mlps = (3 if shape.gated_mlp else 2) * (shape.hidden + shape.ffn) * shape.num_dense_layers
+    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
+    matrices = 3 if shape.gated_mlp else 2
+    mlps = matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers
     if shape.moe is not None:
-        experts = 3.0 * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts
-        mlps = mlps + experts * shape.num_moe_layers
+        mlps += matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
     per_layer = heads + mlps / shape.num_layers
     return np.asarray(rank * per_layer * np.ceil(shape.num_layers / layouts.pp) / layouts.tp, dtype=np.float64)
 

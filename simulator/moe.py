@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import NoBasisError
+from profiles.records import Basis, where
 from simulator import comms
 from simulator.compute import ACTIVATION_BYTES, Batch, mlp_gemms, run_gemms, run_gemms_backward
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from profiles.model_shape import ModelShape, MoeShape
     from profiles.records import Floats, Ints, Priced
     from simulator.facts import Facts
-
-PERMUTE_TRAFFIC = 4.0
-"""Reads and writes of each routed row to sort tokens by expert and to bring them back weighted."""
 
 
 def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats:
@@ -38,14 +36,17 @@ def experts_training(
     """
     moe = _moe(shape)
     tokens = batch.tokens / cp
-    rows = routed_rows(shape, tokens, tp, ep)
+    rows = routed_rows(shape, tokens, tp, ep) * np.where(ep > 1, facts.implementation.expert_imbalance, 1.0)
     local = moe.num_experts / np.asarray(ep, dtype=np.float64)
     width = moe.expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
     gemms = mlp_gemms(shape, width)
     inputs, weights = run_gemms_backward(facts, rows / local, gemms)
     forward = run_gemms(facts, rows / local, gemms, "bf16", batch.sustained) * local
     backward = (inputs + weights) * local
-    permute = facts.device.memory_bound(rows * shape.hidden * ACTIVATION_BYTES * PERMUTE_TRAFFIC, 8)
+    passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
+    permute = facts.device.memory_bound(
+        rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
+    )
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
@@ -54,18 +55,27 @@ def experts_training(
     return forward, backward + permute + dense_inputs + dense_weights
 
 
-def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, dtype: str) -> Priced:
-    """Routed and shared experts of one layer in a decode step, sliced over ``tp``, from the measured MoE table."""
+def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
+    """Routed and shared experts of one layer in an engine, from the measured MoE table; shape of ``tokens``.
+
+    ``tp`` GPUs hold the layer: experts whole over ``ep`` groups of them, sliced inside a group. The router stays in
+    bf16; shared experts are sliced over all ``tp``.
+    """
     moe = _moe(shape)
-    t = np.asarray(tp, dtype=np.int64)
-    routed = facts.device.moe(
-        tokens, shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, t, np.ones_like(t), dtype
-    )
+    t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
+    key = (shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
+    routed = facts.device.moe(tokens, *key, dtype)
+    if dtype == "fp8":
+        # Block scaling is the same GEMM with more scales: where its kernel is the faster one, the other's was not
+        # tuned for the shape, and an engine would not lose to it by as much.
+        block = facts.device.moe(tokens, *key, "fp8_block")
+        routed = where(block.s < routed.s, block.resting_on(Basis.ANALYTIC), routed)
     ranks = t.astype(np.float64)
-    dense = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
+    router = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
+    work = routed + run_gemms(facts, tokens, router, "bf16")
     if moe.shared_ffn:
-        dense += mlp_gemms(shape, moe.shared_ffn / ranks)
-    return routed + run_gemms(facts, tokens, dense, dtype)
+        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), dtype)
+    return work
 
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:

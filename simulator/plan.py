@@ -11,7 +11,7 @@ Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
 Resharding = Literal["hybridflow", "hybridflow-v", "ds-chat"]
 Schedule = Literal["sync", "one-step-off", "async"]
-Offload = Literal["parameters", "optimizer"]
+Offload = Literal["parameters", "optimizer", "swap"]
 
 
 class Record(BaseModel):
@@ -49,11 +49,15 @@ class GenerationLayout(Record):
     """How the actor is split for generation: ``dp`` engine replicas of ``tp x pp`` GPUs each.
 
     ``max_num_seqs`` sequences of a replica run at once; ``kv_cache_bytes`` is the KV budget of one GPU for them.
+    Inside the ``tp`` GPUs of a stage, experts may be spread whole over ``ep`` groups, and attention may run as
+    ``attention_dp`` copies that share the sequences; both divide ``tp``.
     """
 
     dp: Degree
     tp: Degree = 1
     pp: Degree = 1
+    ep: Degree = 1
+    attention_dp: Degree = 1
     max_num_seqs: Degree
     kv_cache_bytes: Annotated[int, Field(ge=0)]
 
@@ -66,7 +70,8 @@ class RolePlan(Record):
     """The layouts of one role on its pool's GPUs; a stage that the role does not run has no layout.
 
     ``generation_pool`` names the pool where the actor generates when that is not the pool it trains on. ``offload``
-    lists what waits in host memory while another call has the GPUs.
+    lists what waits in host memory while another call has the GPUs; ``swap``: the parameters do, and take the place
+    of the trained model's while they run.
     """
 
     role: str
@@ -101,7 +106,8 @@ class Plan(Record):
 
     ``schedule``: ``sync`` trains on what this iteration generated; ``one-step-off`` generates the next iteration's
     samples meanwhile, and ``async`` keeps ``steps_in_flight`` iterations of samples in the engines, which never
-    drain. Both need a generation pool of their own.
+    drain. Both need a generation pool of their own. ``in_flight_updates``: new weights reach engines while they
+    generate, instead of between two generations.
     """
 
     schema_version: Literal[1] = 1
@@ -111,6 +117,7 @@ class Plan(Record):
     roles: tuple[RolePlan, ...]
     schedule: Schedule = "sync"
     steps_in_flight: Degree = 1
+    in_flight_updates: bool = False
     resharding: Resharding = "hybridflow"
 
     def pool_of(self, role: str) -> Pool:

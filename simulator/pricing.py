@@ -93,9 +93,7 @@ def call_cost(facts: Facts, call: Call, layouts: RoleLayouts, resharding_method:
     return cost + _host_traffic(facts, call, layouts)
 
 
-def _transition(
-    facts: Facts, role: str, layouts: RoleLayouts, engine: GenerationLayouts, method: Resharding
-) -> Cost:
+def _transition(facts: Facts, role: str, layouts: RoleLayouts, engine: GenerationLayouts, method: Resharding) -> Cost:
     """New weights to the engine: resharding on the same GPUs, or a transfer to the generation pool."""
     spec = facts.roles[role]
     if layouts.separate_generation:
@@ -118,10 +116,13 @@ def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     if swaps_for_engine:
         times = {"transition": {"parameters": 2, "optimizer": 2}}
     else:
-        times = {"forward": {"parameters": 1}, "train": {"parameters": 2, "optimizer": 2}}
-    moved = [states[c] * n for c, n in times.get(call.kind, {}).items() if c in layouts.offload and c in states]
+        fetched = 2 if "swap" in layouts.offload else 1  # what made room comes back
+        times = {"forward": {"parameters": fetched}, "train": {"parameters": 2, "optimizer": 2}}
+    away = ("parameters", *layouts.offload) if "swap" in layouts.offload else layouts.offload
+    moved = [states[c] * n for c, n in times.get(call.kind, {}).items() if c in away and c in states]
     total = np.asarray(sum(moved, np.zeros(len(layouts.weights))), dtype=np.float64)
-    return Cost.serial(Priced.zero(total.shape), facts.device.host_copy(total))
+    seconds = total / facts.training.offload_bytes_per_s
+    return Cost.serial(Priced.zero(total.shape), Priced.of(seconds, Basis.PUBLISHED))
 
 
 def controller_cost(facts: Facts, call: Call) -> Cost:
@@ -175,14 +176,25 @@ def role_memory(
             whole = resharding.transition_peak_bytes(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
-            transient[call.key] = {"gathered weights": np.full(len(layouts.weights), whole)}
+            if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer
+                whole = whole / spec.shape.num_layers + _shard_bytes(facts, role, layouts)
+            transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
     return _with_offload(flow.calls_of(role), RoleMemory(resident, transient), layouts)
+
+
+def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:
+    """Bytes of the generation weights on one GPU."""
+    assert layouts.generation is not None, f"{role} generates"
+    spec = facts.roles[role]
+    return memory.generation_weight_bytes(spec.shape, layouts.generation, DTYPE_BYTES[spec.precision])
 
 
 def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts) -> RoleMemory:
     """Offloaded states are on the GPU only while a call that uses them runs; gradients only in training."""
     if not layouts.offload:
         return needs
+    if "swap" in layouts.offload:
+        return RoleMemory({}, needs.transient)
     moved = {name for name in (*layouts.offload, "gradients") if name in needs.resident}
     used = {"train": moved, "forward": moved & {"parameters"}, "generate": set(), "transition": moved & {"parameters"}}
     transient = {

@@ -76,8 +76,9 @@ def transition_cost(
 
     ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
     receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
-    ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, layer by
-    layer. On top: the engine's fixed time, and passing what was gathered through its buffers at the engine's rate.
+    ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer
+    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and passing what was gathered
+    through its buffers at the engine's rate.
     """
     whole = shape.num_params * DTYPE_BYTES[precision]
     if method == "hybridflow":
@@ -90,9 +91,31 @@ def transition_cost(
         ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
         moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
     engine = facts.generation
-    software = Priced.of(engine.transition_fixed_s + handled / engine.reload_bytes_per_s, Basis.PUBLISHED)
+    layerwise = 0.0 if method == "hybridflow" else engine.gather_s_per_layer_per_gpu
+    rounds = layerwise * shape.num_layers * training.num_gpus
+    seconds = engine.transition_fixed_s + handled / engine.reload_bytes_per_s + rounds + export_s(facts, shape)
+    if facts.implementation.sleeping_engine == "keeps-weights":
+        seconds = seconds + 2.0 * handled / facts.training.offload_bytes_per_s
+    software = Priced.of(seconds, Basis.PUBLISHED)
     nothing = Priced.zero(same.shape)
     return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+
+
+def export_s(facts: Facts, shape: ModelShape) -> float:
+    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint."""
+    return facts.training.export_s_per_tensor * num_tensors(shape)
+
+
+def num_tensors(shape: ModelShape) -> int:
+    """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert."""
+    mlp = 3 if shape.gated_mlp else 2
+    attention = 4 if shape.mla is None else 7
+    num = shape.num_layers * (attention + shape.norms_per_layer + (2 if shape.qk_norm else 0))
+    num += shape.num_layers * 3 * shape.qkv_bias + 3  # embedding, last norm, head
+    if shape.moe is None:
+        return num + shape.num_layers * mlp
+    per_moe = 1 + mlp * (shape.moe.num_experts + (1 if shape.moe.shared_ffn else 0))
+    return num + shape.num_dense_layers * mlp + shape.num_moe_layers * per_moe
 
 
 def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayouts, shard: Floats) -> Priced:
@@ -114,7 +137,9 @@ def weight_sync_cost(
 
     A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
     pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools
-    that share one domain use NVLink. On top come the engine's own terms, as in the transition.
+    that share one domain use NVLink. On top come the engine's own terms, as in the transition, and where it hands
+    tensors over one by one from a single rank, the host time of that: per byte, growing by a share with each doubling
+    of the domains that the tree of receivers reaches.
     """
     senders = np.asarray(trainer_gpus, dtype=np.float64)
     whole = shape.num_params * DTYPE_BYTES[precision]
@@ -127,5 +152,8 @@ def weight_sync_cost(
     near = senders + generation.num_gpus <= domain
     moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), Basis.ANALYTIC)
     engine = facts.generation
-    software = Priced.of(engine.transition_fixed_s + shard / engine.reload_bytes_per_s, Basis.PUBLISHED)
+    domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)
+    tree = whole * engine.sync_s_per_byte * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
+    seconds = engine.transition_fixed_s + shard / engine.reload_bytes_per_s + tree + export_s(facts, shape)
+    software = Priced.of(seconds, Basis.PUBLISHED)
     return Cost.serial(software, moved)

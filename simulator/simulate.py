@@ -54,13 +54,16 @@ def play(
     pool_of: Mapping[str, str],
     generation_pool: str | None = None,
     overlapped: bool = False,
+    in_flight: bool = False,
 ) -> tuple[Scheduled, ...]:
     """Run the calls of ``flow`` on the pools of their roles; one record per call, in call order.
 
     With a ``generation_pool`` the actor generates there and the weight transfer occupies both ends. ``overlapped``
     is the steady state of a schedule that trains on samples of an earlier iteration: nothing waits for this
     iteration's generation, everything for the transfer that opens the iteration, and the next transfer waits for
-    the slower side. So the period is the transfer plus the longer of generation and the rest.
+    the slower side. So the period is the transfer plus the longer of generation and the rest. With ``in_flight``
+    updates generation goes on beside the transfer, and the period is the longer of generation and of transfer and
+    rest.
     """
     index = {call.key: i for i, call in enumerate(flow.calls)}
     tasks = []
@@ -69,7 +72,9 @@ def play(
         if overlapped and call.kind != "generate":
             inputs = tuple("transition" if key.startswith("generate_sequences") else key for key in inputs)
         own = generation_pool if generation_pool and call.kind == "generate" else pool_of[call.role]
-        also = generation_pool if call.kind == "transition" else None
+        if in_flight and call.kind == "generate":
+            inputs = ()
+        also = generation_pool if call.kind == "transition" and not in_flight else None
         tasks.append(Task(call.key, own, durations[call.key], tuple(index[key] for key in inputs), also))
     return run_events(tasks)
 
@@ -80,7 +85,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
     durations = {key: float(call.time.s) for key, call in calls.items()}
     engine = next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
-    records = play(flow, durations, pools, engine, overlapped=plan.schedule != "sync")
+    records = play(flow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
     path = critical_path(records)
     stages = dict.fromkeys(STAGES, 0.0)
     basis = Priced.zero()
@@ -91,7 +96,9 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         source="simulated",
         iteration_s=max(record.end_s for record in records),
         stages=stages,
-        spans=_spans(flow, records, calls, lambda c: engine if engine and c.kind == "generate" else pools[c.role], path),
+        spans=_spans(
+            flow, records, calls, lambda c: engine if engine and c.kind == "generate" else pools[c.role], path
+        ),
         memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},
         basis=basis.share(),
         tokens=facts.workload.tokens,

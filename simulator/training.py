@@ -210,7 +210,7 @@ def data_parallel_cost(
     reach = reach * facts.training.overlap_dp
     once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
     hideable = reach * (1.0 - facts.implementation.fsdp_exposure)
-    every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, hideable)
+    every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, reach)
     copied = 2.0 * params * facts.training.gather_copy_bytes_per_param
     copied = copied + learned * facts.training.scatter_copy_bytes_per_param
     every = (every + Cost.of_compute(facts.device.memory_bound(copied, 0))) * num_micro

@@ -12,6 +12,7 @@ from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
     NotPredicted,
     integer,
+    is_empty,
     model_kind,
     number,
     published_device,
@@ -132,12 +133,14 @@ def _layout(
     dp = integer(cells.get("train_dp"), max(1, num_gpus // (tp * pp * cp)))
     if dp * tp * pp * cp != num_gpus:
         raise NotPredicted(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is not the {num_gpus} GPUs of the row")
-    micro = number(cells.get("micro_batch"))
+    micro = None if is_empty(cells.get("micro_batch")) else float(integer(cells.get("micro_batch"), 1))
     if "torchtitan" in text_of(cells.get("system")).lower() and pp > 1:
         micro = 1.0  # its local batch is cut into pipeline micro-batches of one sequence
     if micro is None:
         micro = 1 if pp > 1 else max(1, TOKENS_OF_A_PASS * 4 // seq_len)
         assumed.append(f"micro-batch not stated: {micro:.0f}")
+    # With pipeline stages FSDP keeps what it gathered from one micro-batch to the next.
+    zero = 1 if pp > 1 else trainer.zero_stage
     level, words = recompute_of(text_of(cells.get("recompute")))
     if words:
         assumed.append(words)
@@ -151,7 +154,7 @@ def _layout(
         cp=cp,
         ep=ep,
         vpp=vpp,
-        zero_stage=trainer.zero_stage,
+        zero_stage=zero,
         micro_batch=int(micro),
         recompute=level,
     )

@@ -1,0 +1,126 @@
+"""``docs/accuracy.md``: how far predictions are from published measurements, and what was fitted on what.
+
+Every number is computed from the rows; the sentences stand in ``accuracy_template.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from benchmarks.validation import calibrate, plots
+from benchmarks.validation.devices import DERIVED
+from benchmarks.validation.fit import FitConstant, fit_constants
+from benchmarks.validation.markdown import sections, table
+from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
+from profiles.store import device_names, load_device
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TEMPLATE = Path(__file__).parent / "accuracy_template.md"
+_FITTED = ("file", "constant", "meaning", "fitted rows", "error of these", "other rows of the table", "error of those")
+
+
+def write_accuracy(frame: pd.DataFrame, path: Path) -> None:
+    """Write the page and, beside it, its picture ``<stem>.png``; neither is there half-written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as name:
+        folder = Path(name)
+        (folder / path.name).write_text(accuracy_text(frame, f"{path.stem}.png"), encoding="utf-8")
+        plots.write_png(plots.points_of(frame), folder / f"{path.stem}.png")
+        for file in sorted(folder.iterdir()):
+            os.replace(file, path.parent / file.name)
+
+
+def accuracy_text(frame: pd.DataFrame, picture: str) -> str:
+    """The whole page."""
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for name, part in _parts(frame, picture).items():
+        text = text.replace(f"<!-- {name} -->", part)
+    return text
+
+
+def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
+    per_fit = grouped(frame, "table", "quantity", "fit")
+    intervals = calibrate.coverage(frame)
+    return {
+        "picture": f"![Predicted over measured]({picture})",
+        "fit": table([r for r in per_fit if r["predicted"]], ("table", "quantity", "fit", *STATISTICS)),
+        "sections": "\n\n".join(sections(frame)),
+        "constants": table([fitted_record(frame, constant) for constant in fit_constants()], _FITTED),
+        "without": "\n".join(f"- `{c.constant}` (`{c.file}`): {c.error_without}." for c in fit_constants()),
+        "left out": table(left_out(frame), ("table", "system", "rows", "error", "other systems", "error of others")),
+        "devices": table(device_records(frame), ("device", "basis", *STATISTICS)),
+        "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
+        "intervals": table(intervals, tuple(intervals[0]) if intervals else ("table",)),
+    }
+
+
+def fitted_record(frame: pd.DataFrame, constant: FitConstant) -> dict[str, Any]:
+    """Mean absolute error of the rows that a constant was fitted on, and of the other rows of those tables."""
+    names = ["table", "figure", "id", "quantity"]
+    own = pd.Series([constant.covers(t, f, i.split("#")[0], q) for t, f, i, q in frame[names].to_numpy()], frame.index)
+    own = own.astype(bool)
+    tables = {rows.table for rows in constant.rows}
+    quantities = set(frame.loc[own, "quantity"])
+    others = frame["table"].isin(tables) & frame["quantity"].isin(quantities) & ~own
+    return {
+        "file": ", ".join(f"`{Path(file).name}`" for file in constant.files),
+        "constant": f"`{constant.constant}`",
+        "meaning": constant.meaning,
+        "fitted rows": int(frame.loc[own, "predicted"].notna().sum()),
+        "error of these": _mean(frame[own]),
+        "other rows of the table": int(frame.loc[others, "predicted"].notna().sum()),
+        "error of those": _mean(frame[others]),
+    }
+
+
+def left_out(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each system whose rows fixed a constant: its error, and that of the systems that fixed none."""
+    found = []
+    for (name, system), part in frame[frame["fit"]].groupby(["table", "system"], sort=True):
+        others = frame[(frame["table"] == name) & (frame["system"] != system) & ~frame["fit"]]
+        others = others[others["quantity"].isin(set(part["quantity"]))]
+        found.append(
+            {
+                "table": name,
+                "system": system,
+                "rows": int(part["predicted"].notna().sum()),
+                "error": _mean(part),
+                "other systems": int(others["predicted"].notna().sum()),
+                "error of others": _mean(others),
+            }
+        )
+    return found
+
+
+def device_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Errors of times and rates by device: measured tables, derived from another part, or no rows at all."""
+    timed = frame[frame["quantity"].map(lambda q: is_time(q) or is_rate(q)).astype(bool)]
+    found = []
+    for device in (*device_names(), *DERIVED):
+        basis = f"derived from {DERIVED[device].base}" if device in DERIVED else "measured tables"
+        found.append({"device": device, "basis": basis, **statistics(timed[timed["device"] == device])})
+    return found
+
+
+def sustained_records() -> list[dict[str, Any]]:
+    """The rate that long dense work holds on each device, over its peak, with its source."""
+    found = []
+    for name in device_names():
+        spec = load_device(name).spec
+        for dtype, rate in sorted(spec.sustained_flop_per_s.items()):
+            source = spec.sources.get(f"sustained_flop_per_s.{dtype}", "")
+            share = f"{rate / spec.peak(dtype):.0%}"
+            found.append({"device": name, "dtype": dtype, "share of peak": share, "source": source})
+    return found
+
+
+def _mean(part: pd.DataFrame) -> str:
+    errors = part["relative_error"].dropna().abs()
+    return "" if errors.empty else f"{errors.mean():.1%}"

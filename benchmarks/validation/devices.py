@@ -1,0 +1,76 @@
+"""Parts that sources ran on and that have no operator tables of their own, derived from a measured one.
+
+Derived, not measured: the die of a measured profile with the memory, links or power limit of the part. Measured
+efficiencies are held and every price is ``ANALYTIC`` (``DeviceProfile.with_spec``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from profiles.store import load_device
+
+if TYPE_CHECKING:
+    from profiles.store import DeviceProfile
+
+POWER_EXPONENT = 0.5
+"""Sustained rate over power limit. Dynamic power is f V^2: with V proportional to f the rate goes with P^(1/3), and
+towards the voltage floor with P. One half is our assumption between them for 500 to 700 W; it is fitted on nothing."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A part that differs from the measured profile ``base`` in what is given here, and why that is known."""
+
+    base: str
+    because: str
+    memory_bytes_per_s: float | None = None
+    memory_bytes: int | None = None
+    nvlink_bytes_per_s: float | None = None
+    power_w: float | None = None
+
+
+DERIVED: dict[str, Derived] = {
+    "h100-96gb-hbm2e": Derived(
+        base="h100-80gb-sxm",
+        because="H100 die of Grand Teton servers: six HBM2e stacks at 3.2 Gbit/s per pin, 96 GB, limited to 500 W",
+        memory_bytes_per_s=2.4e12,
+        memory_bytes=96 * 2**30,
+        power_w=500.0,
+    ),
+    "h800-80gb-sxm": Derived(
+        base="h100-80gb-sxm",
+        because="H100 SXM with NVLink cut to 400 GB/s both directions",
+        nvlink_bytes_per_s=200e9,
+    ),
+    "a800-80gb-sxm": Derived(
+        base="a100-80gb-sxm",
+        because="A100 SXM with NVLink cut to 400 GB/s both directions",
+        nvlink_bytes_per_s=200e9,
+    ),
+}
+
+
+@cache
+def device_profile(name: str) -> DeviceProfile:
+    """The profile of a measured or a derived device.
+
+    Raises
+    ------
+    UnknownNameError
+        Neither.
+    """
+    if name not in DERIVED:
+        return load_device(name)
+    derived = DERIVED[name]
+    base = load_device(derived.base)
+    changes = {
+        field: getattr(derived, field)
+        for field in ("memory_bytes_per_s", "memory_bytes", "nvlink_bytes_per_s", "power_w")
+        if getattr(derived, field) is not None
+    }
+    slower = (changes.get("power_w", base.spec.power_w) / base.spec.power_w) ** POWER_EXPONENT
+    sustained = {dtype: rate * slower for dtype, rate in base.spec.sustained_flop_per_s.items()}
+    return base.with_spec(replace(base.spec, name=name, sustained_flop_per_s=sustained, **changes))

@@ -1,0 +1,194 @@
+"""From the words of a published table to our models and devices, and from its cells to numbers.
+
+Whoever publishes writes the same model in many ways ("Llama-2 7B", "meta-llama/Llama-2-7b-hf"). A name is compared
+by its key: lower case, no organisation, no words that do not change the architecture, no punctuation.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from benchmarks.validation.aliases import ALIASES, INEXPRESSIBLE
+from benchmarks.validation.architectures import gpt_in_words, other_architectures
+from benchmarks.validation.devices import DERIVED
+from profiles.catalogue import hf_id, load_model, model_names
+from profiles.errors import HybridmapError
+
+if TYPE_CHECKING:
+    from profiles.model_shape import ModelShape
+
+
+class NotPredicted(HybridmapError):
+    """A published quantity that the product makes no statement about; ``reason`` says why, in one line."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+# Words of a model's name that leave its shape as it is: tuning, number format, date of a checkpoint.
+_TUNING = """instruct inst chat base hf it pt sft dpo rlhf rm thinking preview fp8 fp4 fp16 bf16 nvfp4 mxfp4 int8 int4
+w8a8 awq gptq dynamic kv block meta mcore model 2501 2503 2506 2507 2508 0324 0528 0905 zero 128k 32k 8k 4k 1m"""
+_NO_SHAPE = frozenset(_TUNING.split())
+_VERSION = re.compile(r"v0\.\d")  # Mistral's v0.3 has another vocabulary, so it is dropped only at the last try
+_COMPOSITE = re.compile(r"^(?P<actor>.+?)\s+actor\s*\+\s*(?P<other>.+?)\s+critic(?:\s*/\s*reward)?$", re.IGNORECASE)
+_REPEATED = re.compile(r"^\d+\s*x\s+(?P<model>.+)$", re.IGNORECASE)
+_MAX_COUNT = 10**9
+ROLES = ("actor", "critic", "reference", "reward")
+
+# First match wins. A part without operator tables is named, so that "H100 NVL" never passes as "H100".
+_DEVICES: tuple[tuple[str, str], ...] = (
+    (r"h100.*hbm2e|hbm2e.*h100|h100.*\b96\s*gb|h100.*500\s*w", "h100-96gb-hbm2e"),
+    (
+        r"pcie|nvl\b(?!\s*72)|\bgh200|\bgb300|\bb300|\bb100|\bh20\b|\bl20\b|\bl40|a6000|a5000|\bmi\d|tpu|v100|\ba10\b",
+        "",
+    ),
+    (r"\bgb200", "gb200"),
+    (r"\bb200", "b200-sxm"),
+    (r"\bh200", "h200-sxm"),
+    (r"\bh800", "h800-80gb-sxm"),
+    (r"\bh100", "h100-80gb-sxm"),
+    (r"\ba800(?!.*\b40\s*gb)", "a800-80gb-sxm"),
+    (r"\ba100(?!.*\b40\s*gb)", "a100-80gb-sxm"),
+)
+
+
+def published_model(text: str) -> ModelShape:
+    """The shape of the model that a table names.
+
+    Raises
+    ------
+    NotPredicted
+        No such architecture is known, or a ``ModelShape`` cannot express it.
+    """
+    name = str(text).strip()
+    in_words = gpt_in_words(name)
+    if in_words is not None:
+        return in_words
+    if _COMPOSITE.match(name) or _REPEATED.match(name):
+        raise NotPredicted(f"'{name}' names several models; each role has its own")
+    keys = _keys(name)
+    for key in keys:
+        if key in _known():
+            return _load(_known()[key])
+    for start, what in INEXPRESSIBLE.items():
+        if keys[0].startswith(start):
+            raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
+    raise NotPredicted(f"no architecture known for '{name}'")
+
+
+def published_models(text: str) -> dict[str, ModelShape]:
+    """The shape of every role's model: "A actor + B critic/reward", "4 x A", or one model for all of them.
+
+    Raises
+    ------
+    NotPredicted
+        As ``published_model``.
+    """
+    name = str(text).strip()
+    both, repeated = _COMPOSITE.match(name), _REPEATED.match(name)
+    if both:
+        actor, other = published_model(both["actor"]), published_model(both["other"])
+        return {"actor": actor, "critic": other, "reference": actor, "reward": other}
+    return dict.fromkeys(ROLES, published_model(repeated["model"] if repeated else name))
+
+
+def published_device(text: str) -> str:
+    """The name of our profile for a published part; load it with ``devices.device_profile``.
+
+    A bare "H100" or "A100" is taken as the SXM part with 80 GB: the sources name the others.
+
+    Raises
+    ------
+    NotPredicted
+        There are no operator tables for the part, or the table does not name one.
+    """
+    name = "" if is_empty(text) else " ".join(str(text).split())
+    if not name:
+        raise NotPredicted("the source does not name the GPU")
+    found = next((device for pattern, device in _DEVICES if re.search(pattern, name, re.IGNORECASE)), "")
+    if not found:
+        raise NotPredicted(f"no operator tables for {name}")
+    return found
+
+
+def derived_from(device: str) -> str:
+    """The measured profile below a derived one; empty for a device that is measured itself."""
+    return DERIVED[device].base if device in DERIVED else ""
+
+
+def model_kind(shape: ModelShape) -> Literal["dense", "moe"]:
+    """How reports group models."""
+    return "moe" if shape.moe else "dense"
+
+
+def is_empty(cell: object) -> bool:
+    """Whether a cell says nothing: missing, blank, or one of the words for it."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return True
+    return str(cell).strip().lower() in ("", "nan", "none", "null", "n/a", "na", "-", "--", "?", "unknown", "<na>")
+
+
+def number(cell: object) -> float | None:
+    """The finite number of a cell, with stray spaces and thousands separators removed; ``None`` for anything else."""
+    if is_empty(cell) or isinstance(cell, bool):
+        return None
+    text = re.sub(r"[\s\u00a0\u202f_']", "", str(cell))
+    text = re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def integer(cell: object, default: int) -> int:
+    """The count of a cell, 1 or more; ``default`` where it is empty.
+
+    Raises
+    ------
+    NotPredicted
+        The cell holds something that can be no count: no default would be honest.
+    """
+    if is_empty(cell):
+        return default
+    value = number(cell)
+    if value is None or value != int(value):
+        raise NotPredicted(f"'{str(cell).strip()[:40]}' is no whole number")
+    if not 1 <= value <= _MAX_COUNT:
+        raise NotPredicted(f"a count of {value:g} is out of range")
+    return int(value)
+
+
+def text_of(cell: object) -> str:
+    """The words of a cell, spaces in order; empty where it says nothing."""
+    return "" if is_empty(cell) else " ".join(str(cell).split())
+
+
+def _keys(name: str) -> list[str]:
+    """Keys to look a name up by: as written, then without the words that leave the shape as it is."""
+    words = re.split(r"[\s_\-]+", name.split("/")[-1].lower().replace("(", " ").replace(")", " ").strip())
+    kept = [word for word in words if word and word not in _NO_SHAPE]
+    tries = (words, kept, [word for word in kept if not _VERSION.fullmatch(word)])
+    return [re.sub(r"[^a-z0-9.]", "", "".join(some)) for some in tries]
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Key to the name that ``_load`` takes; the catalogue's own spelling wins over every alias."""
+    known: dict[str, str] = {}
+    pairs = [(name, name) for name in model_names()]
+    pairs += [(hf_id(name), name) for name in model_names()]
+    pairs += [(name, name) for name in other_architectures()]
+    pairs += list(ALIASES.items())
+    for spelling, name in pairs:
+        for key in _keys(spelling):
+            known.setdefault(key, name)
+    return known
+
+
+def _load(name: str) -> ModelShape:
+    return load_model(name) if name in model_names() else other_architectures()[name]

@@ -1,0 +1,114 @@
+"""HybridFlow's own bars: what the paper publishes of a plan is pinned, the mapper chooses the rest."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from benchmarks.validation.paper_job import paper_facts, role_sizes
+from mapper.pins import Pin
+from mapper.search import find_plan
+from profiles.errors import InfeasibleError
+from simulator import resharding
+from simulator.layouts import GenerationLayouts, Layouts
+from simulator.plan import ParallelLayout
+from simulator.systems.run import run_system
+
+ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
+"""``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
+
+MICRO_BATCHES = (1, 2, 4)
+"""The paper's search has no micro-batch size, so its runs used a small fixed one; which is not published."""
+
+GPUS_PER_STAGE = 8
+"""Algorithm 2 lets p grow to N_l / U only: at most one pipeline stage per machine."""
+
+Outcome = tuple[float, str]
+"""Seconds of an iteration, and what had to be assumed."""
+
+
+def pins(size: str, roles: tuple[str, ...], how: str) -> tuple[Pin, ...]:
+    """Pins of a run whose actor has ``size``.
+
+    ``published``: the actor's layouts as in Fig 14. ``tensor``: its tensor parallel size and at most its number of
+    stages, for pools that the published layout does not divide. ``free``: the paper's search space alone.
+    """
+    t, p, tg = ACTOR_LAYOUTS[size]
+    small: dict[str, int | str | tuple[int | str, ...]] = {"micro_batch": MICRO_BATCHES}
+    actor = {"published": {"tp": t, "pp": p}, "tensor": {"tp": t, "pp": tuple(range(1, p + 1))}, "free": {}}[how]
+    engine = {"tp": tg, "pp": 1} if how == "published" else {}
+    out = []
+    for role in roles:
+        train = {**small, **(actor if role == "actor" else {})} if role in ("actor", "critic") else {}
+        score = {} if role == "actor" else small
+        out.append(Pin(role, train, score, engine if role == "actor" else {}, min_gpus_per_stage=GPUS_PER_STAGE))
+    return tuple(out)
+
+
+@cache
+def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str = "any") -> Outcome:
+    """Iteration of HybridFlow's plan: the published layouts where a placement is the mapper's own pick, else as much
+    of them as the placement's pools divide.
+
+    Raises ``InfeasibleError`` where nothing fits.
+    """
+    facts = paper_facts(algorithm, models, num_gpus)
+    roles = facts.dataflow.roles
+    size = role_sizes(models, roles)["actor"]
+    ways = ("published", "tensor", "free") if placement == "any" else ("tensor", "free")
+    even = placement == "split" and facts.group.nodes % 2 == 0
+    for how in ways:
+        try:
+            result = find_plan(facts, placement=placement, even=even, runners_up=False, pins=pins(size, roles, how))
+        except InfeasibleError:
+            if how == ways[-1]:
+                raise
+            continue
+        note = {"published": "", "tensor": "actor: t pinned, p at most as published", "free": "actor layout free"}[how]
+        return result.iteration_s, note
+    raise AssertionError("the last way returns or raises")
+
+
+@cache
+def baseline(system: str, algorithm: str, models: str, num_gpus: int) -> Outcome:
+    """Iteration of another system on the same job."""
+    return run_system(system, paper_facts(algorithm, models, num_gpus)).timeline.iteration_s, ""
+
+
+def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> float:
+    """Transition of a system in the layouts of Fig 14; OpenRLHF's is the sync of halves of the cluster."""
+    facts = paper_facts(algorithm, models, num_gpus)
+    t, p, tg = ACTOR_LAYOUTS[role_sizes(models, facts.dataflow.roles)["actor"]]
+    spec, dp = facts.roles["actor"], max(1, num_gpus // (t * p))
+    engine = GenerationLayouts(*np.asarray([[num_gpus // tg], [tg], [1], [1]], dtype=np.int64))
+    if system == "openrlhf":
+        facts = run_facts(system, algorithm, models, num_gpus)
+        half = max(1, num_gpus // 2)
+        engine = GenerationLayouts(*np.asarray([[max(1, half // tg)], [tg], [1], [1]], dtype=np.int64))
+        return float(resharding.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
+    method = {"hybridflow": "hybridflow", "hybridflow-v": "hybridflow-v", "deepspeed-chat": "ds-chat"}[system]
+    training = Layouts.of([ParallelLayout(dp=dp, tp=t, pp=p)])
+    cost = resharding.transition_cost(facts, spec.shape, training, engine, spec.precision, method)  # type: ignore[arg-type]
+    return float(cost.time.s[0])
+
+
+def run_facts(system: str, algorithm: str, models: str, num_gpus: int):  # type: ignore[no-untyped-def]
+    """The job with a system's own engines."""
+    from simulator.systems.system import SYSTEMS
+
+    return SYSTEMS[system].facts_of(paper_facts(algorithm, models, num_gpus))
+
+
+@cache
+def generation_sweep(models: str, num_gpus: int, t_g: int) -> tuple[float, float]:
+    """``(generation s, transition s)`` of Fig 15: every model in p1 t8, all colocated, best-effort KV cache."""
+    facts = paper_facts("ppo", models, num_gpus)
+    trained = {"tp": 8, "pp": 1, "micro_batch": MICRO_BATCHES}
+    fixed = tuple(
+        Pin(role, trained, {}, {"tp": t_g, "pp": 1}) if role == "actor"
+        else Pin(role, trained) if role == "critic" else Pin(role, inference={"tp": 8, "pp": 1})
+        for role in facts.dataflow.roles
+    )  # fmt: skip
+    stages = find_plan(facts, placement="colocate", runners_up=False, pins=fixed).timeline.stages
+    return stages["generation"], stages["transition"]

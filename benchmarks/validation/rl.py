@@ -1,0 +1,109 @@
+"""Published RL iterations, priced with the plan that the row states: nothing is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.validation.guard import each
+from benchmarks.validation.names import NotPredicted, model_kind, number, published_device, published_model, text_of
+from benchmarks.validation.rl_plan import given_plan
+from benchmarks.validation.rl_work import given_facts
+from benchmarks.validation.rows import Row
+from simulator.simulate import build_timeline, price_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from simulator.facts import Facts
+    from simulator.plan import Plan
+    from simulator.timeline import Timeline
+
+QUANTITIES = (
+    "step_time_s", "gen_time_s", "logprob_time_s", "old_logprob_time_s", "ref_logprob_time_s", "critic_time_s",
+    "train_time_s", "refit_time_s", "tokens_per_s_per_gpu",
+)  # fmt: skip
+
+CALLS_OF: dict[str, tuple[str, ...]] = {
+    "gen_time_s": ("generate_sequences",),
+    "logprob_time_s": ("compute_log_prob", "compute_ref_log_prob"),
+    "old_logprob_time_s": ("compute_log_prob",),
+    "ref_logprob_time_s": ("compute_ref_log_prob",),
+    "critic_time_s": ("compute_values", "update_critic"),
+    "train_time_s": ("update_actor",),
+    "refit_time_s": ("transition",),
+}
+"""The calls whose durations add up to a published stage time."""
+
+UNPREDICTED_KINDS = {
+    "train_mfu_only": "only an MFU is published, no time",
+}
+
+
+def predict(table: pd.DataFrame) -> list[Row]:
+    """Every quantity of ``rl_steps.csv``-like rows."""
+    return each(table, _rows_of, _predict)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One iteration as the row describes it, and what had to be assumed."""
+
+    facts: Facts
+    plan: Plan
+    timeline: Timeline
+    assumed: str
+
+
+def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
+    common: dict[str, Any] = {
+        "system": text_of(cells.get("system")),
+        "placement": text_of(cells.get("placement")),
+        "schedule": text_of(cells.get("schedule")),
+        "level": text_of(cells.get("spec_level")),
+        "device": text_of(cells.get("gpu_kind")),
+    }
+    measured = {quantity: number(cells.get(quantity)) for quantity in QUANTITIES}
+    name = text_of(cells.get("id"))
+    rows = [Row("rl", name, q, value, **common) for q, value in measured.items() if value is not None and value > 0]
+    if not rows:
+        return [Row("rl", name, "step_time_s", float("nan"), **common).without("the row publishes no time or rate")]
+    return rows
+
+
+def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
+    kind = text_of(cells.get("row_kind"))
+    if kind in UNPREDICTED_KINDS:
+        raise NotPredicted(UNPREDICTED_KINDS[kind])
+    device = published_device(text_of(cells.get("gpu_kind")))
+    shape = published_model(text_of(cells.get("model")))
+    run = _run(cells)
+    overlapped = run.plan.schedule != "sync"
+    for row in rows:
+        row = replace(row, device=device, model_kind=model_kind(shape))
+        if row.quantity == "step_time_s":
+            yield row.with_prediction(run.timeline.iteration_s, run.assumed)
+        elif row.quantity == "tokens_per_s_per_gpu":
+            rate = run.facts.workload.tokens / run.timeline.iteration_s / run.plan.num_gpus
+            yield row.with_prediction(rate, run.assumed)
+        elif overlapped and row.quantity == "gen_time_s":
+            yield row.without("in an overlapped schedule this is the time the trainer waits, not the rollout")
+        else:
+            yield _stage(row, run)
+
+
+def _stage(row: Row, run: _Run) -> Row:
+    spans = [s for s in run.timeline.spans if s.call.partition(":")[0] in CALLS_OF[row.quantity]]
+    if not spans:
+        return row.without("the row describes no such call")
+    return row.with_prediction(sum(span.duration_s for span in spans), run.assumed)
+
+
+def _run(cells: Mapping[str, Any]) -> _Run:
+    assumed: list[str] = []
+    facts = given_facts(cells, assumed)
+    plan = given_plan(cells, facts, assumed)
+    timeline = build_timeline(plan, facts, price_calls(plan, facts))
+    return _Run(facts, plan, timeline, "; ".join(assumed))

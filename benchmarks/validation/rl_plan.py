@@ -1,0 +1,134 @@
+"""The plan that a published RL iteration ran with."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from benchmarks.validation.names import NotPredicted, integer, number, text_of
+from benchmarks.validation.trainers import recompute_of
+from profiles.units import DTYPE_BYTES
+from simulator import memory
+from simulator.layouts import GenerationLayouts
+from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, Schedule, placement_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simulator.facts import Facts
+    from simulator.plan import Offload
+
+DEFAULT_MEMORY_SHARE = 0.6
+"""Share of GPU memory that colocated engines are given where a row does not say."""
+
+
+def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Plan:
+    """Pools, layouts and schedule of a row; ``NotPredicted`` where degrees and GPUs do not agree."""
+    num_gpus = integer(cells.get("num_gpus"), 0)
+    separate = re.search(r"separat|disagg|split", text_of(cells.get("placement")).lower()) is not None
+    schedule, steps = schedule_of(text_of(cells.get("schedule")))
+    if schedule != "sync" and not separate:
+        raise NotPredicted(f"a {schedule} schedule on colocated GPUs")
+    train_gpus = integer(cells.get("train_gpus"), num_gpus // 2 if separate else num_gpus)
+    gen_gpus = integer(cells.get("gen_gpus"), num_gpus - train_gpus if separate else num_gpus)
+    trained = _trained(cells, facts, train_gpus, assumed)
+    engine = _engine(cells, facts, gen_gpus, assumed)
+    roles = facts.dataflow.roles
+    pools = [Pool(name="A", device=facts.group.device, first_gpu=0, num_gpus=train_gpus, roles=roles)]
+    if separate:
+        pools.append(Pool(name="G", device=facts.group.device, first_gpu=train_gpus, num_gpus=gen_gpus, roles=()))
+    return Plan(
+        algorithm=facts.algorithm, placement=placement_name((roles,)), pools=tuple(pools), schedule=schedule,
+        steps_in_flight=steps,
+        in_flight_updates=schedule != "sync" and "nemo" in text_of(cells.get("system")).lower(),
+        roles=tuple(_role(cells, facts, role, trained, engine, separate) for role in roles),
+    )  # fmt: skip
+
+
+def schedule_of(words: str) -> tuple[Schedule, int]:
+    """``(schedule, steps in flight)`` by the words of a table."""
+    text = words.lower()
+    if not text or text.startswith("sync"):
+        return "sync", 1
+    if re.search(r"one|1[- ]?(step|off)", text):
+        return "one-step-off", 1
+    number_of = re.search(r"(\d+)", text)
+    return "async", int(number_of.group(1)) if number_of else 2
+
+
+def _role(
+    cells: Mapping[str, Any], facts: Facts, role: str, trained: ParallelLayout, engine: GenerationLayout, separate: bool
+) -> RolePlan:
+    calls = {call.kind for call in facts.dataflow.calls_of(role)}
+    scoring = integer(cells.get("logprob_micro_batch"), trained.micro_batch)
+    scored = trained.model_copy(update={"micro_batch": scoring, "recompute": "none"})
+    generates = "generate" in calls
+    return RolePlan(
+        role=role,
+        pool="A",
+        training=trained if "train" in calls else None,
+        inference=scored if "forward" in calls else None,
+        generation=engine if generates else None,
+        generation_pool="G" if generates and separate else None,
+        offload=offload_of(cells, role, separate),
+    )
+
+
+def offload_of(cells: Mapping[str, Any], role: str, separate: bool) -> tuple[Offload, ...]:
+    """What a role leaves in host memory.
+
+    NeMo-RL empties the GPU before a colocated engine wakes and keeps the reference's weights on the host; other
+    systems do what the row says.
+    """
+    words = text_of(cells.get("offload")).lower()
+    if "nemo" in text_of(cells.get("system")).lower():
+        if role == "reference":
+            return ("swap",)
+        return () if separate else ("parameters", "optimizer")
+    if role == "reference":
+        return ("parameters",) if re.search(r"ref\w*[^;,]*offload", words) else ()
+    if re.search(r"actor[^;,]*not|no offload|none|false", words):
+        return ()
+    asked: list[Offload] = []
+    if re.search(r"param", words) and not re.search(r"ref\w*[^;,]*param", words):
+        asked.append("parameters")
+    if "optim" in words:
+        asked.append("optimizer")
+    return tuple(asked)
+
+
+def _trained(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list[str]) -> ParallelLayout:
+    tp, pp, cp, ep, vpp = (integer(cells.get(f"train_{name}"), 1) for name in ("tp", "pp", "cp", "ep", "vpp"))
+    if num_gpus % (tp * pp * cp):
+        raise NotPredicted(f"training tp {tp} x pp {pp} x cp {cp} does not divide {num_gpus} GPUs")
+    level, words = recompute_of(text_of(cells.get("recompute")))
+    if words:
+        assumed.append(words)
+    zero: Literal[1, 3] = 3 if facts.training.zero_stages == (3,) else 1
+    return ParallelLayout(
+        dp=num_gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp, ep=ep, vpp=vpp, zero_stage=zero,
+        micro_batch=integer(cells.get("micro_batch"), 1), recompute=level,
+    )  # fmt: skip
+
+
+def _engine(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list[str]) -> GenerationLayout:
+    tp, pp, ep = (integer(cells.get(f"gen_{name}"), 1) for name in ("tp", "pp", "ep"))
+    if num_gpus % (tp * pp):
+        raise NotPredicted(f"generation tp {tp} x pp {pp} does not divide {num_gpus} GPUs")
+    share = number(cells.get("gen_gpu_mem_util"))
+    if share is None:
+        share = DEFAULT_MEMORY_SHARE
+        assumed.append(f"engine memory share not stated: {share}")
+    spec = facts.roles["actor"]
+    layout = GenerationLayout(
+        dp=num_gpus // (tp * pp), tp=tp, pp=pp, ep=ep, max_num_seqs=int(facts.generation.max_num_seqs), kv_cache_bytes=0
+    )
+    columns = GenerationLayouts.of([layout])
+    weights = memory.generation_weight_bytes(spec.shape, columns, DTYPE_BYTES[spec.precision])
+    work = memory.generation_working_bytes(facts, spec.shape, columns)
+    room = share * facts.memory_capacity_bytes - float(np.sum(weights + work)) - facts.generation.memory_reserve_bytes
+    if room <= 0:
+        raise NotPredicted(f"{share:.0%} of a GPU does not hold the engine's weights")
+    return layout.model_copy(update={"kv_cache_bytes": int(room)})

@@ -1,0 +1,171 @@
+"""The job of a published RL iteration: its models, samples, engines, and how its trainer is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.validation.devices import device_profile
+from benchmarks.validation.names import NotPredicted, integer, number, published_device, published_models, text_of
+from benchmarks.validation.trainers import lora_rank, training_dtype
+from profiles.engine_facts import engine_names, load_generation_engine, load_training_engine
+from profiles.hardware import ClusterGroup
+from profiles.workload import LengthDistribution, Workload
+from simulator.facts import Facts, Implementation, RoleSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROMPT_TOKENS = 115
+"""Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
+
+ALGORITHMS = {
+    "grpo": "grpo", "dapo": "dapo", "ppo": "ppo", "rloo": "rloo", "remax": "remax", "reinforce++": "reinforce++",
+    "gspo": "grpo", "dr.grpo": "grpo", "safe-rlhf": "safe-rlhf",
+}  # fmt: skip
+
+
+def given_facts(cells: Mapping[str, Any], assumed: list[str]) -> Facts:
+    """Facts of a row; what the row does not state is assumed and said in ``assumed``.
+
+    Raises
+    ------
+    NotPredicted
+        Something is missing that no default would be honest for.
+    """
+    device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
+    algorithm = _algorithm(cells)
+    num_gpus = _whole(cells, "num_gpus")
+    per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
+    group = replace(
+        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))), gpus_per_node=per_node,
+        nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
+    )  # fmt: skip
+    training, generation = training_engine(cells), generation_engine(cells)
+    precision = _generation_precision(text_of(cells.get("precision_gen")))
+    return Facts(
+        algorithm, _roles(cells, algorithm, precision), _workload(cells, assumed), group, device,
+        load_training_engine(training), load_generation_engine(generation),
+        _implementation(cells, training),
+    )  # fmt: skip
+
+
+def training_engine(cells: Mapping[str, Any]) -> str:
+    """The trainer's facts by the words of the row."""
+    words = text_of(cells.get("train_backend")).lower() or text_of(cells.get("system")).lower()
+    if "megatron" in words or "mcore" in words:
+        return "megatron-core@0.16"
+    if words == "fsdp" and "verl" in text_of(cells.get("system")).lower():
+        return "fsdp@2.6"  # its strategy of that name is FSDP1; the other is called fsdp2
+    if any(name in words for name in ("fsdp", "dtensor", "automodel", "deepspeed", "zero")):
+        return "fsdp@2.13"
+    raise NotPredicted(f"no training engine known for '{words}'")
+
+
+def generation_engine(cells: Mapping[str, Any]) -> str:
+    """The engine's facts by the words of the row: its family, the newest profiled version."""
+    words = text_of(cells.get("gen_backend")).lower()
+    families = {"tensorrt-llm": r"trt|tensorrt", "sglang": r"sglang", "vllm": r"vllm"}
+    for family, pattern in families.items():
+        known = [name for name in engine_names("generation") if name.split("@")[0] == family]
+        if re.search(pattern, words) and known:
+            return known[-1]
+    raise NotPredicted(f"no generation engine known for '{words or 'an unnamed engine'}'")
+
+
+def _algorithm(cells: Mapping[str, Any]) -> str:
+    words = text_of(cells.get("algorithm")).lower()
+    for name, ours in ALGORITHMS.items():
+        if words.startswith(name):
+            return ours
+    raise NotPredicted(f"no dataflow for algorithm '{words}'")
+
+
+def _roles(cells: Mapping[str, Any], algorithm: str, precision: str) -> dict[str, RoleSpec]:
+    shapes = published_models(text_of(cells.get("model")))
+    roles = {"actor": RoleSpec(shapes["actor"])}
+    passes = text_of(cells.get("logprob_passes")).lower()
+    if algorithm in ("ppo", "safe-rlhf"):
+        roles["critic"] = RoleSpec(shapes["critic"])
+    if "ref" in passes or algorithm in ("ppo", "safe-rlhf", "remax"):
+        roles["reference"] = RoleSpec(shapes["reference"])
+    if algorithm in ("ppo", "safe-rlhf", "remax"):
+        roles["reward"] = RoleSpec(shapes["reward"])
+    if algorithm == "safe-rlhf":
+        roles["cost"] = RoleSpec(shapes["reward"])
+    return roles | {"actor": RoleSpec(shapes["actor"], precision)}
+
+
+def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
+    response = number(cells.get("mean_response_len"))
+    if response is None:
+        raise NotPredicted("the mean response length is not stated")
+    prompt = _prompt_tokens(cells, response, assumed)
+    limit = number(cells.get("max_response_len")) or number(cells.get("max_seq_len"))
+    longest = number(cells.get("max_seq_len"))
+    if limit is None:
+        raise NotPredicted("no limit of the response length is stated")
+    if longest is not None and limit >= longest:
+        limit = max(longest - prompt, response)
+    prompts = _whole(cells, "prompts_per_step")
+    per_prompt = integer(cells.get("samples_per_prompt"), 1)
+    spread = LengthDistribution.fixed(round(response))
+    if response < 0.995 * limit:
+        spread = LengthDistribution("lognormal", float(response), int(limit))
+    steps = _optimizer_steps(cells, prompts, per_prompt, assumed)
+    return Workload(prompts, per_prompt, max(1, round(prompt)), spread, minibatches=steps)
+
+
+def _prompt_tokens(cells: Mapping[str, Any], response: float, assumed: list[str]) -> float:
+    stated = number(cells.get("mean_prompt_len"))
+    if stated is not None:
+        return stated
+    whole = number(cells.get("derived_tokens_per_sample"))
+    if whole is not None and 32 <= whole - response <= 200:
+        assumed.append("prompt length from the published throughput")
+        return whole - response
+    assumed.append(f"prompt length not stated: {PROMPT_TOKENS} tokens")
+    return float(PROMPT_TOKENS)
+
+
+def _optimizer_steps(cells: Mapping[str, Any], prompts: int, per_prompt: int, assumed: list[str]) -> int:
+    """Optimizer steps per iteration; verl counts its mini-batch in prompts, others in samples."""
+    batch = number(cells.get("global_batch"))
+    if batch is None:
+        assumed.append("optimizer steps not stated: 1")
+        return 1
+    in_prompts = "verl" in text_of(cells.get("system")).lower()
+    return max(1, round(prompts * per_prompt / (batch * (per_prompt if in_prompts else 1))))
+
+
+def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
+    """How RL trainers are built: log-probs from plain tensor operations; Hugging Face models run eagerly.
+
+    Those read a length back to the host in every layer's attention, so that no gather is issued ahead: with FSDP
+    the forward gathers are exposed. NeMo-RL puts its engine to sleep at level 1.
+    """
+    eager = training.startswith("fsdp")
+    nemo = "nemo" in text_of(cells.get("system")).lower()
+    packing = re.search(r"(\d[\d,]*)\s*tokens", text_of(cells.get("seq_packing")))
+    passes = text_of(cells.get("logprob_passes")).lower()
+    return Implementation(
+        loss_head="unfused",
+        kernels="eager" if eager else "fused",
+        fsdp_exposure=1.0 if eager else 0.0,
+        training_dtype=training_dtype(text_of(cells.get("precision_train"))),
+        lora_rank=lora_rank(text_of(cells.get("notes"))) if "lora" in text_of(cells.get("algorithm")).lower() else 0,
+        packed_tokens=int(packing.group(1).replace(",", "")) if packing else None,
+        sleeping_engine="keeps-weights" if nemo else "drops-weights",
+        old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
+    )
+
+
+def _generation_precision(words: str) -> str:
+    return "fp8" if re.search(r"fp8|float8", words.lower()) else "bf16"
+
+
+def _whole(cells: Mapping[str, Any], column: str) -> int:
+    if number(cells.get(column)) is None:
+        raise NotPredicted(f"{column} is not stated")
+    return integer(cells.get(column), 0)
