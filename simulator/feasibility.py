@@ -268,11 +268,11 @@ def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
     shape, work = facts.roles[entry.role].shape, facts.workload
     columns = GenerationLayouts.of([entry.generation])
     per_token = float(memory.kv_bytes_per_token(shape, columns.tp, columns.pp)[0])
-    need = per_token * (work.engine_prompt_tokens + work.response.maximum)
-    if entry.generation.kv_cache_bytes >= need:
+    longest = work.engine_prompt_tokens + work.response.maximum
+    if entry.generation.kv_cache_bytes >= per_token * longest:
         return []
     message = (
-        f"{entry.role} generation: one sequence of {work.engine_prompt_tokens + work.response.maximum:.0f} tokens needs "
-        f"{need / GIB:.2f} GiB of KV cache per GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
+        f"{entry.role} generation: one sequence of {longest:.0f} tokens needs {per_token * longest / GIB:.2f} GiB of "
+        f"KV cache per GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
     )
     return [Violation("memory", message)]

@@ -96,9 +96,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         source="simulated",
         iteration_s=max(record.end_s for record in records),
         stages=stages,
-        spans=_spans(
-            flow, records, calls, lambda c: engine if engine and c.kind == "generate" else pools[c.role], path
-        ),
+        spans=_spans(flow, records, calls, path, lambda call: _runs_on(call, pools, engine)),
         memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},
         basis=basis.share(),
         tokens=facts.workload.tokens,
@@ -126,8 +124,8 @@ def _spans(
     flow: Dataflow,
     records: Sequence[Scheduled],
     calls: Mapping[str, PricedCall],
-    pool_of: Callable[[Call], str],
     path: Sequence[int],
+    pool_of: Callable[[Call], str],
 ) -> tuple[Span, ...]:
     return tuple(
         Span(
@@ -138,6 +136,10 @@ def _spans(
         )
         for i, (call, record) in enumerate(zip(flow.calls, records, strict=True))
     )  # fmt: skip
+
+
+def _runs_on(call: Call, pools: Mapping[str, str], engine: str | None) -> str:
+    return engine if engine and call.kind == "generate" else pools[call.role]
 
 
 def _scalar(cost: Cost) -> PricedCall:
