@@ -72,5 +72,8 @@ def device_profile(name: str) -> DeviceProfile:
         if getattr(derived, field) is not None
     }
     slower = (changes.get("power_w", base.spec.power_w) / base.spec.power_w) ** POWER_EXPONENT
-    sustained = {dtype: rate * slower for dtype, rate in base.spec.sustained_flop_per_s.items()}
-    return base.with_spec(replace(base.spec, name=name, sustained_flop_per_s=sustained, **changes))
+    limited = {
+        field: {key: rate * slower for key, rate in getattr(base.spec, field).items()}
+        for field in ("sustained_flop_per_s", "flash_2_flop_per_s")
+    }
+    return base.with_spec(replace(base.spec, name=name, **limited, **changes))
