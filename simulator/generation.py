@@ -12,11 +12,18 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from profiles.units import DTYPE_BYTES
-from simulator import compute, memory, moe, training
-from simulator.compute import ACTIVATION_BYTES, Batch
+from simulator import memory
 from simulator.cost import Cost
-from simulator.layouts import Layouts
-from simulator.rollout import RolloutProfile, rollout_profile
+from simulator.engine_layer import (
+    attention_of_decode,
+    attention_of_prefill,
+    layer_reduces,
+    layer_work,
+    pipeline_hops,
+    sampling_head,
+)
+from simulator.rollout import RolloutProfile, arrival_lengths, rollout_profile
+from simulator.rollout_kv import limited_profile
 
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
@@ -55,12 +62,64 @@ def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts
 
 def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
     """Time of one ``generate_sequences`` call, shape ``[C]``."""
-    profiles = profiles_of(facts, layouts)
+    profiles = [_in_cache(facts, shape, layouts, i, p) for i, p in enumerate(profiles_of(facts, layouts))]
+    decode = profile_cost(facts, shape, layouts, profiles, precision)
+    prefill = prefill_cost(facts, shape, layouts, precision)
+    again = np.asarray([p.recomputed_tokens for p in profiles])
+    prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
+    return decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # what was evicted is computed as prompts are
+
+
+def _in_cache(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, i: int, profile: RolloutProfile
+) -> RolloutProfile:
+    """The ``i``-th candidate's profile in the cache that its layout states, if the fullest step exceeds that."""
+    if layouts.kv_cache_bytes[i] == 0:
+        return profile
+    one = layouts.take(np.asarray([i]))
+    held = float(one.kv_cache_bytes[0] / memory.kv_bytes_per_token(shape, one.tp, one.pp)[0])
+    if held >= profile.peak_tokens:
+        return profile
+    work, num = facts.workload, int(sequences_per_replica(facts, one)[0])
+    lengths = arrival_lengths(num, work.response, work.num_samples)
+    return limited_profile(lengths, int(one.max_num_seqs[0]), work.engine_prompt_tokens, held)
+
+
+def steady_generation_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16", steps_in_flight: int = 1
+) -> Cost:
+    """Time in which engines that never drain make one iteration's responses, shape ``[C]``.
+
+    Asynchronous schedules keep ``steps_in_flight`` iterations of samples in the engines, so each replica always runs
+    as many as its slots and its cache take. A decode step makes one token of each; the running ones are a
+    length-biased sample, so their mean response so far is ``E[L^2] / 2 E[L]``.
+    """
+    work, mine = facts.workload, sequences_per_replica(facts, layouts).astype(np.float64)
+    lengths = work.response.sample(512)
+    mean, so_far = float(lengths.mean()), float((lengths**2).mean() / lengths.mean() / 2.0)
+    context = work.engine_prompt_tokens + so_far
+    budget = layouts.kv_cache_bytes / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp) / context
+    room = np.where(layouts.kv_cache_bytes > 0, np.maximum(np.floor(budget), 1.0), np.inf)
+    active = np.minimum(np.minimum(layouts.max_num_seqs, mine * steps_in_flight), room)
+    step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)
+    steps = mine * mean / active
+    decode = Cost(*(part.sum(axis=1) * steps for part in (step.compute, step.comm, step.exposed)))
+    return decode + prefill_cost(facts, shape, layouts, precision)
+
+
+def _sharing(facts: Facts) -> int:
+    """Samples that share one computed prompt."""
+    return facts.workload.samples_per_prompt if facts.generation.prefix_sharing else 1
+
+
+def profile_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile], precision: str
+) -> Cost:
+    """Decode steps of one profile per candidate, shape ``[C]``."""
     width = max((len(p.steps) for p in profiles), default=0)
     steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
     step = decode_step(facts, shape, layouts, active, context, precision)
-    decode = Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
-    return decode + prefill_cost(facts, shape, layouts, precision)
+    return Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
 
 
 def decode_step(
@@ -72,18 +131,18 @@ def decode_step(
     them lasts as long as one group takes through all layers. Nothing overlaps inside a layer: all-reduces wait
     for their GEMM and are waited for.
     """
-    tp, pp = layouts.tp[:, None], layouts.pp[:, None]
-    group = np.maximum(active / pp, 1.0)
-    layer = _decode_layer(facts, shape, group, context, tp, precision)
-    small = compute.elementwise_bytes_per_token(shape, tp) * group
-    layer = layer + facts.device.memory_bound(small, facts.generation.kernels_per_layer)
-    gpu = layer * float(shape.num_layers) + _sampling_head(facts, shape, group, tp, precision)
-    floor = Priced.of(facts.generation.launch_s_per_layer * shape.num_layers, Basis.PUBLISHED)
-    host = facts.generation.host_s_per_step + facts.generation.host_s_per_sequence * active
-    reduce = facts.device.decode_all_reduce(
-        group * shape.hidden * ACTIVATION_BYTES, np.broadcast_to(tp, group.shape), facts.generation.cuda_graphs
-    )
-    comm = reduce * (2.0 * shape.num_layers)
+    group = np.maximum(active / layouts.pp[:, None], 1.0)
+    rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
+    layer = layer_work(facts, shape, layouts, rows, precision)
+    layer = layer + attention_of_decode(facts, shape, layouts, group, context, precision)
+    gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group)
+    collectives = np.where(layouts.tp > 1, facts.generation.collective_launch_s, 0.0)[:, None]
+    launch = facts.generation.launch_s_per_layer + collectives + 0.0 * group
+    floor = Priced.of(launch * shape.num_layers, Basis.PUBLISHED)
+    per_sequence = facts.generation.host_s_per_sequence + facts.generation.rollout_s_per_sequence
+    host = facts.generation.host_s_per_step + per_sequence * active
+    comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
+    comm = comm + pipeline_hops(facts, shape, layouts, group)
     busy = gpu + comm
     idle = longer(floor, busy) + busy * -1.0  # the launch floor beyond the GPU's own work is host time too
     waiting = Priced.of(np.maximum(idle.s, 0.0), Basis.PUBLISHED)
@@ -97,50 +156,16 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     through the pipeline stages.
     """
     work = facts.workload
-    shared = work.samples_per_prompt if facts.generation.prefix_sharing else 1
-    prompts = np.ceil(sequences_per_replica(facts, layouts) / shared)
+    prompts = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts))
     per_chunk = max(1.0, facts.generation.max_batched_tokens / work.engine_prompt_tokens)
-    in_chunk = np.minimum(per_chunk, prompts)
-    length = np.full(len(layouts), work.engine_prompt_tokens)
-    batch = Batch(in_chunk * length, in_chunk, length, sustained=False)
-    one = np.ones(len(layouts), dtype=np.int64)
-    as_training = Layouts(layouts.dp, layouts.tp, layouts.pp, one, one, one, one, 0 * one)
-    layer, _ = training.layer_costs(facts, shape, as_training, batch, precision)
-    chunks = prompts / in_chunk
-    return layer * (np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1))
-
-
-def _decode_layer(facts: Facts, shape: ModelShape, rows: Floats, context: Floats, tp: Ints, precision: str) -> Priced:
-    """Projections, attention over the cache and feed-forward of one average layer, one new token per row."""
-    ranks = np.broadcast_to(tp, rows.shape)
-    heads = shape.num_heads / ranks
-    if shape.mla is not None:
-        attention = facts.device.mla_decode(rows, context, heads)
-        projections = [] if facts.device.mla_covers_projections else compute.attention_gemms(shape, ranks)
-    else:
-        kv = np.maximum(shape.num_kv_heads / ranks, 1.0)
-        attention = facts.device.attention_decode(rows, context, heads, kv, shape.head_dim)
-        projections = compute.attention_gemms(shape, ranks)
-    dense_mlp = compute.mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
-    if shape.moe is None:
-        return attention + compute.run_gemms(facts, rows, projections + dense_mlp, precision)
-    if projections:
-        attention = attention + compute.run_gemms(facts, rows, projections, precision)
-    share = shape.num_moe_layers / shape.num_layers
-    layer = attention + moe.experts_decode(facts, shape, rows, ranks, precision) * share
-    if share < 1.0:
-        layer = layer + compute.run_gemms(facts, rows, dense_mlp, precision) * (1.0 - share)
-    return layer
-
-
-def _sampling_head(facts: Facts, shape: ModelShape, rows: Floats, tp: Ints, precision: str) -> Priced:
-    """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling."""
-    ranks = np.broadcast_to(tp, rows.shape).astype(np.float64)
-    gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
-    sampling = facts.device.memory_bound(
-        16.0 * rows * shape.vocab, 12
-    )  # about 4 passes over fp32 logits, a dozen kernels
-    return compute.run_gemms(facts, rows, gemm, "bf16") + sampling
+    in_chunk = np.minimum(per_chunk, prompts)[:, None]
+    length = np.full((len(layouts), 1), float(work.engine_prompt_tokens))
+    layer = layer_work(facts, shape, layouts, in_chunk * length, precision)
+    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length)
+    comm = layer_reduces(facts, shape, layouts, in_chunk * length)
+    chunks = prompts / in_chunk[:, 0]
+    turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)
+    return Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns
 
 
 def _padded(rows: list[Floats], width: int) -> Floats:

@@ -33,13 +33,14 @@ class RolloutProfile:
     """Decode steps of one replica, averaged over segments of shape ``[S]``.
 
     ``steps`` decode steps of the segment, ``active`` sequences in them, ``context`` mean tokens per active
-    sequence; ``peak_tokens`` most KV tokens held at once.
+    sequence; ``peak_tokens`` most KV tokens held at once; ``recomputed_tokens`` of sequences that were evicted.
     """
 
     steps: Floats
     active: Floats
     context: Floats
     peak_tokens: float
+    recomputed_tokens: float = 0.0
 
 
 @functools.lru_cache(maxsize=65536)
@@ -56,11 +57,16 @@ def rollout_profile(
         return _waves(num_sequences, slots, prompt_tokens, float(response.maximum))
     scale = max(1.0, num_sequences / MAX_SEQUENCES)
     num, width = round(num_sequences / scale), max(1, round(slots / scale))
+    lengths = arrival_lengths(num, response, total_sequences)
+    return _segments(_start_steps(lengths, width), lengths, prompt_tokens, scale)
+
+
+def arrival_lengths(num: int, response: LengthDistribution, total_sequences: int) -> Floats:
+    """Lengths of one replica's ``num`` responses in the order they arrive, shape ``[num]``."""
     lengths = np.ceil(response.sample(num))
     lengths[-1] = np.ceil(response.quantile(np.asarray([1.0 - 0.5 / total_sequences]))[0])
     order = np.random.default_rng(0).permutation(num)  # arrival order carries no information about length
-    starts = _start_steps(lengths[order], width)
-    return _segments(starts, lengths[order], prompt_tokens, scale)
+    return np.asarray(lengths[order])
 
 
 def _waves(num: int, slots: int, prompt: float, length: float) -> RolloutProfile:

@@ -1,0 +1,119 @@
+"""What a serving run is described by: the scheduler's rules, the load, the prices of steps, and what comes out.
+
+Three kinds of load: a closed loop (a request that ends is followed by the next), everything at once (offline
+throughput: as many in flight as there are requests), and one fixed batch (as many as the engine takes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from profiles.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from profiles.records import Floats
+
+Chunk = tuple[int, int]
+"""``(new, past)``: tokens of a prompt that a step computes, and tokens of it that are in the cache already."""
+
+
+class StepPrices(Protocol):
+    """Prices of one engine on one layout, in seconds."""
+
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
+        """``steps`` decode steps in a row, shape ``[steps]``.
+
+        The first reads ``context_tokens``, each next one ``active`` more.
+        """
+        ...
+
+    def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
+        """One step that computes ``chunks`` beside ``active`` decodes and samples ``heads`` sequences in all."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """The rules of an engine's scheduler.
+
+    Parameters
+    ----------
+    mixes
+        Prefill and decode share steps; otherwise prefill goes first and decode waits.
+    chunked
+        A prompt may be cut to fill the token budget of a step; otherwise it is computed whole.
+    plans_ahead
+        A step is planned when the step before it starts (the host runs one step ahead of the GPU), so what arrives
+        meanwhile waits one step longer.
+    admits_with_output, keeps_for_running
+        Shares of the response still to come that must have room in the cache when a request is admitted: of its own
+        response, and of the responses that run. (1, 1) never evicts; (0, 0) takes cache as it grows. When the cache
+        is full the newest request is evicted and computed again.
+    max_num_seqs, token_budget
+        Sequences in flight, and tokens of one step.
+    kv_tokens
+        Tokens that the cache holds.
+    """
+
+    mixes: bool
+    chunked: bool
+    plans_ahead: bool
+    admits_with_output: float
+    keeps_for_running: float
+    max_num_seqs: int
+    token_budget: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients send: ``num_requests`` of equal lengths, at most ``concurrency`` of them in flight at once.
+
+    ``front_end_s`` passes from sending a request to the scheduler's seeing it; the front end takes
+    ``front_end_s_per_prompt_token`` of its own time for each, one request after another. ``warm_up`` requests are
+    left out of the latencies.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    num_requests: int
+    warm_up: int = 0
+    front_end_s: float = 0.0
+    front_end_s_per_prompt_token: float = 0.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """Means over the requests after the warm-up, and the generated tokens per second of the whole run."""
+
+    ttft_s: float
+    tpot_s: float
+    throughput_tokens_per_s: float
+    duration_s: float
+    evictions: int
+
+
+def check(scheduler: Scheduler, load: Load) -> None:
+    """Whether the run can end.
+
+    Raises
+    ------
+    InputError
+        A count is not positive.
+    InfeasibleError
+        The cache is too small for a single request.
+    """
+    for name in ("input_tokens", "output_tokens", "concurrency", "num_requests"):
+        if getattr(load, name) < 1:
+            raise InputError(f"load.{name} is {getattr(load, name)}; it must be at least 1")
+    if scheduler.max_num_seqs < 1 or scheduler.token_budget < 1:
+        raise InputError("the scheduler needs at least one sequence and one token a step")
+    if not 0 <= load.warm_up < load.num_requests:
+        raise InputError(f"a warm-up of {load.warm_up} leaves none of {load.num_requests} requests")
+    most = load.input_tokens + load.output_tokens
+    if scheduler.kv_tokens < most:
+        raise InfeasibleError(f"the KV cache holds {scheduler.kv_tokens} tokens, one request needs {most}")
