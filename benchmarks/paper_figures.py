@@ -1,110 +1,79 @@
-"""Predict the HybridFlow bars of the paper's Figs 9 and 15 and print the errors.
+"""Predict the published figures of the HybridFlow paper and print the errors and the speed-ups.
 
-    python -m benchmarks.paper_figures
+    python -m benchmarks.paper_figures [FOLDER]
 
-Fig 9: the mapper's own plan for each bar. Fig 15: the published training layout (p1 t8 d2, everything colocated)
-and each generation TP size, with the largest number of sequences in flight whose KV cache fits.
+The predictions are those of ``benchmarks.validation``; here they are read as the paper prints them.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from mapper.layout_space import WAVES
-from mapper.search import find_plan
-from profiles.catalogue import load_model
-from profiles.engine_facts import load_generation_engine, load_training_engine
-from profiles.hardware import ClusterGroup
-from profiles.store import load_device
-from profiles.workload import LengthDistribution, Workload
-from simulator import memory, pricing
-from simulator.facts import Facts, RoleSpec
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import ParallelLayout
+from benchmarks.validation.paper import predict
 
 PUBLISHED = Path(__file__).parent / "published"
-MODELS = {"7B": "llama-2-7b", "13B": "llama-2-13b", "34B": "codellama-34b", "70B": "llama-2-70b"}
-ROLES = ("actor", "critic", "reference", "reward")
-
-ENGINE_PROMPT_TOKENS = 290
-"""Mean unpadded prompt that the engine saw: fitted on Fig 15, 7B, t_g = 1 and 2. At 1,024 tokens the KV reads of
-that bar alone would exceed peak bandwidth, so full-length prompts are ruled out."""
+REFERENCE = "hybridflow"
 
 
-def paper_facts(size: str, num_gpus: int) -> Facts:
-    """The paper's PPO job: four models of one size on A100 nodes, its batch, its engines."""
-    shape = load_model(MODELS[size])
-    device = load_device("a100-80gb-sxm")
-    workload = Workload(
-        1024, 1, 1024, LengthDistribution.fixed(1024), epochs=1, minibatches=8, prompt_tokens=ENGINE_PROMPT_TOKENS
-    )
-    return Facts(
-        algorithm="ppo",
-        roles={role: RoleSpec(shape) for role in ROLES},
-        workload=workload,
-        group=ClusterGroup.of(device.spec, num_gpus // 8),
-        device=device,
-        training=load_training_engine("megatron-core@0.6"),
-        generation=load_generation_engine("vllm@0.3.1"),
-    )
+def frame_of(folder: Path) -> pd.DataFrame:
+    """One line per published quantity: its fields and ``error``, predicted over measured less one."""
+    rows = predict(folder)
+    table = pd.DataFrame([asdict(row) for row in rows])
+    return table.assign(error=[row.relative_error for row in rows])
 
 
-def figure_9() -> pd.DataFrame:
-    """Predicted iteration time of every HybridFlow bar."""
-    bars = pd.read_csv(PUBLISHED / "paper_fig9_ppo.csv").query("system == 'hybridflow'")
+def errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean and worst absolute error by figure, system, placement and quantity."""
+    there = table[table.predicted.notna()].astype({"error": float})
+    groups = there.groupby(["figure", "system", "placement", "quantity"]).error
+    return groups.agg(
+        n="count", mean=lambda e: e.abs().mean(), worst=lambda e: e.abs().max(), bias="mean"
+    ).reset_index()
+
+
+def speed_ups(table: pd.DataFrame) -> pd.DataFrame:
+    """HybridFlow's throughput over each other system's, mean and largest over the bars: published beside predicted."""
+    tokens = table[(table.quantity == "tokens_per_s") & (table.placement == "")]
+    cell = tokens.id.str.rsplit(":", n=1).str[0]
     rows = []
-    for bar in bars.itertuples():
-        result = find_plan(paper_facts(bar.model, bar.num_gpus), runners_up=False)
-        rows.append((bar.model, bar.num_gpus, bar.iteration_s, result.iteration_s, result.plan.placement))
-    return _with_error(pd.DataFrame(rows, columns=["model", "num_gpus", "measured_s", "predicted_s", "placement"]))
+    for (figure, system), bars in tokens.assign(cell=cell).groupby(["figure", "system"]):
+        if system == REFERENCE:
+            continue
+        ours = tokens.assign(cell=cell)[(tokens.figure == figure) & (tokens.system == REFERENCE)].set_index("cell")
+        ours = ours[["measured", "predicted"]].rename(columns={"measured": "published", "predicted": "simulated"})
+        both = bars.set_index("cell").join(ours, how="inner").astype({"predicted": float, "simulated": float})
+        published = both.published / both.measured
+        predicted = (both.simulated / both.predicted).dropna()
+        rows.append((figure, system, len(both), published.mean(), published.max(), predicted.mean(), predicted.max()))
+    columns = ["figure", "over", "bars", "published mean", "published max", "predicted mean", "predicted max"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def figure_15() -> pd.DataFrame:
-    """Predicted generation and transition time of every bar."""
+def winners(table: pd.DataFrame) -> pd.DataFrame:
+    """The fastest placement of each cell, published and predicted, and how much slower the predicted one was."""
+    seconds = table[(table.quantity == "iteration_s") & (table.placement != "") & table.predicted.notna()]
+    cells = seconds.assign(cell=seconds.id.str.rsplit(":", n=1).str[0]).groupby("cell")
     rows = []
-    for bar in pd.read_csv(PUBLISHED / "paper_fig15_generation_tp.csv").itertuples():
-        facts = paper_facts(bar.model, bar.num_gpus)
-        generation_s, transition_s, slots = _best_generation(facts, int(bar.t_g))
-        rows.append((bar.model, bar.t_g, slots, bar.transition_s, transition_s, bar.generation_s, generation_s))
-    columns = ["model", "t_g", "slots", "transition_s", "predicted_transition_s", "measured_s", "predicted_s"]
-    return _with_error(pd.DataFrame(rows, columns=columns))
-
-
-def _best_generation(facts: Facts, t_g: int) -> tuple[float, float, int]:
-    """``(generation s, transition s, sequences in flight)`` of the fastest number of sequences that fits."""
-    training = Layouts.of([ParallelLayout(dp=facts.group.num_gpus // 8, tp=8)])
-    frozen = Layouts.of([ParallelLayout(dp=facts.group.num_gpus // 8, tp=8, zero_stage=0)])
-    load = facts.workload.num_samples * t_g // facts.group.num_gpus
-    slots = sorted({min(-(-load // w), int(facts.generation.max_num_seqs)) for w in WAVES})
-    rows = [[facts.group.num_gpus // t_g, t_g, 1, b] for b in slots]
-    engine = GenerationLayouts(*np.asarray(rows, dtype=np.int64).T)
-    shape, spread = facts.roles["actor"].shape, training.take(np.zeros(len(slots), dtype=np.int64))
-    layouts = pricing.RoleLayouts(training=spread, generation=engine)
-    resident = sum(
-        memory.total(memory.resident_bytes(facts, shape, pricing.head_of(r), training if t else frozen, t))[0]
-        for r, t in zip(ROLES, (True, True, False, False), strict=True)
-    )
-    need = resident + memory.total(pricing.role_memory(facts, "actor", layouts).transient["generate_sequences"])
-    fits = need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes
-    costs = pricing.role_costs(facts, "actor", layouts)
-    seconds = np.where(fits, costs["generate_sequences"].time.s, np.inf)
-    best = int(np.argmin(seconds))
-    return float(seconds[best]), float(costs["transition"].time.s[best]), slots[best]
-
-
-def _with_error(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(error=table.predicted_s / table.measured_s - 1)
+    for cell, bars in cells:
+        best, ours = bars.loc[bars.measured.astype(float).idxmin()], bars.loc[bars.predicted.astype(float).idxmin()]
+        rows.append((cell, best.placement, ours.placement, ours.measured / best.measured - 1))
+    return pd.DataFrame(rows, columns=["cell", "published", "predicted", "regret"])
 
 
 def main() -> None:
-    """Print both tables with mean and worst absolute error."""
-    for name, table in (("Fig 9, HybridFlow, PPO", figure_9()), ("Fig 15, generation", figure_15())):
-        error = table.error.abs()
-        print(f"{name}: mean {error.mean():.1%}, worst {error.max():.1%}")
-        print(table.round(3).to_string(index=False), "\n")
+    """Print errors, winners and speed-ups."""
+    table = frame_of(Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED)
+    print("Errors, predicted / measured - 1\n" + errors(table).round(3).to_string(index=False), "\n")
+    won = winners(table)
+    if len(won):
+        right = int((won.published == won.predicted).sum())
+        print(f"Fastest placement right in {right} of {len(won)} cells, mean regret {won.regret.mean():.1%}")
+        print(won.round(3).to_string(index=False), "\n")
+    print("HybridFlow's throughput over other systems\n" + speed_ups(table).round(2).to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper import layout_space
 from mapper.pareto import non_dominated
+from mapper.pins import Pin, Stage, matching, pin_of
 from profiles.units import DTYPE_BYTES, MIB
 from simulator import generation, memory, pricing, resharding
 from simulator.layouts import GenerationLayouts, Layouts
@@ -85,10 +86,10 @@ class RoleTable:
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
     """Price every configuration of ``role`` on every pool size; drop what cannot fit alone and what is dominated."""
-    facts = problem.facts
-    table = _weights_table(facts, role, problem.sizes)
+    facts, pin = problem.facts, pin_of(problem.pins, role)
+    table = _weights_table(facts, role, problem.sizes, pin)
     if facts.dataflow.generates(role):
-        table = _with_generation(facts, role, problem.sizes, table, prune)
+        table = _with_generation(facts, role, problem.sizes, table, pin, prune)
     fits = (
         table.resident_bytes + table.transient_bytes + facts.generation.memory_reserve_bytes
         <= facts.memory_capacity_bytes
@@ -110,7 +111,7 @@ class _PricedRows:
         return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
 
 
-def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...]) -> RoleTable:
+def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) -> RoleTable:
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
@@ -126,14 +127,22 @@ def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...]) -> RoleTable
     train = forward = None
     if trained:
         per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
-        train = _priced(facts, kinds["train"], *layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank))
+        rows = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank)
+        train = _priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
         per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
-        forward = _priced(facts, kinds["forward"], *layout_space.cross(degrees, zero, (0,), per_rank))
+        rows = layout_space.cross(degrees, zero, (0,), per_rank)
+        forward = _priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     return _joined(facts, role, train, forward, np.asarray([n for n, _ in spreads], dtype=np.int64))
+
+
+def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layouts, Ints]:
+    """The layouts that a pin leaves, and their owners."""
+    index = matching(pin, stage, layouts)
+    return layouts.take(index), owner[index]
 
 
 def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedRows:
@@ -171,13 +180,16 @@ def _joined(
     )
 
 
-def _with_generation(facts: Facts, role: str, sizes: tuple[int, ...], table: RoleTable, prune: bool) -> RoleTable:
+def _with_generation(
+    facts: Facts, role: str, sizes: tuple[int, ...], table: RoleTable, pin: Pin, prune: bool
+) -> RoleTable:
     """Pair every weights configuration with every engine configuration of the same pool size."""
     spec, flow = facts.roles[role], facts.dataflow
     parts = [layout_space.generation_layouts(facts, spec.shape, n) for n in sizes]
     engine = GenerationLayouts(
         *(np.concatenate([getattr(x, f) for x in parts]) for f in ("dp", "tp", "pp", "max_num_seqs"))
     )
+    engine = engine.take(matching(pin, "generation", engine))
     copy = memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision])
     kv = generation.kv_cache_bytes(facts, spec.shape, engine)
     work = memory.generation_working_bytes(facts, spec.shape, engine)

@@ -23,6 +23,8 @@ MAX_NODES = 1024
 
 def explain_infeasible(problem: Problem) -> InfeasibleError:
     """The error to raise: the hungriest role on all GPUs, memory needed and there, the fewest GPUs that would do."""
+    if (blamed := _blamed_pin(problem)) is not None:
+        return blamed
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
@@ -46,11 +48,38 @@ def explain_infeasible(problem: Problem) -> InfeasibleError:
     return InfeasibleError(f"no plan fits: {what}; {next_step}", fewest_gpus=fewest)
 
 
-def smallest_need_bytes(problem: Problem, role: str) -> float:
-    """Memory per GPU that ``role`` needs at least when it has all the GPUs to itself, reserve included."""
+def _blamed_pin(problem: Problem) -> InfeasibleError | None:
+    """The error that names the pin that nothing satisfies, or the pins together; ``None`` if it is not their fault."""
+    if not problem.pins:
+        return None
+    group = f"{problem.num_gpus} x {problem.facts.group.device}"
+    for pin in problem.pins:
+        free = replace(problem, pins=tuple(p for p in problem.pins if p is not pin))
+        if len(role_table(problem, pin.role)) or not len(role_table(free, pin.role)):
+            continue
+        need = smallest_need_bytes(problem, pin.role, problem.sizes)
+        limit = (
+            f"it needs at least {need / GIB:.1f} GiB per GPU, there are "
+            f"{problem.facts.memory_capacity_bytes / GIB:.1f} GiB"
+            if need < float("inf")
+            else f"no pool of {', '.join(map(str, problem.sizes))} GPUs divides into these degrees with this model's "
+            f"heads and layers, the samples of an update and {problem.facts.training.name}"
+        )
+        return InfeasibleError(f"no plan fits the pin of {pin} on {group}: {limit}; loosen the pin")
+    if greedy(make_instance(replace(problem, pins=())))[0] is None:
+        return None
+    pins = "; ".join(str(pin) for pin in problem.pins)
+    return InfeasibleError(f"no plan fits all pins together on {group} ({pins}); without them one does")
+
+
+def smallest_need_bytes(problem: Problem, role: str, sizes: tuple[int, ...] = ()) -> float:
+    """Memory per GPU that ``role`` needs at least with all the GPUs, or a pool of ``sizes``, to itself.
+
+    The reserve is included; infinite if no layout spreads over them.
+    """
     facts = problem.facts
     roomy = replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=2**60)))
-    table = role_table(replace(problem, facts=roomy, sizes=problem.sizes[-1:]), role)
+    table = role_table(replace(problem, facts=roomy, sizes=sizes or problem.sizes[-1:]), role)
     if not len(table):
         return float("inf")
     return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.generation.memory_reserve_bytes

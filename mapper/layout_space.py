@@ -21,7 +21,7 @@ LONG_CONTEXT_TOKENS = 16384
 for less traffic."""
 
 MAX_PIPELINE_GENERATION = 16
-WAVES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 """In how many waves a replica may work off its responses: each gives one number of sequences in flight, and so one
 KV budget."""
 

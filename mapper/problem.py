@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mapper.pins import Pin, check_pins
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,12 +31,15 @@ class Problem:
         Pool sizes to choose from, in GPUs: power-of-two slices of a node, and whole nodes.
     equal_sizes
         All pools get the same number of GPUs (the "even" split of the paper's Fig 12).
+    pins
+        What is fixed about some roles, at most one pin each.
     """
 
     facts: Facts
     partitions: tuple[Sets, ...]
     sizes: tuple[int, ...]
     equal_sizes: bool = False
+    pins: tuple[Pin, ...] = ()
 
     @property
     def num_gpus(self) -> int:
@@ -51,11 +55,12 @@ class Problem:
         return tuple(dict.fromkeys(roles for partition in self.partitions for roles in partition))
 
 
-def make_problem(facts: Facts, placement: str = "any", even: bool = False) -> Problem:
-    """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone.
+def make_problem(facts: Facts, placement: str = "any", even: bool = False, pins: tuple[Pin, ...] = ()) -> Problem:
+    """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
-    Raises ``InputError`` for a placement that the job's roles do not have.
+    Raises ``InputError`` for a placement that the job's roles do not have and for a pin of something that is not there.
     """
+    check_pins(facts, pins)
     roles = facts.dataflow.roles
     if placement == "any":
         partitions = tuple(set_partitions(roles))
@@ -63,7 +68,13 @@ def make_problem(facts: Facts, placement: str = "any", even: bool = False) -> Pr
         partitions = (named_partition(facts.algorithm, roles, placement),)
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    return Problem(facts, partitions, pool_sizes(facts.group.nodes, facts.group.gpus_per_node), even)
+    sizes = pool_sizes(facts.group.nodes, facts.group.gpus_per_node)
+    for pin in pins:
+        if pin.num_gpus is not None and pin.num_gpus not in sizes:
+            raise InputError(
+                f"pin of {pin.role}: a pool of {pin.num_gpus} GPUs; known sizes: {', '.join(map(str, sizes))}"
+            )
+    return Problem(facts, partitions, sizes, even, pins)
 
 
 def named_partition(algorithm: str, roles: tuple[str, ...], placement: str) -> Sets:

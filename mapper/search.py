@@ -19,6 +19,7 @@ from simulator.plan import Plan, Pool, RolePlan, placement_name
 from simulator.simulate import simulate
 
 if TYPE_CHECKING:
+    from mapper.pins import Pin
     from mapper.problem import Problem, Sets
     from simulator.facts import Facts
 
@@ -27,7 +28,7 @@ NAMED_PLACEMENTS = ("colocate", "split", "standalone")
 
 def find_plan(
     facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
-    runners_up: bool = True,
+    runners_up: bool = True, pins: tuple[Pin, ...] = (),
 ) -> Result:  # fmt: skip
     """The plan with the shortest iteration, with a proven bound.
 
@@ -44,6 +45,8 @@ def find_plan(
         when the search ends before its limit.
     runners_up
         Also find the best plan of every other named placement, and the best of all other placements.
+    pins
+        Degrees and pool sizes that are fixed for some roles.
 
     Raises
     ------
@@ -51,7 +54,7 @@ def find_plan(
         Nothing fits; says which role needs what and the fewest GPUs that would do.
     """
     began = time.perf_counter()
-    problem = make_problem(facts, placement, even)
+    problem = make_problem(facts, placement, even, pins)
     instance = make_instance(problem)
     choice, solution = best_choice(instance, seed, time_limit_s)
     if choice is None:

@@ -109,7 +109,7 @@ class TrainingEngine:
     overlap_tp: float = 1.0
     gemm_ratio: float = 1.0
     param_bytes: float = 2.0
-    offload_bytes_per_s: float = 6.0e9
+    offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
     step_fixed_s: float = 0.0
     moe_row_passes: float = 4.5

@@ -173,7 +173,7 @@ def role_memory(
         elif call.kind == "generate":
             transient[call.key] = _generation_memory(facts, role, layouts)
         elif resharding_method != "hybridflow":  # Table 2: these gather the whole model on each GPU
-            whole = resharding.transition_peak_bytes(
+            whole: float | Floats = resharding.transition_peak_bytes(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
             if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer

@@ -69,7 +69,7 @@ class _Run:
 
 
 def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
-    """The quantities of a record: latencies and their sum, or throughput where there is no latency."""
+    """Every quantity that a record publishes, and the latency sum where it has both of its parts."""
     values = {
         q: number(cells.get(q)) for q in ("ttft_ms", "tpot_ms", "throughput_tokens_per_s", "tokens_per_s_per_gpu")
     }
@@ -77,10 +77,6 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
     output = number(cells.get("output_len"))
     if "ttft_ms" in found and "tpot_ms" in found and output is not None and output >= 1:
         found["latency_sum_ms"] = found["ttft_ms"] + (output - 1) * found["tpot_ms"]
-    if "throughput_tokens_per_s" in found or "ttft_ms" in found or "tpot_ms" in found:
-        found.pop("tokens_per_s_per_gpu", None)  # the same measurement once more
-    if "ttft_ms" in found or "tpot_ms" in found:
-        found.pop("throughput_tokens_per_s", None)
     base = Row(
         "generation", text_of(cells.get("id")), "", float("nan"), system=_system(cells),
         level=text_of(cells.get("spec_level")), device=text_of(cells.get("gpu_kind")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -23,7 +24,12 @@ NO_BAR = "no number is published (out of memory, or the bar is missing)"
 ZERO = "the published time is zero: a relative error is not defined"
 MAPPER_TIME = "run time of the paper's own mapper on an unnamed CPU: not a quantity of the simulator"
 MAPPERS_PICK = ("algorithm1", "algorithm 1", "hybridflow", "any", "mapper")
-_SYSTEMS = {"ds-chat": "deepspeed-chat", "dschat": "deepspeed-chat", "nemo": "nemo-aligner", "nemoaligner": "nemo-aligner"}
+_SYSTEMS = {
+    "ds-chat": "deepspeed-chat",
+    "dschat": "deepspeed-chat",
+    "nemo": "nemo-aligner",
+    "nemoaligner": "nemo-aligner",
+}
 
 
 def predict(directory: Path) -> list[Row]:
@@ -100,19 +106,23 @@ def _transition(figure: str, cells: Cells) -> list[Row]:
 
 def _sweep(figure: str, cells: Cells) -> list[Row]:
     base = _row(figure, cells, f"tg{cells['t_g']}", system="hybridflow", placement="colocate")
-    out = []
-    for i, quantity in enumerate(("generation_s", "transition_s")):
-        if quantity in cells:
-            row = replace(base, quantity=quantity)
-            out.append(_scalar(row, cells, lambda i=i: generation_sweep(cells["model"], _gpus(cells), _whole(cells["t_g"]))[i]))  # type: ignore[misc]
-    return out
+
+    def sweep(position: int) -> float:
+        return generation_sweep(cells["model"], _gpus(cells), _whole(cells["t_g"]))[position]
+
+    quantities = ("generation_s", "transition_s")
+    return [
+        _scalar(replace(base, quantity=q), cells, partial(sweep, i)) for i, q in enumerate(quantities) if q in cells
+    ]
 
 
 def _scalar(base: Row, cells: Cells, predicted: Callable[[], float]) -> Row:
     """The row with its number and prediction; a published zero has no relative error."""
     measured = _number(cells.get(base.quantity))
     if not measured:
-        return replace(base, measured=math.nan if measured is None else 0.0, reason=NO_BAR if measured is None else ZERO)
+        return replace(
+            base, measured=math.nan if measured is None else 0.0, reason=NO_BAR if measured is None else ZERO
+        )
     try:
         return replace(base, measured=measured, predicted=predicted())
     except (HybridmapError, ValueError, KeyError) as error:
@@ -127,9 +137,7 @@ def _unpredicted(figure: str, cells: Cells) -> list[Row]:
     return [replace(row, measured=math.nan if measured is None else measured, reason=reason)]
 
 
-def _row(
-    figure: str, cells: Cells, last: str, *, system: str = "", placement: str = "", quantity: str = ""
-) -> Row:
+def _row(figure: str, cells: Cells, last: str, *, system: str = "", placement: str = "", quantity: str = "") -> Row:
     parts = [figure, cells.get("model", ""), cells.get("num_gpus", ""), last]
     return Row(
         "paper", ":".join(part for part in parts if part), quantity, math.nan, figure=figure, system=system,

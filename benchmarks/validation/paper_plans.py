@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.validation.paper_job import paper_facts, role_sizes
 from mapper.pins import Pin
 from mapper.search import find_plan
-from profiles.errors import InfeasibleError
+from profiles.errors import InfeasibleError, UnknownNameError
 from simulator import resharding
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import ParallelLayout
 from simulator.systems.run import run_system
+from simulator.systems.system import SYSTEMS
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+    from simulator.plan import Resharding
 
 ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
 """``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
@@ -47,20 +53,22 @@ def pins(size: str, roles: tuple[str, ...], how: str) -> tuple[Pin, ...]:
 
 
 @cache
-def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str = "any") -> Outcome:
-    """Iteration of HybridFlow's plan: the published layouts where a placement is the mapper's own pick, else as much
-    of them as the placement's pools divide.
+def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None = None) -> Outcome:
+    """Iteration of HybridFlow's plan.
 
+    The published layouts where no placement is named (Figs 9 to 11), else as much of them as its pools divide.
+    ``placement`` as in ``find_plan``; a split of equal models is even, as the paper says of Fig 12.
     Raises ``InfeasibleError`` where nothing fits.
     """
     facts = paper_facts(algorithm, models, num_gpus)
     roles = facts.dataflow.roles
-    size = role_sizes(models, roles)["actor"]
-    ways = ("published", "tensor", "free") if placement == "any" else ("tensor", "free")
-    even = placement == "split" and facts.group.nodes % 2 == 0
+    sizes = role_sizes(models, roles)
+    ways = ("published", "tensor", "free") if placement is None else ("tensor", "free")
+    even = placement == "split" and facts.group.nodes % 2 == 0 and len(set(sizes.values())) == 1
     for how in ways:
+        fixed = pins(sizes["actor"], roles, how)
         try:
-            result = find_plan(facts, placement=placement, even=even, runners_up=False, pins=pins(size, roles, how))
+            result = find_plan(facts, placement=placement or "any", even=even, runners_up=False, pins=fixed)
         except InfeasibleError:
             if how == ways[-1]:
                 raise
@@ -87,16 +95,18 @@ def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> flo
         half = max(1, num_gpus // 2)
         engine = GenerationLayouts(*np.asarray([[max(1, half // tg)], [tg], [1], [1]], dtype=np.int64))
         return float(resharding.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
-    method = {"hybridflow": "hybridflow", "hybridflow-v": "hybridflow-v", "deepspeed-chat": "ds-chat"}[system]
+    methods: dict[str, Resharding] = {
+        "hybridflow": "hybridflow", "hybridflow-v": "hybridflow-v", "deepspeed-chat": "ds-chat",
+    }  # fmt: skip
+    if system not in methods:
+        raise UnknownNameError("system with a transition", system, [*methods, "openrlhf"])
     training = Layouts.of([ParallelLayout(dp=dp, tp=t, pp=p)])
-    cost = resharding.transition_cost(facts, spec.shape, training, engine, spec.precision, method)  # type: ignore[arg-type]
+    cost = resharding.transition_cost(facts, spec.shape, training, engine, spec.precision, methods[system])
     return float(cost.time.s[0])
 
 
-def run_facts(system: str, algorithm: str, models: str, num_gpus: int):  # type: ignore[no-untyped-def]
+def run_facts(system: str, algorithm: str, models: str, num_gpus: int) -> Facts:
     """The job with a system's own engines."""
-    from simulator.systems.system import SYSTEMS
-
     return SYSTEMS[system].facts_of(paper_facts(algorithm, models, num_gpus))
 
 

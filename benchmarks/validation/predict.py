@@ -20,13 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Per file of the paper: what names a row, and what it publishes.
-PAPER_FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "paper_fig9_ppo": (("algorithm", "model", "num_gpus", "system"), ("tokens_per_s", "iteration_s")),
-    "paper_fig12_placements": (("algorithm", "model", "num_gpus", "placement"), ("tokens_per_s",)),
-    "paper_fig14_transition": (("algorithm", "model", "num_gpus", "system"), ("transition_s",)),
-    "paper_fig15_generation_tp": (("model", "num_gpus", "t_g"), ("generation_s", "transition_s")),
-    "paper_fig16_mapper_runtime": (("model", "num_gpus"), ("seconds",)),
-}
+PAPER_QUANTITIES = {"tokens_per_s", "iteration_s", "transition_s", "generation_s", "seconds"}
+"""Columns of the paper's figures that hold a published number."""
 
 
 def predicted_tables(kind: TableKind, files: Sequence[Path]) -> list[Row]:
@@ -44,12 +39,12 @@ def predicted_tables(kind: TableKind, files: Sequence[Path]) -> list[Row]:
 
 
 def predicted_paper(folder: Path) -> list[Row]:
-    """Every bar of the paper's figures that the folder holds, predicted or with the reason why not.
+    """Every bar of the paper's figures that the folder holds (``paper_*.csv``), predicted or with the reason why not.
 
     Raises
     ------
     InputError
-        The folder holds none of the tables, or one lacks a column.
+        The folder holds no such table, or one cannot be read.
     """
     listed = paper_rows(folder)
     found = _guarded_run(listed, lambda: _predictor("paper")(folder))
@@ -61,26 +56,26 @@ def predicted_paper(folder: Path) -> list[Row]:
 
 def paper_rows(folder: Path) -> list[Row]:
     """The bars of the paper's figures, without predictions; raises as ``predicted_paper``."""
-    files = {name: folder / f"{name}.csv" for name in PAPER_FILES if (folder / f"{name}.csv").is_file()}
+    files = sorted(folder.glob("paper_*.csv"))
     if not files:
-        raise InputError(f"{folder}: holds none of {', '.join(f'{name}.csv' for name in PAPER_FILES)}")
-    return [row for name, file in files.items() for row in _paper_file(name, file)]
+        raise InputError(f"{folder}: holds no paper_*.csv")
+    return [row for file in files for row in _paper_file(file)]
 
 
-def _paper_file(name: str, file: Path) -> list[Row]:
-    keys, quantities = PAPER_FILES[name]
+def _paper_file(file: Path) -> list[Row]:
     try:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read as a CSV table ({' '.join(str(error).split())[:200]})") from None
-    table.columns = [str(column).strip() for column in table.columns]
-    if lacking := [column for column in (*keys, *quantities) if column not in table.columns]:
-        raise InputError(f"{file}: it lacks the columns {', '.join(lacking)}")
+    table.columns = [str(column).strip().lower() for column in table.columns]
+    if not PAPER_QUANTITIES & set(table.columns):
+        raise InputError(f"{file}: it has none of the columns {', '.join(sorted(PAPER_QUANTITIES))}")
     rows = []
     for cells in table.to_dict(orient="records"):
-        row_id = "-".join(text_of(cells[key]) for key in keys)
-        base = Row("paper", row_id, "", float("nan"), figure=name.split("_")[1], system=text_of(cells.get("system")))
-        values = {quantity: number(cells[quantity]) for quantity in quantities}
+        values = {q: number(cells.get(q)) for q in sorted(PAPER_QUANTITIES)}
+        row_id = "-".join(text_of(cell) for name, cell in cells.items() if name not in PAPER_QUANTITIES)
+        figure = file.stem.split("_")[1]
+        base = Row("paper", row_id, "", float("nan"), figure=figure, system=text_of(cells.get("system")))
         rows += [replace(base, quantity=q, measured=v) for q, v in values.items() if v is not None] or [
             base.without("the row publishes no number")
         ]

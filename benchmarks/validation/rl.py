@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.validation.guard import each
-from benchmarks.validation.names import NotPredicted, model_kind, number, published_device, published_model, text_of
+from benchmarks.validation.names import NotPredicted, model_kind, number, published_device, published_models, text_of
 from benchmarks.validation.rl_plan import given_plan
-from benchmarks.validation.rl_work import given_facts
+from benchmarks.validation.rl_work import given_facts, simulated_system
 from benchmarks.validation.rows import Row
 from simulator.simulate import build_timeline, price_calls
+from simulator.systems.run import run_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,7 +79,7 @@ def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     if kind in UNPREDICTED_KINDS:
         raise NotPredicted(UNPREDICTED_KINDS[kind])
     device = published_device(text_of(cells.get("gpu_kind")))
-    shape = published_model(text_of(cells.get("model")))
+    shape = published_models(text_of(cells.get("model")))["actor"]
     run = _run(cells)
     overlapped = run.plan.schedule != "sync"
     for row in rows:
@@ -103,6 +104,11 @@ def _stage(row: Row, run: _Run) -> Row:
 
 def _run(cells: Mapping[str, Any]) -> _Run:
     assumed: list[str] = []
+    system = simulated_system(cells)
+    if system:
+        own = run_system(system, given_facts(cells, assumed, system))
+        assumed.append(f"layouts not stated: the fastest that {own.system.title} can run")
+        return _Run(own.facts, own.plan, own.timeline, "; ".join(assumed))
     facts = given_facts(cells, assumed)
     plan = given_plan(cells, facts, assumed)
     timeline = build_timeline(plan, facts, price_calls(plan, facts))

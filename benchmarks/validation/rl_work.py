@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.validation.devices import device_profile
 from benchmarks.validation.names import NotPredicted, integer, number, published_device, published_models, text_of
 from benchmarks.validation.trainers import lora_rank, training_dtype
-from profiles.engine_facts import engine_names, load_generation_engine, load_training_engine
+from profiles.engine_facts import default_engine, engine_names, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 115
 """Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
 
+AZURE_A100_BYTES_PER_S = 200e9
+"""Network of the A100 nodes of the cloud that DeepSpeed-Chat's blog priced its runs on: one 200 Gbit/s card per GPU."""
+
 ALGORITHMS = {
     "grpo": "grpo", "dapo": "dapo", "ppo": "ppo", "rloo": "rloo", "remax": "remax", "reinforce++": "reinforce++",
     "gspo": "grpo", "dr.grpo": "grpo", "safe-rlhf": "safe-rlhf",
 }  # fmt: skip
 
 
-def given_facts(cells: Mapping[str, Any], assumed: list[str]) -> Facts:
+def simulated_system(cells: Mapping[str, Any]) -> str:
+    """The simulated system that a row ran on where it states no layouts; empty where its plan is given."""
+    words = text_of(cells.get("system")).lower()
+    given = number(cells.get("train_tp")) is not None
+    return "deepspeed-chat" if "deepspeed-chat" in words and not given else ""
+
+
+def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") -> Facts:
     """Facts of a row; what the row does not state is assumed and said in ``assumed``.
+
+    A simulated ``system`` brings its own engines.
 
     Raises
     ------
@@ -42,7 +54,13 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str]) -> Facts:
         ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))), gpus_per_node=per_node,
         nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
     )  # fmt: skip
-    training, generation = training_engine(cells), generation_engine(cells)
+    if system == "deepspeed-chat":
+        group = replace(group, inter_node_bytes_per_s=AZURE_A100_BYTES_PER_S)
+        assumed.append("network not stated: Azure's A100 nodes, 8 x 200 Gbit/s")
+    if system:
+        training, generation = default_engine("training"), default_engine("generation")
+    else:
+        training, generation = training_engine(cells), generation_engine(cells)
     precision = _generation_precision(text_of(cells.get("precision_gen")))
     return Facts(
         algorithm, _roles(cells, algorithm, precision), _workload(cells, assumed), group, device,

@@ -54,13 +54,13 @@ class Row:
 
     @property
     def relative_error(self) -> float | None:
-        """predicted / measured - 1; ``None`` without a prediction."""
+        """Predicted / measured - 1; ``None`` without a prediction."""
         return None if self.predicted is None else self.predicted / self.measured - 1.0
 
     def with_prediction(self, predicted: float, reason: str = "") -> Row:
-        """This row with a prediction and what it assumed."""
+        """The row with a prediction and what it assumed."""
         return replace(self, predicted=predicted, reason=reason)
 
     def without(self, reason: str) -> Row:
-        """This row with the reason why it has no prediction."""
+        """The row with the reason why it has no prediction."""
         return replace(self, predicted=None, reason=reason)

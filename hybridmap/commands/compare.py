@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.commands.options import JobArgument, Json
+from hybridmap.commands.options import JobArgument, Json, Systems
 from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
@@ -24,16 +24,22 @@ class Row:
     error: HybridmapError | None = None
 
 
-def compare(job: JobArgument, as_json: Json = False) -> None:
+def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -> None:
     """Compare colocate, split, standalone and the best.
 
-    The best plan of each named placement beside the best of all placements.
+    The best plan of each named placement beside the best of all placements; with --systems, the best plan beside
+    what other RL systems would do with the job.
     """
     from hybridmap.config import load_job
     from hybridmap.notation import LEGEND
     from hybridmap.plan_text import header_lines
 
     facts = load_job(job).facts()
+    if systems:
+        from hybridmap.commands.compare_systems import compare_systems
+
+        compare_systems(facts, as_json)
+        return
     rows = [_row(facts, name) for name in PLACEMENTS]
     if rows[-1].error is not None:
         raise rows[-1].error

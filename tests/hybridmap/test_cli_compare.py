@@ -62,3 +62,14 @@ def test_when_nothing_fits_it_is_an_error(write_job, small_job, run):
     result = run("compare", write_job(small_job), "--json")
     assert result.exit_code == 2
     assert json.loads(result.stdout)["status"] == "infeasible"
+
+
+def test_other_systems_stand_beside_the_best_plan(planned, run):
+    rows = json.loads(run("compare", planned.job, "--systems", "--json").stdout)["rows"]
+    assert [row["system"] for row in rows[:3]] == ["best plan", "deepspeed-chat", "openrlhf"]
+    assert rows[0]["over_best"] == 1.0
+    for row in rows:
+        assert row["status"] == "simulated" or row["error"]
+    text = run("compare", planned.job, "--systems").stdout
+    assert "other systems are simulated, never run" in text
+    assert "tokens/s" in text

@@ -13,10 +13,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_json_is_one_document_with_the_promised_keys(planned):
     promised = {"status", "iteration_s", "bound_s", "gap", "seconds", "tokens_per_s", "num_gpus", "plan", "runners_up"}
-    assert promised | {"stages", "memory", "basis", "seed"} <= set(planned.answer)
+    assert promised | {"stages", "memory", "basis", "seed", "interval_s"} <= set(planned.answer)
     assert planned.answer["status"] == "optimal"
     assert 0 <= planned.answer["bound_s"] <= planned.answer["iteration_s"]
     assert planned.answer["gap"] <= 1e-4
+    interval = planned.answer["interval_s"]
+    assert interval["low"] < planned.answer["iteration_s"] < interval["high"] and interval["coverage"] == 0.9
     assert planned.answer["written"] == [str(planned.out / "plan.json"), str(planned.out / "timeline.json")]
 
 
@@ -32,6 +34,7 @@ def test_a_person_reads_who_is_where_and_how_good_it_is(planned, run, tmp_path):
         "GiB (KV ",
         "peak in ",
         "tokens/s",
+        "90 % interval ",
         "numbers rest on: ",
         "optimal among ",
         "gap 0.00 %",

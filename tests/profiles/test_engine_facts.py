@@ -3,7 +3,7 @@ equal hashes.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,10 @@ from profiles.engine_facts import (
 )
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
-NOT_FACTS = {"name", "facts_hash", "cuda_graphs", "prefix_sharing", "shares_weights", "zero_stages"}
+NOT_FACTS = {
+    "name", "facts_hash", "cuda_graphs", "prefix_sharing", "shares_weights", "zero_stages", "scheduler", "plans_ahead",
+    "fp8_cache_with_fp8_weights", "grouped_query_kernels",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])
@@ -32,9 +35,11 @@ def test_every_shipped_engine_loads_with_exactly_its_facts(kind: str) -> None:
     for name in names:
         engine = load(name)
         assert engine.name == name
-        wanted = {f.name for f in fields(TrainingEngine if kind == "training" else GenerationEngine)} - NOT_FACTS
+        known = [
+            f for f in fields(TrainingEngine if kind == "training" else GenerationEngine) if f.name not in NOT_FACTS
+        ]
         constants = engine_constants(name)
-        assert set(constants) == wanted
+        assert {f.name for f in known if f.default is MISSING} <= set(constants) <= {f.name for f in known}
         for key, fact in constants.items():
             assert getattr(engine, key) == fact.value
             assert fact.unit
@@ -59,7 +64,7 @@ def test_a_fitted_constant_names_the_rows_it_was_fitted_on() -> None:
 
 
 def test_versions_sort_as_numbers_and_the_newest_is_the_default() -> None:
-    assert engine_names("training")[-2:] == ["megatron-core@0.6", "megatron-core@0.16"]
+    assert [n for n in engine_names("training") if "megatron" in n] == ["megatron-core@0.6", "megatron-core@0.16"]
     assert default_engine("training") == "megatron-core@0.16"
     assert default_engine("generation") == engine_names("generation")[-1] == "vllm@0.32"
 
@@ -74,7 +79,7 @@ def test_hashes_tell_files_apart() -> None:
 def test_unknown_names_and_wrong_kinds() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown generation engine 'vllm@0.31'; did you mean"):
         load_generation_engine("vllm@0.31")
-    with pytest.raises(InputError, match=r"'vllm@0.32' is a generation engine; known: fsdp@2.13"):
+    with pytest.raises(InputError, match=r"'vllm@0.32' is a generation engine; known: .*fsdp@2.13"):
         load_training_engine("vllm@0.32")
     with pytest.raises(InputError, match=r"'megatron-core@0.6' is a training engine"):
         load_generation_engine("megatron-core@0.6")
@@ -97,7 +102,7 @@ def edit(folder: Path, **changes: object) -> None:
 
 def test_a_new_file_is_an_engine(folder: Path) -> None:
     assert engine_names("training") == ["mine@1"]
-    assert load_training_engine("mine@1").overlap_dp == 1
+    assert load_training_engine("mine@1").name == "mine@1"
 
 
 @pytest.mark.parametrize(

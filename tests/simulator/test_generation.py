@@ -66,7 +66,8 @@ def test_the_launch_floor_holds_small_steps_where_there_are_no_graphs() -> None:
     assert not facts.generation.cuda_graphs
     tiny_batch = generation.decode_step(facts, LLAMA, engine(1, 8, 1), np.ones((1, 1)), np.full((1, 1), 100.0), "bf16")
     host = facts.generation.host_s_per_step + facts.generation.host_s_per_sequence
-    floor = facts.generation.launch_s_per_layer * LLAMA.num_layers + host
+    launch = facts.generation.launch_s_per_layer + facts.generation.collective_launch_s
+    floor = launch * LLAMA.num_layers + host
     assert float(tiny_batch.time.s[0, 0]) == pytest.approx(floor)
     graphs = make_facts(generation="vllm@0.32")
     faster = generation.decode_step(graphs, LLAMA, engine(1, 8, 1), np.ones((1, 1)), np.full((1, 1), 100.0), "bf16")
@@ -148,3 +149,34 @@ def test_prefill_chunks_follow_each_other_through_the_stages() -> None:
     whole, halves = (generation.prefill_cost(facts, LLAMA, engine(4, 1, 8, pp), "bf16").time.s[0] for pp in (1, 2))
     chunks = 64 * 1024 / facts.generation.max_batched_tokens
     assert halves / whole == pytest.approx((chunks + 1) / (2 * chunks))
+
+
+def test_a_small_cache_of_a_given_plan_is_priced_with_waiting_and_eviction() -> None:
+    tail = LengthDistribution("lognormal", 512.0, 4096)
+    facts = make_facts("grpo", work=workload(256, 512, tail, minibatches=1), generation="vllm@0.32")
+    need = generation.kv_cache_bytes(facts, LLAMA, engine(4, 2, 64))[0]
+    stated = [replace(engine(4, 2, 64), kv_cache_bytes=np.asarray([int(need * share)])) for share in (1.01, 0.5, 0.25)]
+    free = generation.generation_cost(facts, LLAMA, engine(4, 2, 64)).time.s[0]
+    priced = [generation.generation_cost(facts, LLAMA, layouts).time.s[0] for layouts in stated]
+    assert priced[0] == free
+    assert free < priced[1] < priced[2]
+
+
+def test_engines_that_never_drain_have_no_tail() -> None:
+    """In flight are as many as slots, samples and cache allow; more of them make an iteration's share cheaper."""
+    tail = LengthDistribution("lognormal", 512.0, 8192)
+    facts = make_facts("grpo", work=workload(256, 512, tail, minibatches=1), generation="vllm@0.32")
+    layouts = engine(4, 2, 512)
+    drained = generation.generation_cost(facts, LLAMA, layouts).time.s[0]
+    steady = [generation.steady_generation_cost(facts, LLAMA, layouts, steps_in_flight=n).time.s[0] for n in (1, 2, 4)]
+    assert drained > steady[0] > steady[1] > steady[2]
+    small = replace(layouts, kv_cache_bytes=np.asarray([int(2e9)]))
+    assert generation.steady_generation_cost(facts, LLAMA, small, steps_in_flight=4).time.s[0] > steady[2]
+
+
+def test_a_steady_step_makes_one_token_of_each_running_sequence() -> None:
+    facts = make_facts("grpo", work=workload(64, 512, 256, minibatches=1), generation="vllm@0.32")
+    layouts, full = engine(8, 1, 8), np.full((1, 1), 8.0)
+    step = generation.decode_step(facts, LLAMA, layouts, full, np.full((1, 1), 512.0 + 128.0), "bf16").time.s[0, 0]
+    prefill = generation.prefill_cost(facts, LLAMA, layouts, "bf16").time.s[0]
+    assert generation.steady_generation_cost(facts, LLAMA, layouts).time.s[0] == pytest.approx(256 * step + prefill)

@@ -1,0 +1,119 @@
+"""Pins: degrees that the user fixes for a role; the search chooses the rest.
+
+A pin narrows the enumeration before anything is priced, so a pinned search is the free search over fewer rows: same
+prices, same proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from profiles.errors import InputError, UnknownNameError
+from simulator.plan import RECOMPUTE_LEVELS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from profiles.records import Ints
+    from simulator.facts import Facts
+    from simulator.layouts import GenerationLayouts, Layouts
+
+Stage = Literal["training", "inference", "generation"]
+
+_PARALLEL = ("dp", "tp", "pp", "cp", "ep", "zero_stage", "micro_batch", "recompute")
+FIELDS: dict[Stage, tuple[str, ...]] = {
+    "training": _PARALLEL,
+    "inference": _PARALLEL,
+    "generation": ("dp", "tp", "pp", "max_num_seqs"),
+}
+"""What may be pinned in each stage: the columns of its layouts."""
+
+Value = int | str | tuple[int | str, ...]
+
+_KIND = {"training": "train", "inference": "forward", "generation": "generate"}
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What is fixed about one role; everything that is not named stays free.
+
+    Parameters
+    ----------
+    training, inference, generation
+        Field of the stage's layout to its value (``recompute`` by name). A trained role scores in the spread that
+        it trains in, so pinning the degrees of either stage pins both.
+        A tuple of values allows any of them.
+    num_gpus
+        Size of the role's pool.
+    min_gpus_per_stage
+        GPUs of a pipeline stage at least, where there are several stages (8 gives the bound ``p <= N_l / U`` of the
+        paper's Algorithm 2).
+    """
+
+    role: str
+    training: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    inference: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    generation: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    num_gpus: int | None = None
+    min_gpus_per_stage: int = 1
+
+    def of(self, stage: Stage) -> Mapping[str, Value]:
+        """The pinned fields of one stage."""
+        stages: dict[Stage, Mapping[str, Value]] = {
+            "training": self.training, "inference": self.inference, "generation": self.generation,
+        }  # fmt: skip
+        return stages[stage]
+
+    def __str__(self) -> str:
+        stages = [f"{s} {k} {v}" for s in FIELDS for k, v in self.of(s).items()]
+        return f"{self.role}: " + ", ".join([*stages, *([f"{self.num_gpus} GPUs"] if self.num_gpus else [])])
+
+
+def pin_of(pins: tuple[Pin, ...], role: str) -> Pin:
+    """The pin of a role; an empty one if it has none."""
+    return next((pin for pin in pins if pin.role == role), Pin(role))
+
+
+def matching(pin: Pin, stage: Stage, layouts: Layouts | GenerationLayouts) -> Ints:
+    """Positions of the layouts of ``stage`` that agree with the pin, ascending."""
+    keep = np.ones(len(layouts), dtype=np.bool_)
+    for name, value in pin.of(stage).items():
+        allowed = value if isinstance(value, tuple) else (value,)
+        numbers = [RECOMPUTE_LEVELS.index(v) if name == "recompute" else v for v in allowed]
+        keep &= np.isin(getattr(layouts, name), numbers)
+    if pin.num_gpus is not None:
+        keep &= layouts.num_gpus == pin.num_gpus
+    if stage != "generation":
+        keep &= (layouts.pp == 1) | (layouts.num_gpus // layouts.pp >= pin.min_gpus_per_stage)
+    return np.flatnonzero(keep)
+
+
+def check_pins(facts: Facts, pins: tuple[Pin, ...]) -> None:
+    """Raise ``InputError`` for a pin that names what the job does not have: role, stage, field or recompute level."""
+    roles = facts.dataflow.roles
+    for pin in pins:
+        if pin.role not in roles:
+            raise UnknownNameError("pinned role", pin.role, roles)
+        kinds = {call.kind for call in facts.dataflow.calls_of(pin.role)}
+        for stage, known in FIELDS.items():
+            for name, value in pin.of(stage).items():
+                _check_field(pin, stage, name, value, known, _KIND[stage] in kinds)
+    named = [pin.role for pin in pins]
+    if len(set(named)) != len(named):
+        raise InputError(f"pin each role once, got {', '.join(named)}")
+
+
+def _check_field(pin: Pin, stage: Stage, name: str, value: Value, known: tuple[str, ...], runs: bool) -> None:
+    if not runs:
+        raise InputError(f"pin of {pin.role}: it has no {stage} stage to pin")
+    if name not in known:
+        raise UnknownNameError(f"pinned {stage} field", name, known)
+    for one in value if isinstance(value, tuple) else (value,):
+        if name == "recompute":
+            if one not in RECOMPUTE_LEVELS:
+                raise UnknownNameError("recompute level", str(one), RECOMPUTE_LEVELS)
+        elif not isinstance(one, int) or one < (0 if name == "zero_stage" else 1):
+            raise InputError(f"pin of {pin.role}: {stage} {name} must be a whole number, got {one!r}")

@@ -1,0 +1,161 @@
+"""The fastest way a system can run the models that share a pool: every role in the pool's spread, what fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator import generation, memory, pricing
+from simulator.layouts import GenerationLayouts, Layouts
+from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, RolePlan
+from simulator.pricing import RoleLayouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulator.dataflow import Call
+    from simulator.facts import Facts
+    from simulator.plan import Offload
+    from simulator.systems.system import Spread, System
+
+MAX_WAVES = 256
+"""A replica works off its responses in at most this many waves."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Roles on one pool size: their entries (pool names still open) and the seconds of each of their calls."""
+
+    entries: tuple[RolePlan, ...]
+    seconds: dict[str, float]
+
+
+def best_group(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> Group | None:
+    """The group with the least time in sum over its calls, or ``None`` if nothing fits.
+
+    Generation is left out where the system generates elsewhere.
+    """
+    found = [
+        group
+        for spread, offload in product(spreads(system, facts, roles, num_gpus), system.offloads)
+        if (group := _group(system, facts, roles, spread, offload)) is not None
+    ]
+    return min(found, key=lambda group: sum(group.seconds.values()), default=None)
+
+
+def spreads(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> list[Spread]:
+    """How the system may split models over ``num_gpus`` GPUs.
+
+    All data parallel with ZeRO 3; else tensor parallelism inside a node and as many pipeline stages as it allows.
+    """
+    trained = any(facts.dataflow.is_trained(role) for role in roles)
+    samples = facts.workload.minibatch_samples if trained else facts.workload.num_samples
+    shapes = [facts.roles[role].shape for role in roles]
+    if system.zero_stage == 3:
+        return [(num_gpus, 1, 1)] if num_gpus <= samples else []
+    out = []
+    for tp, pp in product((1, 2, 4, 8), (1, 2, 4, 8, 16)):
+        dp, rest = divmod(num_gpus, tp * pp)
+        whole = all(shape.max_tensor_parallel_ok(tp) and shape.num_layers % pp == 0 for shape in shapes)
+        if not rest and 1 <= dp <= samples and pp <= system.max_pipeline and tp <= facts.group.gpus_per_node and whole:
+            out.append((dp, tp, pp))
+    return out
+
+
+def _group(
+    system: System, facts: Facts, roles: tuple[str, ...], spread: Spread, offload: tuple[Offload, ...]
+) -> Group | None:
+    """Every role in ``spread``; each call as fast as the memory that all of them leave allows."""
+    candidates = {role: _candidates(system, facts, role, spread, offload) for role in roles}
+    kept = {r: pricing.role_memory(facts, r, x, system.resharding).resident_bytes for r, x in candidates.items()}
+    resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the spread
+    left = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes - resident
+    entries: list[RolePlan] = []
+    seconds: dict[str, float] = {}
+    for role, layouts in candidates.items():
+        here = [c for c in facts.dataflow.calls_of(role) if _runs_here(system, c)]
+        needs = pricing.role_memory(facts, role, layouts, system.resharding).transient
+        need = np.max([memory.total(needs[c.key]) for c in here if c.key in needs], axis=0)
+        costs = {c.key: pricing.call_cost(facts, c, layouts, system.resharding).time.s for c in here}
+        total = np.where(need <= left, sum(costs.values()), np.inf)
+        row = int(np.argmin(total))
+        if not np.isfinite(total[row]):
+            return None
+        entries.append(_entry(facts, role, layouts, row, offload))
+        seconds |= {key: float(value[row]) for key, value in costs.items()}
+    return Group(tuple(entries), seconds)
+
+
+def _runs_here(system: System, call: Call) -> bool:
+    """Whether a call runs on its role's own pool."""
+    return not (system.separate_generator and call.kind in ("generate", "transition"))
+
+
+def _candidates(system: System, facts: Facts, role: str, spread: Spread, offload: tuple[Offload, ...]) -> RoleLayouts:
+    """Every combination of micro-batch, recomputation and engine that the system tries for a role, by column."""
+    kinds = {call.kind for call in facts.dataflow.calls_of(role)}
+    trained, zero = "train" in kinds, system.zero_stage if system.zero_stage == 3 or "train" in kinds else 0
+    train = [(zero, b, RECOMPUTE_LEVELS.index(r)) for b, r in product(system.micro_batches, system.recompute)]
+    score = [(zero, b, 0) for b in system.micro_batches]
+    priced_here = "generate" in kinds and not system.separate_generator
+    engines = list(engine_rows(system, facts, role, spread)) if priced_here else [(1, 1, 1, 1)]
+    rows = list(product(train if trained else [(zero, 1, 0)], score if "forward" in kinds else [(zero, 1, 0)], engines))
+    dp, tp, pp = spread
+
+    def layouts(part: int) -> Layouts:
+        columns = [(dp, tp, pp, 1, 1, *row[part]) for row in rows]
+        return Layouts(*np.asarray(columns, dtype=np.int64).T)
+
+    return RoleLayouts(
+        training=layouts(0) if trained else None,
+        inference=layouts(1) if "forward" in kinds else None,
+        generation=GenerationLayouts(*np.asarray([r[2] for r in rows], dtype=np.int64).T)
+        if "generate" in kinds else None,
+        separate_generation=system.separate_generator and "generate" in kinds,
+        offload=offload,
+    )  # fmt: skip
+
+
+def engine_rows(
+    system: System, facts: Facts, role: str, spread: Spread, num_gpus: int | None = None
+) -> Iterator[tuple[int, int, int, int]]:
+    """``(dp, tp, pp, sequences in flight)`` of every engine layout that the system tries.
+
+    On the GPUs of the trainer, or on ``num_gpus`` of its own. Numbers in flight are those that whole waves need,
+    halving down to one.
+    """
+    dp, tp, pp = spread
+    n = num_gpus or dp * tp * pp
+    shape, most = facts.roles[role].shape, int(facts.generation.max_num_seqs)
+    degrees = [(tp, pp)] if system.generates_as_trained else [(t, 1) for t in (1, 2, 4, 8)]
+    for t, p in degrees:
+        replicas, rest = divmod(n, t * p)
+        if rest or not shape.max_tensor_parallel_ok(t) or not 1 <= replicas <= facts.workload.num_samples:
+            continue
+        load = -(-facts.workload.num_samples // replicas)
+        waves = [w for w in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, MAX_WAVES) if w <= load]
+        for slots in sorted({min(-(-load // w), most) for w in waves}):
+            yield (replicas, t, p, slots)
+
+
+def _entry(facts: Facts, role: str, layouts: RoleLayouts, row: int, offload: tuple[Offload, ...]) -> RolePlan:
+    engine = None
+    if layouts.generation is not None:
+        engine = engine_record(facts, role, layouts.generation.take(np.asarray([row])))
+    return RolePlan(
+        role=role, pool="", offload=offload, generation=engine,
+        training=layouts.training.record(row) if layouts.training else None,
+        inference=layouts.inference.record(row) if layouts.inference else None,
+    )  # fmt: skip
+
+
+def engine_record(facts: Facts, role: str, one: GenerationLayouts) -> GenerationLayout:
+    """A single engine layout as a plan carries it, with the KV budget that its sequences need."""
+    budget = int(np.ceil(generation.kv_cache_bytes(facts, facts.roles[role].shape, one)[0]))
+    return GenerationLayout(
+        dp=int(one.dp[0]), tp=int(one.tp[0]), pp=int(one.pp[0]), max_num_seqs=int(one.max_num_seqs[0]),
+        kv_cache_bytes=budget,
+    )  # fmt: skip

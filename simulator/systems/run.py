@@ -1,0 +1,175 @@
+"""run_system(name, facts) -> the fastest plan that a system can run for a job, and what ``simulate`` says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.errors import InfeasibleError, UnknownNameError
+from simulator import pricing
+from simulator.dataflow import CONTROLLER
+from simulator.layouts import GenerationLayouts, Layouts
+from simulator.plan import Plan, Pool, RolePlan, placement_name
+from simulator.pricing import RoleLayouts, controller_cost, is_controller
+from simulator.simulate import play, simulate
+from simulator.systems.group import Group, best_group, engine_record, engine_rows
+from simulator.systems.system import SYSTEMS, System
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulator.facts import Facts
+    from simulator.timeline import Timeline
+
+GENERATOR = "generator"
+
+
+@dataclass(frozen=True, eq=False)
+class SystemRun:
+    """A system's plan, the facts it ran on (its own engines), and its predicted timeline."""
+
+    system: System
+    plan: Plan
+    facts: Facts
+    timeline: Timeline
+
+
+def run_system(name: str, facts: Facts) -> SystemRun:
+    """The fastest plan of a system for the job of ``facts``.
+
+    Raises ``UnknownNameError`` for an unknown system and ``InfeasibleError`` where its plans do not fit.
+    """
+    if name not in SYSTEMS:
+        raise UnknownNameError("system", name, SYSTEMS)
+    system = SYSTEMS[name]
+    own = system.facts_of(facts)
+    plan = fastest_plan(system, own)
+    return SystemRun(system, plan, own, simulate(plan, own))
+
+
+def fastest_plan(system: System, facts: Facts) -> Plan:
+    """Try every allocation of GPUs to the system's pools and keep the one whose iteration is shortest."""
+    pools = role_sets(system, facts)
+    allocations = list(_allocations(system, facts, len(pools)))
+    groups = {
+        (roles, n): _pool_choice(system, facts, roles, n)
+        for i, roles in enumerate(pools) for n in sorted({a[i] for a in allocations})
+    }  # fmt: skip
+    best, shortest = None, float("inf")
+    for sizes in allocations:
+        chosen = [groups[roles, n] for roles, n in zip(pools, sizes, strict=True)]
+        if all(group is not None for group in chosen):
+            seconds = _iteration_s(system, facts, pools, [group for group in chosen if group is not None])
+            if seconds < shortest:
+                best, shortest = sizes, seconds
+    if best is None:
+        raise InfeasibleError(
+            f"{system.title} does not fit: no allocation of {facts.group.num_gpus} x {facts.group.device} to its "
+            f"{len(pools)} pool{'s' if len(pools) > 1 else ''} holds every model in its layouts"
+        )
+    return _plan(system, facts, pools, best, [groups[r, n] for r, n in zip(pools, best, strict=True)])
+
+
+def role_sets(system: System, facts: Facts) -> tuple[tuple[str, ...], ...]:
+    """Who shares a pool; the generator's own pool is ``(GENERATOR,)``."""
+    roles = facts.dataflow.roles
+    if system.placement == "colocate":
+        sets: tuple[tuple[str, ...], ...] = (roles,)
+    elif system.placement == "standalone":
+        sets = tuple((role,) for role in roles)
+    else:
+        first = tuple(r for r in roles if r in ("actor", "reference"))
+        sets = tuple(s for s in (first, tuple(r for r in roles if r not in first)) if s)
+    return (*sets, (GENERATOR,)) if system.separate_generator else sets
+
+
+def _allocations(system: System, facts: Facts, num_pools: int) -> Iterator[tuple[int, ...]]:
+    """GPUs of each pool: whole nodes, and power-of-two slices where nodes are scarce; halves of a split are equal."""
+    group = facts.group
+    if num_pools == 1:
+        yield (group.num_gpus,)
+    elif system.placement == "split" and not system.separate_generator:
+        yield (group.num_gpus // num_pools,) * num_pools
+    else:
+        sizes = [group.gpus_per_node * i for i in range(1, group.nodes + 1)]
+        if group.nodes < 2 * num_pools:
+            sizes = [2**i for i in range(group.gpus_per_node.bit_length() - 1)] + sizes
+        for multiset in combinations_with_replacement(sizes, num_pools):
+            if sum(multiset) == group.num_gpus:
+                yield from sorted(set(permutations(multiset)))
+
+
+def _pool_choice(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> Group | None:
+    if roles == (GENERATOR,):
+        return _generator(system, facts, num_gpus)
+    return best_group(system, facts, roles, num_gpus)
+
+
+def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
+    """The engine on its own GPUs; the weights come from a trainer of the same size (its own size hardly matters)."""
+    rows = list(engine_rows(system, facts, "actor", (num_gpus, 1, 1)))
+    if not rows:
+        return None
+    engine = GenerationLayouts(*np.asarray(rows, dtype=np.int64).T)
+    trainer = _trainer(num_gpus, len(rows))
+    layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
+    need = pricing.role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
+    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    costs = {
+        call.key: pricing.call_cost(facts, call, layouts, system.resharding).time.s
+        for call in facts.dataflow.calls_of("actor") if call.kind in ("generate", "transition")
+    }  # fmt: skip
+    total = np.where(sum(need.values()) <= room, sum(costs.values()), np.inf)
+    row = int(np.argmin(total))
+    if not np.isfinite(total[row]):
+        return None
+    entry = RolePlan(role="actor", pool="", generation=engine_record(facts, "actor", engine.take(np.asarray([row]))))
+    return Group((entry,), {key: float(value[row]) for key, value in costs.items()})
+
+
+def _trainer(num_gpus: int, rows: int) -> Layouts:
+    columns = np.asarray([[num_gpus, 1, 1, 1, 1, 3, 1, 0]] * rows, dtype=np.int64)
+    return Layouts(*columns.T)
+
+
+def _iteration_s(system: System, facts: Facts, pools: tuple[tuple[str, ...], ...], chosen: list[Group]) -> float:
+    """Play the calls on these pools; the generator's own times replace those of the trainer's pool."""
+    seconds = {c.key: float(controller_cost(facts, c).time.s) for c in facts.dataflow.calls if is_controller(c)}
+    for group in chosen:
+        seconds |= group.seconds
+    pool_of = {role: f"pool {i}" for i, roles in enumerate(pools) for role in roles} | {CONTROLLER: CONTROLLER}
+    generator = pool_of.get(GENERATOR) if system.separate_generator else None
+    return max(record.end_s for record in play(facts.dataflow, seconds, pool_of, generator))
+
+
+def _plan(
+    system: System, facts: Facts, pools: tuple[tuple[str, ...], ...], sizes: tuple[int, ...], chosen: list[Group | None]
+) -> Plan:
+    """Put the pools on GPUs, larger ones first, so that slices of a node never straddle two."""
+    names = ["ABCDEFGH"[i] for i in range(len(pools))]
+    first, at = {}, 0
+    for i in sorted(range(len(pools)), key=lambda i: (-sizes[i], i)):
+        first[i], at = at, at + sizes[i]
+    entries: dict[str, RolePlan] = {}
+    for name, roles, group in zip(names, pools, chosen, strict=True):
+        assert group is not None, "only allocations whose pools all fit are chosen"
+        for entry in group.entries:
+            if roles == (GENERATOR,):
+                update = {"generation": entry.generation, "generation_pool": name}
+                entries["actor"] = entries["actor"].model_copy(update=update)
+            else:
+                entries[entry.role] = entry.model_copy(update={"pool": name})
+    members = [() if roles == (GENERATOR,) else roles for roles in pools]
+    return Plan(
+        algorithm=facts.algorithm,
+        placement=placement_name(tuple(roles for roles in members if roles)),
+        pools=tuple(
+            Pool(name=name, device=facts.group.device, first_gpu=first[i], num_gpus=sizes[i], roles=members[i])
+            for i, name in enumerate(names)
+        ),
+        roles=tuple(entries[role] for role in facts.dataflow.roles),
+        resharding=system.resharding,
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""What tells one RL system from another: who shares GPUs, how models are split, which engines run them.
+
+Nothing here prices anything. A system narrows what a plan may look like; the plans it allows are priced and played by
+the functions that price every other plan, and its engines' costs stand in engine files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from profiles.engine_facts import load_generation_engine, load_training_engine
+from simulator.facts import Implementation
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+    from simulator.plan import Offload, Recompute, Resharding
+
+Placement = Literal["colocate", "split", "standalone"]
+Spread = tuple[int, int, int]
+"""``(dp, tp, pp)`` of a model on its pool."""
+
+
+@dataclass(frozen=True)
+class System:
+    """How a system runs a job.
+
+    Parameters
+    ----------
+    name, title, source
+        Key, printed name, and where what follows is published.
+    training, generation
+        Engines as ``engine@version``; ``None`` keeps the job's own.
+    placement
+        All models on all GPUs; actor and reference apart from the rest; every model on its own.
+    separate_generator
+        The actor generates on GPUs of its own, from a weight copy of its own.
+    zero_stage
+        Of every model; below 3 models are split by ``spreads`` of tensor and pipeline parallelism.
+    max_pipeline
+        Most pipeline stages (1: none).
+    generates_as_trained
+        Generation uses the training layout.
+    pads_prompts
+        The engine works on prompts padded to their limit.
+    implementation
+        How its trainer is built; ``None`` keeps the job's own.
+    recompute, micro_batches, offloads
+        What its recipes try, in this order; the fastest that fits is taken.
+    """
+
+    name: str
+    title: str
+    source: str
+    placement: Placement
+    training: str | None = None
+    generation: str | None = None
+    separate_generator: bool = False
+    zero_stage: int = 1
+    max_pipeline: int = 1
+    generates_as_trained: bool = False
+    pads_prompts: bool = False
+    resharding: Resharding = "hybridflow"
+    implementation: Implementation | None = field(default=None)
+    recompute: tuple[Recompute, ...] = ("full",)
+    micro_batches: tuple[int, ...] = (1, 2, 4, 8)
+    offloads: tuple[tuple[Offload, ...], ...] = ((),)
+
+    def facts_of(self, facts: Facts) -> Facts:
+        """The job as this system runs it: its engines, its implementation, its padding."""
+        work = facts.workload
+        return replace(
+            facts,
+            training=load_training_engine(self.training) if self.training else facts.training,
+            generation=load_generation_engine(self.generation) if self.generation else facts.generation,
+            implementation=self.implementation or facts.implementation,
+            workload=replace(work, prompt_tokens=None) if self.pads_prompts else work,
+        )
+
+
+_EAGER = Implementation(kernels="eager", loss_head="unfused")
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        System(
+            "deepspeed-chat", "DeepSpeed-Chat 0.14.0", "HybridFlow section 8.1 and Table 1", "colocate",
+            training="deepspeed-chat@0.14", generation="deepspeed-hybrid@0.14", zero_stage=3, pads_prompts=True,
+            resharding="ds-chat", implementation=_EAGER, micro_batches=(1,),
+        ),
+        System(
+            "openrlhf", "OpenRLHF 0.2.5", "HybridFlow section 8.1 and Table 1", "standalone",
+            training="openrlhf@0.2.5", generation="openrlhf-vllm@0.2.5", separate_generator=True, zero_stage=3,
+            implementation=_EAGER, micro_batches=(1, 2, 4),
+        ),
+        System(
+            "nemo-aligner", "NeMo-Aligner 0.2.0", "HybridFlow section 8.1 and Table 1", "split",
+            training="megatron-core@0.6", generation="nemo-generate@0.2", max_pipeline=8, generates_as_trained=True,
+            pads_prompts=True, implementation=_EAGER, recompute=("none", "selective", "full"),
+            micro_batches=(1, 2, 4),
+        ),
+        System(
+            "verl", "verl (FSDP + vLLM, colocated, synchronous)", "defaults of verl 0.9", "colocate",
+            training="fsdp@2.13", zero_stage=3, recompute=("full",), implementation=Implementation(
+                kernels="eager", loss_head="unfused", old_log_prob="trainer"),
+            offloads=((), ("optimizer",), ("parameters", "optimizer")),
+        ),
+        System(
+            "nemo-rl", "NeMo-RL (Megatron-Core + vLLM, colocated, synchronous)", "defaults of NeMo-RL 0.5 recipes",
+            "colocate", training="megatron-core@0.16", max_pipeline=8, recompute=("none", "full"),
+            implementation=Implementation(loss_head="unfused", old_log_prob="trainer"),
+            offloads=((), ("optimizer",), ("parameters", "optimizer")),
+        ),
+    )
+}  # fmt: skip
+"""The systems that can be compared with a plan, by name."""
