@@ -30,6 +30,18 @@ TINY = ModelShape(
 
 MOE = "qwen1.5-moe-a2.7b"
 
+RL_CELLS = {
+    "id": "r", "row_kind": "step", "spec_level": "A", "system": "NeMo-RL v0.5.0", "gpu_kind": "H100-SXM-80GB",
+    "num_gpus": "16", "gpus_per_node": "8", "model": "meta-llama/Llama-3.1-8B-Instruct", "algorithm": "GRPO",
+    "train_backend": "Megatron-Core", "gen_backend": "vLLM", "precision_train": "BF16", "precision_gen": "BF16",
+    "prompts_per_step": "64", "samples_per_prompt": "32", "max_seq_len": "4096", "max_response_len": "4096",
+    "mean_prompt_len": "100", "mean_response_len": "1000", "train_tp": "1", "train_pp": "2", "gen_tp": "1",
+    "micro_batch": "1", "logprob_micro_batch": "2", "global_batch": "512", "placement": "colocated",
+    "schedule": "sync", "recompute": "full", "seq_packing": "on, 4096 tokens per micro-batch",
+    "gen_gpu_mem_util": "0.6", "logprob_passes": "policy+reference", "step_time_s": "90",
+}  # fmt: skip
+"""A complete row of an RL table, of 2048 samples on two nodes."""
+
 
 def workload(
     prompts: int = 1024, prompt_length: int = 1024, response: int | LengthDistribution = 1024, *,
@@ -110,6 +122,17 @@ def replace_role(plan: Plan, role: str, **changes: object) -> Plan:
     """``plan`` with fields of one role's entry replaced."""
     roles = tuple(e.model_copy(update=changes) if e.role == role else e for e in plan.roles)
     return plan.model_copy(update={"roles": roles})
+
+
+def with_engine_pool(plan: Plan, num_gpus: int, **changes: object) -> Plan:
+    """``plan`` whose actor generates on ``num_gpus`` GPUs of its own, pool ``G`` behind the others."""
+    engine = plan.role("actor").generation
+    assert engine is not None, "the actor generates"
+    last = max(pool.first_gpu + pool.num_gpus for pool in plan.pools)
+    pool = Pool(name="G", device=plan.pools[0].device, first_gpu=last, num_gpus=num_gpus, roles=())
+    spread = engine.model_copy(update={"dp": num_gpus // (engine.tp * engine.pp)})
+    moved = replace_role(plan, "actor", generation_pool="G", generation=spread)
+    return moved.model_copy(update={"pools": (*plan.pools, pool), **changes})
 
 
 def toy_instance(

@@ -23,7 +23,8 @@ def changed(tmp_path: Path, field: str, **values: object) -> Path:
 def test_every_number_of_the_catalogue_has_a_source(name: str) -> None:
     spec = load_spec(DATA / name)
     fields = {field.partition(".")[0] for field in spec.sources}
-    assert fields == set(UNITS) and all(spec.sources.values())
+    assert fields == set(UNITS) - (set() if spec.flash_2_flop_per_s else {"flash_2_flop_per_s"})
+    assert all(spec.sources.values())
     assert spec.name == name
     # Orders of magnitude: a GB/s or a TFLOP/s left unconverted would be off by nine or twelve.
     assert 1e14 < spec.peak("bf16") < 1e16
@@ -56,6 +57,32 @@ def test_peak_knows_aliases_and_refuses_what_the_part_lacks() -> None:
     assert a100.peak("fp16") == a100.peak("bf16")
     with pytest.raises(NoBasisError, match="fp8"):
         a100.peak("fp8")
+
+
+def test_the_older_attention_kernel_has_a_rate_where_the_tables_hold_a_later_one() -> None:
+    """The A100's tables hold FlashAttention-2 itself; elsewhere it stays far below the peak."""
+    assert load_spec(DATA / "a100-80gb-sxm").flash_2_flop_per_s == {}
+    for name in ("h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb200"):
+        spec = load_spec(DATA / name)
+        rates = spec.flash_2_flop_per_s
+        assert set(rates) == {"forward", "backward"}
+        assert 0.10 * spec.peak("bf16") < rates["backward"] < rates["forward"] < 0.45 * spec.peak("bf16")
+    assert load_spec(DATA / "h200-sxm").flash_2_flop_per_s == load_spec(DATA / "h100-80gb-sxm").flash_2_flop_per_s
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"forward": {"value": 370, "unit": "TFLOP/s", "source": "x"}}, r"forward: unit is 'TFLOP/s', it must be 'FL"),
+        ({"backward": {"value": 0, "unit": "FLOP/s", "source": "x"}}, "flash_2_flop_per_s.backward.value"),
+        ({"forward": {"value": 3.7e14, "unit": "FLOP/s"}}, "flash_2_flop_per_s.forward.source"),
+    ],
+)
+def test_a_wrong_kernel_rate_names_its_file_and_field(tmp_path: Path, values: dict[str, object], message: str) -> None:
+    folder = changed(tmp_path, "flash_2_flop_per_s", **values)
+    with pytest.raises(FileFormatError, match=message) as error:
+        load_spec(folder)
+    assert str(tmp_path / DEVICE_FILE) in str(error.value)
 
 
 @pytest.mark.parametrize(

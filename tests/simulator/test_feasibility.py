@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mapper.search import find_plan
@@ -12,7 +13,16 @@ from simulator.feasibility import check_plan, layouts_of, pool_memory, require_f
 from simulator.plan import ParallelLayout, Plan
 from simulator.pricing import role_memory
 from simulator.simulate import simulate
-from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
+from tests.builders import (
+    MOE,
+    TINY,
+    engine_layout,
+    make_facts,
+    make_plan,
+    replace_role,
+    with_engine_pool,
+    workload,
+)
 
 SETS = (("actor", "reference"), ("critic",), ("reward",))
 SIZES = (8, 4, 2)
@@ -73,6 +83,15 @@ def kv_budget(by: int) -> Callable[[Plan, Facts], Plan]:
         return replace_role(
             plan, "actor", generation=engine.model_copy(update={"kv_cache_bytes": engine.kv_cache_bytes + by})
         )
+
+    return change
+
+
+def kv_cache(size: int) -> Callable[[Plan, Facts], Plan]:
+    def change(plan: Plan, facts: Facts) -> Plan:
+        engine = plan.role("actor").generation
+        assert engine is not None
+        return replace_role(plan, "actor", generation=engine.model_copy(update={"kv_cache_bytes": size}))
 
     return change
 
@@ -145,7 +164,7 @@ BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
         "layouts",
         "critic takes no generation layout",
     ),
-    ("too little KV cache", kv_budget(-10_000_000), "memory", "actor generation: 8 sequences need"),
+    ("too little KV cache", kv_cache(1024 * 16384 - 1), "memory", "one sequence of 1024 tokens needs 0.02 GiB of KV"),
     ("more KV cache than memory", kv_budget(10**12), "memory", "pool A needs .* during generate_sequences"),
 ]
 
@@ -235,3 +254,167 @@ def test_no_pipeline_stage_is_left_empty() -> None:
     plan = make_plan(facts, (("actor",), ("critic", "reference", "reward")), (24, 24), tp=2)
     bad = layout(plan, "critic", dp=1, tp=2, pp=12)
     assert any("12 stages leave the last one without any of 32 layers" in v.message for v in check_plan(bad, facts))
+
+
+def test_a_kv_budget_of_one_longest_sequence_is_enough(facts: Facts, plan: Plan) -> None:
+    """512 prompt and 512 response tokens of 8 layers x 2 x 4 KV heads x 128 x 2 bytes; the other seven wait."""
+    assert check_plan(kv_cache(1024 * 16384)(plan, facts), facts) == []
+    half = engine_layout(facts, "actor", 4, 2).model_copy(update={"kv_cache_bytes": 512 * 16384})
+    assert check_plan(replace_role(plan, "actor", generation=half), facts) == [], "two ranks hold half of it each"
+
+
+def test_an_engine_may_be_wider_than_an_nvlink_domain(facts: Facts, plan: Plan) -> None:
+    """Decode over two nodes is slow and some do it; training so wide is refused (see above)."""
+    engine = engine_layout(facts, "actor", 1, 8)
+    assert facts.group.nvlink_domain_gpus == 4
+    assert check_plan(replace_role(plan, "actor", generation=engine), facts) == []
+
+
+@pytest.fixture
+def apart(facts: Facts) -> Plan:
+    """GRPO-like: the trainer on eight GPUs, engines on four others."""
+    return with_engine_pool(make_plan(facts, (("actor", "reference", "critic", "reward"),), (8,)), 4)
+
+
+def test_a_pool_of_engines_is_a_good_plan_under_every_schedule(facts: Facts, apart: Plan) -> None:
+    assert check_plan(apart, facts) == []
+    for schedule in ("one-step-off", "async"):
+        later = apart.model_copy(update={"schedule": schedule})
+        assert check_plan(later, facts) == []
+        assert check_plan(later.model_copy(update={"in_flight_updates": True, "steps_in_flight": 3}), facts) == []
+
+
+def alone(plan: Plan) -> Plan:
+    return replace_role(plan, "actor", generation_pool=None)
+
+
+APART_BROKEN: list[tuple[str, Callable[[Plan], Plan], str]] = [
+    ("an unknown pool", lambda p: replace_role(p, "actor", generation_pool="H"), "actor generates on pool 'H', which"),
+    ("an idle pool", alone, "pool G has no role and nothing generates on it"),
+    ("engines on the wrong number of GPUs", lambda p: pool(p, 1, num_gpus=2), "4 ranks on a pool of 2 GPUs"),
+    ("engines where the trainer is", lambda p: pool(p, 1, first_gpu=4), "pools A and G both use GPU 4"),
+    (
+        "in-flight updates of engines that stand still",
+        lambda p: p.model_copy(update={"in_flight_updates": True}),
+        "in-flight updates need a schedule that generates while it trains",
+    ),
+    (
+        "overlapping on the same GPUs",
+        lambda p: pool(alone(p), 1, roles=()).model_copy(update={"pools": p.pools[:1], "schedule": "one-step-off"}),
+        "the schedule is one-step-off, which generates while it trains; give the actor a generation_pool",
+    ),
+    (
+        "its own pool by name",
+        lambda p: replace_role(p, "actor", generation_pool="A").model_copy(
+            update={"pools": p.pools[:1], "schedule": "async"}
+        ),
+        "the schedule is async",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [b[1:] for b in APART_BROKEN], ids=[b[0] for b in APART_BROKEN])
+def test_each_rule_of_engine_pools_broken_once(
+    facts: Facts, apart: Plan, change: Callable[[Plan], Plan], message: str
+) -> None:
+    broken = change(apart)
+    found = check_plan(broken, facts)
+    assert any(message in v.message for v in found), found
+    with pytest.raises(InfeasibleError):
+        simulate(broken, facts)
+
+
+def test_an_engine_pool_holds_engines_and_the_trainer_does_not(facts: Facts, apart: Plan) -> None:
+    trainer, engines = (pool_memory(apart, p, facts).classes for p in apart.pools)
+    assert set(engines) == {"reserve", "generation weights", "kv cache", "generation workspace"}
+    assert not {"generation weights", "kv cache", "generation workspace"} & set(trainer)
+    assert {"parameters", "gradients", "optimizer"} <= set(trainer)
+    engine = apart.role("actor").generation
+    assert engine is not None
+    assert engines["kv cache"] == engine.kv_cache_bytes
+    assert engines["generation weights"] == 2 * TINY.num_params
+
+
+def test_engines_share_no_buffers_across_pools(facts: Facts) -> None:
+    """Where the engine runs from the training buffers on the same GPUs, on others it has a copy of its own."""
+    assert facts.generation.shares_weights
+    together = make_plan(facts, (("actor", "reference", "critic", "reward"),), (8,))
+    copies = [
+        float(role_memory(facts, "actor", layouts_of(p.role("actor"), p)).transient["generate_sequences"][name][0])
+        for p in (together, with_engine_pool(together, 8))
+        for name in ["generation weights"]
+    ]
+    assert copies == [0.0, 2 * TINY.num_params]
+
+
+def resident(plan: Plan, facts: Facts, role: str, call: str) -> tuple[set[str], set[str]]:
+    """Classes that a role keeps all the time, and those it has while one call runs."""
+    needs = role_memory(facts, role, layouts_of(plan.role(role), plan))
+    return set(needs.resident), {name for name, size in needs.transient.get(call, {}).items() if np.any(size > 0)}
+
+
+def test_offloaded_states_are_there_only_while_a_call_uses_them(facts: Facts, plan: Plan) -> None:
+    states = {"parameters", "gradients", "optimizer"}
+    for role, call in (("actor", "update_actor"), ("critic", "update_critic")):
+        away = replace_role(plan, role, offload=("parameters", "optimizer"))
+        kept, training = resident(away, facts, role, call)
+        assert kept == set()
+        assert states <= training
+    assert not states & resident(replace_role(plan, "actor", offload=("parameters", "optimizer")), facts, "actor",
+                                 "generate_sequences")[1]  # fmt: skip
+    away = replace_role(plan, "critic", offload=("parameters", "optimizer"))
+    assert resident(away, facts, "critic", "compute_values")[1] & states == {"parameters"}
+    half = replace_role(plan, "critic", offload=("optimizer",))
+    assert resident(half, facts, "critic", "update_critic")[0] == {"parameters"}
+    assert not resident(half, facts, "critic", "compute_values")[1] & states
+
+
+def test_a_frozen_role_offloads_or_swaps_its_parameters(facts: Facts, plan: Plan) -> None:
+    away = replace_role(plan, "reference", offload=("parameters",))
+    assert resident(away, facts, "reference", "compute_ref_log_prob") == (
+        set(),
+        {"parameters", "activations", "logits"},
+    )
+    swapped = replace_role(plan, "reference", offload=("swap",))
+    assert resident(swapped, facts, "reference", "compute_ref_log_prob") == (set(), {"activations", "logits"})
+
+
+def test_offloading_makes_room_for_the_engine() -> None:
+    """While the engine generates, the actor's states stand beside it, or are in host memory."""
+    facts = make_facts("grpo", TINY, gpus_per_node=4, work=workload(64, 512, 512), generation="vllm@0.32")
+    assert not facts.generation.shares_weights
+    plan = kv_cache(20 * 2**30)(make_plan(facts, (("actor",),), (4,)), facts)
+    away = replace_role(plan, "actor", offload=("parameters", "optimizer"))
+    here, there = (pool_memory(p, p.pools[0], facts) for p in (plan, away))
+    assert here.peak_call == there.peak_call == "generate_sequences"
+    assert not {"parameters", "gradients", "optimizer"} & set(there.classes)
+    states = role_memory(facts, "actor", layouts_of(plan.role("actor"))).resident_bytes
+    assert here.used_bytes - there.used_bytes == pytest.approx(float(states[0]), abs=20)
+
+
+@pytest.mark.xfail(strict=True, reason="an engine that shares the training buffers has no weights once they offload")
+def test_an_engine_has_its_weights_even_where_the_training_buffers_are_away(facts: Facts, plan: Plan) -> None:
+    assert facts.generation.shares_weights
+    away = replace_role(plan, "actor", offload=("parameters", "optimizer"))
+    assert resident(away, facts, "actor", "generate_sequences")[1] & {"parameters", "generation weights"}
+
+
+@pytest.mark.xfail(strict=True, reason="'swap' on a trained role is accepted and empties its memory, training included")
+def test_only_a_frozen_role_can_swap() -> None:
+    """Four 70B models with their states on eight GPUs of 80 GB: 325 GiB per GPU are needed."""
+    facts = make_facts("ppo", "llama-2-70b")
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8)
+    for role in ("actor", "critic", "reference", "reward"):
+        plan = replace_role(plan, role, offload=("swap",))
+    assert check_plan(plan, facts) != []
+
+
+def test_who_gives_the_old_log_probs_decides_whether_the_actor_scores() -> None:
+    """With the trainer's, the actor has an inference layout and a pass; with the engine's it has neither."""
+    engine = make_facts("grpo", TINY, gpus_per_node=4, work=workload(64, 512, 512, minibatches=2))
+    trainer = replace(engine, implementation=replace(engine.implementation, old_log_prob="trainer"))
+    plans = [make_plan(facts, (("actor",),), (4,)) for facts in (engine, trainer)]
+    assert check_plan(plans[0], engine) == []
+    assert check_plan(plans[1], trainer) == []
+    assert [v.message for v in check_plan(plans[0], trainer)] == ["actor needs inference layout"]
+    assert [v.message for v in check_plan(plans[1], engine)] == ["actor takes no inference layout"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiles.catalogue import load_model
 from simulator import memory
-from simulator.facts import Implementation
+from simulator.facts import Implementation, LossHead
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import ParallelLayout
 from tests.builders import MOE, TINY, make_facts, workload
@@ -110,15 +110,87 @@ def test_the_first_pipeline_stage_keeps_up_to_pp_micro_batches() -> None:
     assert few == single / 2
 
 
-def test_full_recomputation_keeps_inputs_and_one_whole_layer() -> None:
+def test_full_recomputation_keeps_inputs_one_whole_layer_and_its_gradients() -> None:
     found = training(one(recompute="full"))["activations"]
-    assert found == 2048 * (32 * 2 * 4096 + 32.125 * 4096)
+    assert found == 2048 * (32 * 2 * 4096 + 2 * 32.125 * 4096)
+    two = training(one(recompute="full", pp=2))["activations"]
+    assert two == 2048 * (2 * 16 * 2 * 4096 + 2 * 32.125 * 4096), "one layer is recomputed at a time, on any stage"
 
 
-def test_fsdp_gathers_two_layers_at_a_time() -> None:
-    layer = (PARAMS - LLAMA.embedding_params) / 32 * 2
-    assert training(one(zero_stage=3))["gathered parameters"] == 2 * layer
+@pytest.mark.parametrize(
+    ("head", "per_logit"), [("parallel", 2 + 4 + 4), ("unfused", 2 + 4 + 4 + 4 + 2), ("fused", 0), ("fp32", 0)]
+)
+def test_logits_alive_at_the_loss_by_head(head: LossHead, per_logit: int) -> None:
+    """Heads that work in chunks keep none. A forward pass keeps bf16 and fp32 logits of whole heads."""
+    built = Implementation(loss_head=head)
+    assert training(one(tp=4, micro_batch=2), implementation=built)["logits"] == 2 * 2048 * 32000 / 4 * per_logit
+    facts = replace(make_facts(work=workload(128, 1024, 1024, minibatches=1)), implementation=built)
+    scoring = memory.inference_bytes(facts, LLAMA, one(tp=4, micro_batch=2), logits=True)
+    assert scoring["logits"] == 2 * 2048 * 32000 / 4 * (6 if per_logit else 0)
+    assert memory.inference_bytes(facts, LLAMA, one(tp=4), logits=False)["logits"] == 0
+
+
+def test_a_pack_is_as_long_as_it_is_packed() -> None:
+    """A micro-batch of packs holds their tokens, not the longest samples."""
+    padded, packed = (training(one(tp=8), implementation=Implementation(packed_tokens=n)) for n in (None, 4096))
+    assert packed["activations"] == 2 * padded["activations"]
+    assert packed["logits"] == 2 * padded["logits"]
+
+
+def test_fsdp_gathers_two_layers_and_the_ends_with_their_gradients() -> None:
+    """Two layers and the embedding and head: bf16 copies and gradients and what the wire takes; frozen ones bf16."""
+    ends = 2 * LLAMA.embedding_params + LLAMA.hidden
+    alive = 2 * (PARAMS - ends) / 32 + ends
+    assert training(one(zero_stage=3))["gathered parameters"] == pytest.approx(alive * (2 + 2 + 4))
+    assert training(one(zero_stage=3, tp=2))["gathered parameters"] == pytest.approx(alive * (2 + 2 + 4) / 2)
+    frozen = training(one(zero_stage=3), implementation=Implementation(lora_rank=8))
+    assert frozen["gathered parameters"] == pytest.approx(alive * 2)
     assert "gathered parameters" not in training(one())
+
+
+def adapters(model: str, rank: int = 16, **degrees: object) -> float:
+    return float(memory.adapter_params(load_model(model), rank, one(**degrees))[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "linears"),
+    [
+        # query, key, value, output, gate, up, down; (in, out) of each
+        ("llama-2-7b", 32 * [*4 * [(4096, 4096)], *3 * [(4096, 11008)]]),
+        ("llama-3.1-8b", 32 * [*2 * [(4096, 4096)], *2 * [(4096, 1024)], *3 * [(4096, 14336)]]),
+        ("qwen3-30b-a3b", 48 * [*2 * [(2048, 4096)], *2 * [(2048, 512)], *128 * 3 * [(2048, 768)]]),
+    ],
+)
+def test_adapters_are_two_thin_matrices_beside_every_linear(model: str, linears: list[tuple[int, int]]) -> None:
+    assert adapters(model) == sum(16 * (k + n) for k, n in linears)
+    assert adapters(model, rank=64) == 4 * adapters(model)
+    assert adapters(model, tp=2, pp=4) == adapters(model) / 8
+
+
+@pytest.mark.xfail(strict=True, reason="adapter_params counts every expert's adapters on each GPU, whatever ep is")
+def test_adapters_of_experts_are_where_the_experts_are() -> None:
+    attention = 48 * 16 * (2 * (2048 + 4096) + 2 * (2048 + 512))
+    experts = 48 * 128 * 16 * 3 * (2048 + 768)
+    assert adapters("qwen3-30b-a3b", dp=8, ep=8) == pytest.approx(attention + experts / 8)
+
+
+@pytest.mark.xfail(strict=True, reason="adapter_params leaves out the shared experts' linears")
+def test_shared_experts_have_adapters_too() -> None:
+    attention, routed, shared = 4 * (2048 + 2048), 60 * 3 * (2048 + 1408), 3 * (2048 + 5632)
+    assert adapters(MOE) == 24 * 16 * (attention + routed + shared)
+
+
+def test_only_adapters_have_gradients_and_optimizer_states() -> None:
+    """The frozen base keeps what the engine keeps of a trained role's parameters; ZeRO 3 shards all three."""
+    facts = make_facts(training="fsdp@2.13")
+    lora = replace(facts, implementation=Implementation(lora_rank=16))
+    found = memory.resident_bytes(lora, LLAMA, "lm", one(dp=4, zero_stage=3), trained=True)
+    count = adapters("llama-2-7b")
+    assert {k: float(v[0]) for k, v in found.items()} == {
+        "parameters": PARAMS * 4 / 4, "gradients": count * 4 / 4, "optimizer": count * 8 / 4,
+    }  # fmt: skip
+    frozen = memory.resident_bytes(lora, LLAMA, "lm", one(dp=4, zero_stage=3), trained=False)
+    assert {k: float(v[0]) for k, v in frozen.items()} == {"parameters": PARAMS * 2 / 4}
 
 
 def test_kv_cache_per_token() -> None:

@@ -1,5 +1,7 @@
 """Protects mixture-of-experts layers: how many rows a GPU's experts see, and that experts cost what their parts do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from profiles.catalogue import load_model
 from profiles.errors import NoBasisError
 from simulator import comms, moe
 from simulator.compute import Batch
+from simulator.facts import Implementation
 from tests.builders import MOE, TINY, make_facts
 
 SHAPE = load_model(MOE)  # 60 experts of 1408, 4 per token, shared 5632
@@ -71,3 +74,46 @@ def test_fp8_experts_are_never_slower_than_block_scaled_ones() -> None:
             moe.experts_decode(facts, shape, np.asarray([rows]), ONE, 4 * ONE, t).s[0] for t in ("fp8", "fp8_block")
         )
         assert plain <= 1.05 * block
+
+
+def test_routed_rows_pass_through_memory_as_often_as_the_engine_says() -> None:
+    """A pass reads and writes a row of ``h`` bf16 values; forward and backward each make them."""
+    few = make_facts(model=MOE)
+    many = replace(few, training=replace(few.training, moe_row_passes=10.0))
+    assert few.training.moe_row_passes == 4.5
+    rows = 4096 * 4
+    by_hand = [float(few.device.memory_bound(rows * SHAPE.hidden * 2 * 2 * n, 2 * n).s) for n in (4.5, 10.0)]
+    costs = [moe.experts_training(facts, SHAPE, batch(), ONE, ONE, ONE) for facts in (few, many)]
+    for way in (0, 1):
+        assert costs[1][way].s[0] - costs[0][way].s[0] == pytest.approx(by_hand[1] - by_hand[0])
+
+
+def test_routing_is_uneven_only_between_expert_parallel_ranks() -> None:
+    """The fullest of four ranks works on 1.5 times its share; one rank that has all experts has all rows anyway."""
+    even = make_facts(model=MOE)
+    uneven = replace(even, implementation=Implementation(expert_imbalance=1.5))
+    alone = [moe.experts_training(facts, SHAPE, batch(), ONE, ONE, ONE) for facts in (even, uneven)]
+    assert alone[0][0].s == alone[1][0].s
+    assert alone[0][1].s == alone[1][1].s
+    spread = [moe.experts_training(facts, SHAPE, batch(), ONE, ONE, 4 * ONE) for facts in (even, uneven)]
+    assert spread[1][0].s > spread[0][0].s
+    assert spread[1][1].s > spread[0][1].s
+    assert moe.routed_rows(SHAPE, TOKENS, ONE, 4 * ONE).tolist() == [4096 * 4]
+    more = Batch(TOKENS * 1.5, TOKENS * 1.5 / 1024, np.asarray([1024.0]))
+    assert spread[1][0].s < moe.experts_training(even, SHAPE, more, ONE, ONE, 4 * ONE)[0].s, "the rest stays even"
+
+
+@pytest.mark.xfail(strict=True, reason="experts_training knows no adapters: frozen experts get weight gradients")
+def test_frozen_experts_have_no_weight_gradients() -> None:
+    whole = make_facts("grpo", "qwen3-30b-a3b", device="h100-80gb-sxm", training="fsdp@2.13")
+    lora, shape = replace(whole, implementation=Implementation(lora_rank=16)), load_model("qwen3-30b-a3b")
+    backward = [moe.experts_training(facts, shape, batch(), ONE, ONE, ONE)[1].s[0] for facts in (whole, lora)]
+    assert backward[1] < 0.8 * backward[0]
+
+
+@pytest.mark.xfail(strict=True, reason="experts_training prices bf16 GEMMs whatever implementation.training_dtype is")
+def test_experts_train_in_the_stated_number_format() -> None:
+    facts = make_facts("grpo", "mixtral-8x7b-v0.1", device="h100-80gb-sxm", training="megatron-core@0.16")
+    eight, shape = replace(facts, implementation=Implementation(training_dtype="fp8")), load_model("mixtral-8x7b-v0.1")
+    times = [moe.experts_training(f, shape, batch(65536.0), ONE, ONE, ONE)[0].s[0] for f in (facts, eight)]
+    assert times[1] < times[0]

@@ -13,11 +13,23 @@ from mapper import layout_space
 from profiles.catalogue import load_model
 from profiles.records import Basis
 from profiles.workload import LengthDistribution
-from simulator import pricing
+from simulator import generation, pricing, resharding
 from simulator.facts import Facts, Implementation
+from simulator.feasibility import layouts_of
 from simulator.layouts import Layouts
+from simulator.plan import Offload
 from simulator.pricing import RoleLayouts
-from tests.builders import MOE, TINY, call_of, make_facts, tiny_facts, workload
+from tests.builders import (
+    MOE,
+    TINY,
+    call_of,
+    make_facts,
+    make_plan,
+    replace_role,
+    tiny_facts,
+    with_engine_pool,
+    workload,
+)
 
 NUM_LAYOUTS = 12
 MODELS = ["llama-2-7b", "qwen2.5-7b", "llama-2-70b", MOE, "deepseek-v2-lite", "qwen3-30b-a3b"]
@@ -43,9 +55,15 @@ def jobs(draw: st.DrawFn) -> Facts:
         generation=draw(st.sampled_from(["vllm@0.3.1", "vllm@0.32"])),
     )  # fmt: skip
     implementation = Implementation(
-        draw(st.sampled_from(["parallel", "fused"])),
-        draw(st.sampled_from(["newest", "flash-2"])),
-        draw(st.floats(0, 1)),
+        loss_head=draw(st.sampled_from(["parallel", "fused", "fp32", "unfused"])),
+        attention_kernel=draw(st.sampled_from(["newest", "flash-2"])),
+        kernels=draw(st.sampled_from(["fused", "eager"])),
+        tensor_parallel_overlap=draw(st.booleans()),
+        lora_rank=draw(st.sampled_from([0, 16])),
+        packed_tokens=draw(st.sampled_from([None, 16384])),
+        expert_imbalance=draw(st.sampled_from([1.0, 1.3])),
+        sleeping_engine=draw(st.sampled_from(["drops-weights", "keeps-weights"])),
+        fsdp_exposure=draw(st.sampled_from([0.0, 0.5, 1.0])),
     )
     return replace(facts, implementation=implementation)
 
@@ -163,3 +181,92 @@ def test_times_carry_their_evidence() -> None:
         shares = cost.time.share()
         assert sum(shares.values()) == pytest.approx(1.0)
         assert set(shares) == {b.name.lower() for b in Basis}
+
+
+def host_traffic(role: str, offload: tuple[Offload, ...], apart: bool = False) -> dict[str, float]:
+    """Bytes that the time added by offloading copies, by call of a role of a tiny PPO job on eight GPUs."""
+    facts = make_facts("ppo", TINY, work=workload(64, 512, 512, minibatches=2), generation="vllm@0.32")
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,))
+    plan = with_engine_pool(plan, 8) if apart else plan
+    costs = [
+        pricing.role_costs(facts, role, layouts_of(p.role(role), p))
+        for p in (plan, replace_role(plan, role, offload=offload))
+    ]
+    rate = facts.training.offload_bytes_per_s
+    return {key: float(costs[1][key].time.s[0] - cost.time.s[0]) * rate for key, cost in costs[0].items()}
+
+
+LM, SCALAR = TINY.num_params, TINY.num_params_of("scalar")
+BOTH: tuple[Offload, ...] = ("parameters", "optimizer")
+
+
+@pytest.mark.parametrize(
+    ("role", "offload", "by_hand"),
+    [
+        # Bf16 parameters (2) and optimizer states (12, over 8 ranks) go out and in again around the engine.
+        ("actor", BOTH, {"transition": 2 * (LM * 2 + LM * 12 / 8)}),
+        ("actor", ("optimizer",), {"transition": 2 * LM * 12 / 8}),
+        # A critic fetches its parameters to score, everything to train, and puts that back.
+        ("critic", BOTH, {"compute_values": SCALAR * 2, "update_critic": 2 * (SCALAR * 2 + SCALAR * 12 / 8)}),
+        ("critic", ("optimizer",), {"update_critic": 2 * SCALAR * 12 / 8}),
+        # A frozen role has parameters alone: in for its pass; where it swapped, what made room comes back.
+        ("reference", BOTH, {"compute_ref_log_prob": LM * 2}),
+        ("reference", ("parameters",), {"compute_ref_log_prob": LM * 2}),
+        ("reference", ("swap",), {"compute_ref_log_prob": 2 * LM * 2}),
+        ("reward", ("parameters",), {"compute_reward": SCALAR * 2}),
+        ("reward", (), {}),
+    ],
+)
+def test_host_traffic_by_hand(role: str, offload: tuple[Offload, ...], by_hand: dict[str, float]) -> None:
+    found = host_traffic(role, offload)
+    assert found == pytest.approx(dict.fromkeys(found, 0.0) | by_hand, rel=1e-6, abs=1.0)
+
+
+def test_an_actor_with_engines_elsewhere_fetches_like_a_critic() -> None:
+    found = host_traffic("actor", BOTH, apart=True)
+    by_hand = dict.fromkeys(found, 0.0) | {"update_actor": 2 * (LM * 2 + LM * 12 / 8)}
+    assert found == pytest.approx(by_hand, rel=1e-6, abs=1.0)
+
+
+def test_host_copies_overlap_nothing_and_are_communication() -> None:
+    facts = make_facts("ppo", TINY, work=workload(64, 512, 512, minibatches=2))
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,))
+    layouts = layouts_of(plan.role("critic"))
+    call = call_of(facts.dataflow, "update_critic")
+    plain, away = (pricing.call_cost(facts, call, replace(layouts, offload=o)) for o in ((), BOTH))
+    assert away.compute.s == plain.compute.s
+    assert away.exposed.s - plain.exposed.s == pytest.approx(away.comm.s - plain.comm.s)
+
+
+def test_new_weights_reach_engines_elsewhere_as_a_weight_sync() -> None:
+    facts = make_facts("grpo", "llama-2-7b", nodes=2)
+    plan = with_engine_pool(make_plan(facts, (("actor",),), (8,), tp=4), 8)
+    layouts = layouts_of(plan.role("actor"), plan)
+    assert layouts.generation is not None
+    assert layouts.separate_generation
+    found = pricing.call_cost(facts, call_of(facts.dataflow, "transition"), layouts)
+    shape = facts.roles["actor"].shape
+    assert found.time.s == resharding.weight_sync_cost(facts, shape, np.asarray([8]), layouts.generation, "bf16").time.s
+    together = pricing.call_cost(
+        facts, call_of(facts.dataflow, "transition"), replace(layouts, separate_generation=False)
+    )
+    assert together.time.s.tolist() == [0.0], "equal layouts of this engine share the training buffers"
+
+
+def test_only_an_async_schedule_keeps_the_engines_full() -> None:
+    """``one-step-off`` drains its engines in every iteration; ``async`` generates at the rate of the steady state."""
+    lengths = LengthDistribution("lognormal", 512.0, 4096)
+    facts = make_facts("grpo", TINY, nodes=2, work=workload(256, 512, lengths), generation="vllm@0.32")
+    call, shape = call_of(facts.dataflow, "generate_sequences"), facts.roles["actor"].shape
+    times = {}
+    for schedule, steps in (("sync", 1), ("one-step-off", 1), ("async", 1), ("async", 4)):
+        plan = with_engine_pool(
+            make_plan(facts, (("actor",),), (8,), slots=64), 8, schedule=schedule, steps_in_flight=steps
+        )
+        layouts = layouts_of(plan.role("actor"), plan)
+        assert layouts.generation is not None
+        times[schedule, steps] = float(pricing.call_cost(facts, call, layouts).time.s[0])
+        steady = generation.steady_generation_cost(facts, shape, layouts.generation, "bf16", steps)
+        assert (times[schedule, steps] == float(steady.time.s[0])) is (schedule == "async")
+    assert times["sync", 1] == times["one-step-off", 1]
+    assert times["async", 4] < times["sync", 1]

@@ -2,17 +2,22 @@
 costs beyond its bytes.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from profiles.catalogue import load_model
 from profiles.errors import InputError
+from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.memory import generation_weight_bytes
 from simulator.plan import ParallelLayout
 from simulator.resharding import (
+    export_s,
     nests,
+    num_tensors,
     transition_cost,
     transition_peak_bytes,
     transition_redundancy_bytes,
@@ -162,3 +167,78 @@ def test_weight_sync_is_paced_by_the_slower_side() -> None:
     )  # one receiving GPU has an eighth of a node's cards
     near = weight_sync_cost(facts, shape, np.asarray([4]), engine.take(np.asarray([2])), "bf16")
     assert near.comm.s[0] < cost.comm.s[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "tensors"),
+    [
+        ("llama-3.1-8b", 32 * (4 + 2 + 3) + 3),  # 291, as its index file lists
+        ("llama-2-7b", 32 * (4 + 2 + 3) + 3),
+        ("qwen2.5-7b", 28 * (4 + 3 + 2 + 3) + 3),  # biases on query, key and value
+        ("qwen3-8b", 36 * (4 + 2 + 2 + 3) + 3),  # norms on query and key
+        ("qwen3-30b-a3b", 48 * (4 + 2 + 2 + 1 + 128 * 3) + 3),  # 18867
+        ("mixtral-8x7b-v0.1", 32 * (4 + 2 + 1 + 8 * 3) + 3),
+        ("deepseek-v3", 61 * (7 + 2) + 3 * 3 + 58 * (1 + 256 * 3 + 3) + 3),  # without its routers' biases
+    ],
+)
+def test_tensors_of_a_checkpoint(model: str, tensors: int) -> None:
+    assert num_tensors(load_model(model)) == tensors
+
+
+def test_tensors_as_published() -> None:
+    assert [num_tensors(load_model(m)) for m in ("llama-3.1-8b", "qwen3-30b-a3b")] == [291, 18867]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="num_tensors: tied heads, MLA without a query latent, shared gates, router biases"
+)
+@pytest.mark.parametrize(
+    ("model", "tensors"),
+    [
+        ("llama-3.2-1b", 16 * (4 + 2 + 3) + 2),  # no head of its own
+        ("deepseek-v2-lite", 27 * (5 + 2) + 3 + 26 * (1 + 64 * 3 + 3) + 3),  # queries without a latent and its norm
+        ("qwen1.5-moe-a2.7b", 24 * (4 + 3 + 2 + 1 + 60 * 3 + 3 + 1) + 3),  # a gate beside the shared expert
+    ],
+)
+def test_tensors_that_are_one_off(model: str, tensors: int) -> None:
+    assert num_tensors(load_model(model)) == tensors
+
+
+def modern(**how: object) -> Facts:
+    facts = make_facts("grpo", "llama-3.1-8b", nodes=2, training="megatron-core@0.16", generation="vllm@0.32")
+    return replace(facts, implementation=Implementation(**how))  # type: ignore[arg-type]
+
+
+def transition(facts: Facts) -> float:
+    shape = facts.roles["actor"].shape
+    return float(transition_cost(facts, shape, *pair(2, 4, 2, 2), "bf16").time.s[0])
+
+
+def test_handing_over_a_model_takes_host_time_per_tensor() -> None:
+    facts, shape = modern(), load_model("llama-3.1-8b")
+    assert facts.training.export_s_per_tensor > 0
+    assert export_s(facts, shape) == pytest.approx(291 * facts.training.export_s_per_tensor)
+    free = replace(facts, training=replace(facts.training, export_s_per_tensor=0.0))
+    assert transition(facts) - transition(free) == pytest.approx(export_s(facts, shape))
+    engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
+    synced = [float(weight_sync_cost(f, shape, [8], engine, "bf16").time.s[0]) for f in (facts, free)]
+    assert synced[0] - synced[1] == pytest.approx(export_s(facts, shape))
+
+
+def test_an_engine_that_keeps_its_weights_asleep_copies_them_out_and_in() -> None:
+    """Its shard, half the model of 8 B parameters in bf16, to host memory and back; a pool of its own never sleeps."""
+    drops, keeps = modern(sleeping_engine="drops-weights"), modern(sleeping_engine="keeps-weights")
+    shard = load_model("llama-3.1-8b").num_params * 2 / 2
+    by_hand = 2 * shard / keeps.training.offload_bytes_per_s
+    assert transition(keeps) - transition(drops) == pytest.approx(by_hand)
+    engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
+    shape = load_model("llama-3.1-8b")
+    synced = [weight_sync_cost(f, shape, [8], engine, "bf16").time.s for f in (drops, keeps)]
+    assert synced[0] == synced[1]
+
+
+def test_an_engine_on_the_training_buffers_has_nothing_to_export_or_to_copy() -> None:
+    facts = make_facts(nodes=2, training="megatron-core@0.16")
+    facts = replace(facts, implementation=Implementation(sleeping_engine="keeps-weights"))
+    assert facts.generation.shares_weights
+    assert float(transition_cost(facts, load_model("llama-2-7b"), *pair(2, 8, 1, 8), "bf16").time.s[0]) == 0.0

@@ -1,0 +1,191 @@
+"""Protects the reading of a published RL iteration as a job: what is stated is taken, what is assumed is said, and
+what no default would be honest for is refused.
+"""
+
+import pytest
+
+from benchmarks.validation.names import NotPredicted
+from benchmarks.validation.rl_work import generation_engine, given_facts, training_engine
+from tests.builders import RL_CELLS
+
+
+def facts(**changes):
+    return given_facts(RL_CELLS | changes, [])
+
+
+def assumed(**changes):
+    words = []
+    given_facts(RL_CELLS | changes, words)
+    return words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mean_response_len": ""}, "the mean response length is not stated"),
+        ({"mean_response_len": "abc"}, "the mean response length is not stated"),
+        ({"max_response_len": "", "max_seq_len": ""}, "no limit of the response length is stated"),
+        ({"prompts_per_step": ""}, "prompts_per_step is not stated"),
+        ({"num_gpus": ""}, "num_gpus is not stated"),
+        ({"gen_backend": "Hugging Face generate"}, "no generation engine known for 'hugging face generate'"),
+        ({"gen_backend": ""}, "no generation engine known for 'an unnamed engine'"),
+        ({"train_backend": "JAX"}, "no training engine known for 'jax'"),
+        ({"algorithm": "DPO"}, "no dataflow for algorithm 'dpo'"),
+        ({"algorithm": ""}, "no dataflow for algorithm ''"),
+        ({"gpu_kind": "TPU v5"}, "no operator tables for TPU v5"),
+        ({"model": "Nobody/Knows-7B"}, "Nobody/Knows-7B"),
+    ],
+)
+def test_what_cannot_be_known_is_refused_by_name(changes, words):
+    with pytest.raises(NotPredicted) as error:
+        facts(**changes)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("system", "words", "engine"),
+    [
+        ("NeMo-RL v0.5.0", "Megatron-Core", "megatron-core@0.16"), ("verl", "mcore", "megatron-core@0.16"),
+        ("verl", "FSDP", "fsdp@2.6"), ("verl", "FSDP2", "fsdp@2.13"), ("NeMo-RL", "DTensor", "fsdp@2.13"),
+        ("AReaL", "FSDP", "fsdp@2.13"), ("OpenRLHF", "DeepSpeed ZeRO-3", "fsdp@2.13"),
+    ],
+)  # fmt: skip
+def test_training_engines(system, words, engine):
+    assert training_engine({"system": system, "train_backend": words}) == engine
+
+
+@pytest.mark.parametrize(
+    ("words", "family"),
+    [("vLLM", "vllm"), ("vllm 0.8.5", "vllm"), ("SGLang 0.5", "sglang"), ("TensorRT-LLM 1.3.0rc4", "tensorrt-llm"),
+     ("TRT-LLM", "tensorrt-llm")],
+)  # fmt: skip
+def test_generation_engines(words, family):
+    assert generation_engine({"gen_backend": words}).partition("@")[0] == family
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithm", "roles"),
+    [
+        ("GRPO", "grpo", ("actor", "reference")),
+        ("GSPO (async)", "grpo", ("actor", "reference")),
+        ("DAPO", "dapo", ("actor",)),
+        ("PPO", "ppo", ("actor", "critic", "reference", "reward")),
+        ("ReMax", "remax", ("actor", "reference", "reward")),
+        ("Safe-RLHF", "safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
+    ],
+)
+def test_algorithms_and_their_models(words, algorithm, roles):
+    passes = "policy" if algorithm == "dapo" else "policy+reference"
+    found = facts(algorithm=words, logprob_passes=passes)
+    assert (found.algorithm, found.dataflow.roles) == (algorithm, roles)
+
+
+def test_log_prob_passes_are_those_of_the_row():
+    for words, roles, who in (
+        ("policy+reference", ("actor", "reference"), "trainer"),
+        ("reference", ("actor", "reference"), "engine"),
+        ("policy", ("actor",), "trainer"),
+        ("none", ("actor",), "engine"),
+    ):
+        found = facts(logprob_passes=words)
+        assert found.dataflow.roles == roles, words
+        assert found.implementation.old_log_prob == who, words
+
+
+def test_only_the_actor_generates_in_the_stated_format():
+    found = facts(precision_gen="FP8", precision_train="FP8")
+    assert (found.roles["actor"].precision, found.roles["reference"].precision) == ("fp8", "bf16")
+    assert found.implementation.training_dtype == "fp8"
+
+
+def test_samples_and_lengths_are_those_of_the_row():
+    """64 prompts x 32 samples of 1000 tokens on average, at most 4096 with a prompt of 100."""
+    work = facts().workload
+    assert (work.prompts, work.samples_per_prompt, work.prompt_length) == (64, 32, 100)
+    assert (work.response.kind, work.response.mean, work.response.maximum) == ("lognormal", 1000.0, 3996)
+    apart = facts(max_seq_len="", max_response_len="2048").workload.response
+    assert (apart.kind, apart.maximum) == ("lognormal", 2048)
+    full = facts(max_seq_len="", max_response_len="1000").workload.response
+    assert (full.kind, full.mean) == ("fixed", 1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "prompt", "words"),
+    [
+        ({}, 100, []),
+        ({"mean_prompt_len": "", "derived_tokens_per_sample": "1127.2"}, 127, ["prompt length from the published"]),
+        ({"mean_prompt_len": "", "derived_tokens_per_sample": "1900"}, 115, ["prompt length not stated: 115 tokens"]),
+        ({"mean_prompt_len": ""}, 115, ["prompt length not stated: 115 tokens"]),
+    ],
+)
+def test_prompts(changes, prompt, words):
+    assert facts(**changes).workload.prompt_length == prompt
+    found = assumed(**changes)
+    assert len(found) == len(words)
+    assert all(a.startswith(b) for a, b in zip(found, words, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("system", "batch", "steps"),
+    [
+        ("NeMo-RL v0.5.0", "512", 4),  # of 2048 samples
+        ("NeMo-RL v0.5.0", "2048", 1),
+        ("NeMo-RL v0.5.0", "4096", 1),  # no less than one
+        ("verl", "16", 4),  # prompts, of 64
+        ("verl", "64", 1),
+    ],
+)
+def test_verl_counts_its_mini_batch_in_prompts_and_others_in_samples(system, batch, steps):
+    work = facts(system=system, global_batch=batch).workload
+    assert work.minibatches == steps
+    assert work.minibatch_samples == 2048 // steps
+
+
+def test_one_optimizer_step_is_assumed_and_said():
+    assert facts(global_batch="").workload.minibatches == 1
+    assert assumed(global_batch="") == ["optimizer steps not stated: 1"]
+
+
+def test_steps_that_do_not_divide_the_samples_are_refused():
+    with pytest.raises(Exception, match="does not divide 2048 samples"):
+        facts(global_batch="700")
+
+
+@pytest.mark.parametrize("batch", ["0", "-512", "abc"])
+@pytest.mark.xfail(strict=True, reason="0 divides by zero; a negative or unreadable batch passes as one step or none")
+def test_a_batch_that_can_be_none_is_refused(batch):
+    with pytest.raises(NotPredicted):
+        facts(global_batch=batch)
+
+
+@pytest.mark.parametrize("column", ["mean_prompt_len", "max_seq_len"])
+@pytest.mark.xfail(strict=True, reason="lengths are read with number(), which takes any sign")
+def test_a_negative_length_is_refused(column):
+    with pytest.raises(NotPredicted):
+        facts(**{column: "-1"})
+
+
+def test_hugging_face_models_run_eagerly_and_expose_their_gathers():
+    fsdp, megatron = facts(system="verl", train_backend="FSDP"), facts()
+    assert (fsdp.implementation.kernels, fsdp.implementation.fsdp_exposure) == ("eager", 1.0)
+    assert (megatron.implementation.kernels, megatron.implementation.fsdp_exposure) == ("fused", 0.0)
+    assert fsdp.implementation.loss_head == megatron.implementation.loss_head == "unfused"
+
+
+def test_nemo_puts_its_engine_to_sleep_with_its_weights():
+    assert facts().implementation.sleeping_engine == "keeps-weights"
+    assert facts(system="verl").implementation.sleeping_engine == "drops-weights"
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [("on, 4096 tokens per micro-batch", 4096), ("on, 16,384 tokens", 16384), ("remove_padding", None), ("", None)],
+)
+def test_packing(words, tokens):
+    assert facts(seq_packing=words).implementation.packed_tokens == tokens
+
+
+def test_the_cluster_is_that_of_the_row():
+    group = facts(num_gpus="16", gpus_per_node="4").group
+    assert (group.nodes, group.gpus_per_node, group.num_gpus, group.nvlink_domain_gpus) == (4, 4, 16, 8)
+    assert facts(num_gpus="4").group.gpus_per_node == 4, "a part of a node"

@@ -1,0 +1,71 @@
+"""Protects what the words of a training row are taken to mean: its engine, how it is built, its number format."""
+
+import pytest
+
+from benchmarks.validation.names import NotPredicted
+from benchmarks.validation.trainers import lora_rank, recompute_of, trainer_of, training_dtype
+
+
+@pytest.mark.parametrize(
+    ("system", "task", "settings", "expected"),
+    [
+        ("Megatron-Bridge", "pretrain", "", ("megatron-core@0.16", "parallel", "fused", "newest", False, 1)),
+        ("Megatron-LM README", "pretrain", "", ("megatron-core@0.16", "parallel", "fused", "newest", True, 1)),
+        ("NeMo 2", "pretrain", "", ("megatron-core@0.16", "parallel", "fused", "newest", False, 1)),
+        ("torchtitan", "pretrain", "FSDP", ("fsdp@2.13", "parallel", "fused", "flash-2", False, 3)),
+        ("prime-rl", "RL trainer step full", "flash_attention_3", ("fsdp@2.13", "fp32", "fused", "newest", False, 3)),
+        ("prime-rl", "SFT full", "flash_attention_2", ("fsdp@2.13", "unfused", "fused", "flash-2", False, 3)),
+        ("verl FSDP", "RL trainer step", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
+    ],
+)  # fmt: skip
+def test_a_trainer_is_built_as_its_words_say(system, task, settings, expected):
+    trainer = trainer_of({"system": system, "task": task, "precision": "BF16", "other_settings": settings})
+    built = trainer.implementation
+    found = (trainer.engine, built.loss_head, built.kernels, built.attention_kernel, built.tensor_parallel_overlap)
+    assert (*found, trainer.zero_stage) == expected
+
+
+def test_an_unknown_trainer_is_named():
+    with pytest.raises(NotPredicted, match="no trainer known for system 'MaxText'"):
+        trainer_of({"system": "MaxText", "precision": "BF16"})
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype"),
+    [
+        ("", "bf16"), ("BF16", "bf16"), ("bfloat16", "bf16"), ("fp16 (half)", "bf16"), ("Float8 linear", "fp8"),
+        ("FP8 current scaling", "fp8"), ("float8 rowwise", "fp8"), ("MXFP8", "fp8"), ("FP8 blockwise", "fp8_block"),
+        ("fp8 128x128", "fp8_block"),
+    ],
+)  # fmt: skip
+def test_number_formats(words, dtype):
+    assert training_dtype(words) == dtype
+
+
+@pytest.mark.parametrize("words", ["NVFP4", "int4", "-1"])
+def test_a_format_without_tables_is_refused(words):
+    with pytest.raises(NotPredicted, match="no training GEMM tables for precision"):
+        training_dtype(words)
+
+
+@pytest.mark.parametrize(
+    ("task", "rank"),
+    [("pretrain", 0), ("", 0), ("RL trainer step LoRA r=16 (4 slots)", 16), ("LoRA rank = 64", 64), ("SFT lora", 16)],
+)
+def test_ranks_of_adapters(task, rank):
+    assert lora_rank(task) == rank
+    assert trainer_of({"system": "prime-rl", "task": task}).implementation.lora_rank == rank
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "assumes"),
+    [
+        ("", "none", True), ("none (recipe: recompute_granularity None)", "none", False), ("off", "none", False),
+        ("false", "none", False), ("selective (per op)", "selective", False), ("full", "full", False),
+        ("full (gradient checkpointing)", "full", False), ("activation offload to CPU", "full", True),
+    ],
+)  # fmt: skip
+def test_recomputation(text, level, assumes):
+    found, assumption = recompute_of(text)
+    assert found == level
+    assert bool(assumption) is assumes
