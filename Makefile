@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures validate accuracy calibrate clean
+.PHONY: plan test check fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -40,6 +40,10 @@ validate: $(VENV)/.dev
 
 accuracy: $(VENV)/.dev
 	$(VALIDATE) --docs docs/accuracy.md
+
+# What each fitted constant is worth: errors with it and with its term left out; some minutes.
+ablation: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.validation.ablation --out benchmarks/validation/ablation.csv
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate

@@ -30,11 +30,11 @@ LOGIT_BYTES_BACKWARD = 10.0
 """Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
 gradient back. 18 bytes in all, as modelling the Megatron loss kernels read by read gives."""
 
-UNFUSED_LOGIT_BYTES_FORWARD = 60.0
+UNFUSED_LOGIT_BYTES_FORWARD = 54.0
 UNFUSED_LOGIT_BYTES_BACKWARD = 26.0
 """The same where log-softmax is written in tensor operations, one pass over memory each: cast to fp32 (6), divide by
 the temperature (8), maximum (4), subtract (8), exponential (8) and sum (4), subtract the logarithm (8), gather and
-exponential to keep the softmax (8), some left out by the allocator's reuse; backward: one-hot minus softmax (8), times
+exponential to keep the softmax (8); backward: one-hot minus softmax (8), times
 the gradient (8), mask (4), cast to bf16 (6)."""
 
 
@@ -117,26 +117,26 @@ def run_gemms_backward(
 
 
 def linear_training(
-    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
 ) -> tuple[Priced, Priced, Priced]:
     """Trained linear layers: ``(forward, input gradients, weight gradients)`` with what their implementation adds.
 
     FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
     written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below
     the width are memory traffic: read the input, write and add the output, and the same backward with their own
-    two gradients.
+    two gradients. ``grouped``: one of many experts whose kernels are launched together, so that launches are not its.
     """
+    kernels = 0 if grouped else len(gemms)
     forward = run_gemms(facts, rows, gemms, dtype, sustained)
     inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
     n, k = _stack(gemms)
     if dtype != "bf16":
         per_operand = ACTIVATION_BYTES + 2.0
-        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * len(gemms))
-        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, len(gemms))
+        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
+        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
     if facts.implementation.lora_rank:
         add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
         back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
-        kernels = len(gemms)
         forward = forward + facts.device.memory_bound(add, 3 * kernels)
         inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
         weights = Priced.zero(weights.shape)
@@ -246,11 +246,11 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
     if facts.implementation.loss_head == "fp32":
         rate = facts.device.spec.peak("fp32") * FP32_GEMM_EFFICIENCY
         projection = Priced.of(2.0 * logits * shape.hidden / rate, Basis.ANALYTIC)
-        gradients = projection * 2.0
+        inputs = weights = projection
     else:
         projection = run_gemms(facts, tokens, gemm, "bf16", sustained=True)
         inputs, weights = run_gemms_backward(facts, tokens, gemm)
-        gradients = inputs + weights
+    gradients = inputs if facts.implementation.lora_rank else inputs + weights  # adapters leave the head frozen
     if facts.implementation.loss_head == "fused":
         gradients = gradients + projection
     unfused = facts.implementation.loss_head == "unfused"

@@ -165,7 +165,8 @@ def _check_pool_shape(pool: Pool, facts: Facts) -> list[Violation]:
     node = group.gpus_per_node
     inside = pool.num_gpus < node and pool.first_gpu // node == (end - 1) // node
     if not inside and (pool.num_gpus % node or pool.first_gpu % node):
-        out.append(Violation("pools", f"pool {pool.name} is neither whole nodes of {node} GPUs nor inside one node"))
+        message = f"pool {pool.name} is neither whole nodes of {node} GPUs nor inside one node"
+        out.append(Violation("granularity", message))
     return out
 
 
@@ -173,6 +174,8 @@ def _check_role_layouts(entry: RolePlan, plan: Plan, facts: Facts) -> list[Viola
     kinds = {call.kind for call in facts.dataflow.calls_of(entry.role)}
     needed = {"training": "train" in kinds, "inference": "forward" in kinds, "generation": "generate" in kinds}
     out = []
+    if "swap" in entry.offload and facts.dataflow.is_trained(entry.role):
+        out.append(Violation("offload", f"{entry.role} is trained; only a frozen role can swap with a trained one"))
     for stage, wanted in needed.items():
         layout = getattr(entry, stage)
         if (layout is not None) != wanted:

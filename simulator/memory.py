@@ -66,14 +66,18 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
 
 def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
-    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, every expert's too."""
+    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too."""
     heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
     matrices = 3 if shape.gated_mlp else 2
-    mlps = matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers
+    mlps = float(matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers)
+    experts = 0.0
     if shape.moe is not None:
-        mlps += matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
-    per_layer = heads + mlps / shape.num_layers
-    return np.asarray(rank * per_layer * np.ceil(shape.num_layers / layouts.pp) / layouts.tp, dtype=np.float64)
+        shared = shape.hidden + shape.moe.shared_ffn if shape.moe.shared_ffn else 0
+        mlps += matrices * shared * shape.num_moe_layers
+        experts = matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
+    sliced = (heads + mlps / shape.num_layers) / layouts.tp
+    whole = experts / shape.num_layers / np.where(layouts.ep > 1, layouts.ep, layouts.tp)
+    return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
 
 
 def activation_bytes_per_token(shape: ModelShape, layouts: Layouts) -> Floats:
@@ -100,7 +104,9 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     longest = facts.implementation.packed_tokens or work.padded_length
     tokens = layouts.micro_batch * longest / layouts.cp
     samples_per_rank = np.ceil(work.minibatch_samples / layouts.dp)
-    in_flight = np.minimum(layouts.pp, np.ceil(samples_per_rank / layouts.micro_batch))
+    # Interleaving starts the first chunk of later micro-batches before the last chunk of earlier ones.
+    deepest = layouts.pp * np.where(layouts.vpp > 1, 1.0 + (layouts.pp - 1) / (layouts.pp * layouts.vpp), 1.0)
+    in_flight = np.minimum(deepest, np.ceil(samples_per_rank / layouts.micro_batch))
     layers = np.ceil(shape.num_layers / layouts.pp)
     kept = activation_bytes_per_token(shape, layouts) * tokens * layers * in_flight
     whole = activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens

@@ -13,7 +13,7 @@ import numpy as np
 from profiles.errors import NoBasisError
 from profiles.records import Basis, where
 from simulator import comms
-from simulator.compute import ACTIVATION_BYTES, Batch, mlp_gemms, run_gemms, run_gemms_backward
+from simulator.compute import ACTIVATION_BYTES, Batch, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape, MoeShape
@@ -40,9 +40,9 @@ def experts_training(
     local = moe.num_experts / np.asarray(ep, dtype=np.float64)
     width = moe.expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
     gemms = mlp_gemms(shape, width)
-    inputs, weights = run_gemms_backward(facts, rows / local, gemms)
-    forward = run_gemms(facts, rows / local, gemms, "bf16", batch.sustained) * local
-    backward = (inputs + weights) * local
+    dtype = facts.implementation.training_dtype
+    once, inputs, weights = linear_training(facts, rows / local, gemms, dtype, batch.sustained, grouped=True)
+    forward, backward = once * local, (inputs + weights) * local
     passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
     permute = facts.device.memory_bound(
         rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
@@ -50,9 +50,8 @@ def experts_training(
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
-    dense_inputs, dense_weights = run_gemms_backward(facts, tokens, dense)
-    forward = forward + permute + run_gemms(facts, tokens, dense, "bf16", batch.sustained)
-    return forward, backward + permute + dense_inputs + dense_weights
+    beside, dense_inputs, dense_weights = linear_training(facts, tokens, dense, "bf16", batch.sustained)
+    return forward + permute + beside, backward + permute + dense_inputs + dense_weights
 
 
 def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
@@ -80,7 +79,8 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
     """All-to-all there and back of one layer forward (the backward pass moves the same again)."""
-    sent = routed_rows(shape, tokens, tp, ep) * shape.hidden * ACTIVATION_BYTES
+    sent = routed_rows(shape, tokens, tp, ep) * facts.implementation.expert_imbalance
+    sent = sent * shape.hidden * ACTIVATION_BYTES
     return comms.strided(facts, "all_to_all", sent, ep, np.ones_like(ep)) * 2.0
 
 

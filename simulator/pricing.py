@@ -179,7 +179,7 @@ def role_memory(
             if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer
                 whole = whole / spec.shape.num_layers + _shard_bytes(facts, role, layouts)
             transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
-    return _with_offload(flow.calls_of(role), RoleMemory(resident, transient), layouts)
+    return _with_offload(flow.calls_of(role), RoleMemory(resident, transient), layouts, flow.is_trained(role))
 
 
 def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:
@@ -189,11 +189,14 @@ def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:
     return memory.generation_weight_bytes(spec.shape, layouts.generation, DTYPE_BYTES[spec.precision])
 
 
-def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts) -> RoleMemory:
-    """Offloaded states are on the GPU only while a call that uses them runs; gradients only in training."""
+def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts, trained: bool) -> RoleMemory:
+    """Offloaded states are on the GPU only while a call that uses them runs; gradients only in training.
+
+    A frozen role that swaps takes the place of states that are counted already.
+    """
     if not layouts.offload:
         return needs
-    if "swap" in layouts.offload:
+    if "swap" in layouts.offload and not trained:
         return RoleMemory({}, needs.transient)
     moved = {name for name in (*layouts.offload, "gradients") if name in needs.resident}
     used = {"train": moved, "forward": moved & {"parameters"}, "generate": set(), "transition": moved & {"parameters"}}
@@ -210,7 +213,8 @@ def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     spec, layout = facts.roles[role], layouts.generation
     assert layout is not None, f"{role} generates"
     classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision)
-    shared = resharding.shares_weights(facts, layouts.weights, layout) & (not layouts.separate_generation)
+    away = layouts.separate_generation or "parameters" in layouts.offload
+    shared = resharding.shares_weights(facts, layouts.weights, layout) & (not away)
     classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])
     return classes
 

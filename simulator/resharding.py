@@ -109,12 +109,13 @@ def export_s(facts: Facts, shape: ModelShape) -> float:
 def num_tensors(shape: ModelShape) -> int:
     """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert."""
     mlp = 3 if shape.gated_mlp else 2
-    attention = 4 if shape.mla is None else 7
+    attention = 4 if shape.mla is None else 5 if shape.mla.q_lora_rank is None else 7  # latents have norms
     num = shape.num_layers * (attention + shape.norms_per_layer + (2 if shape.qk_norm else 0))
-    num += shape.num_layers * 3 * shape.qkv_bias + 3  # embedding, last norm, head
+    num += shape.num_layers * 3 * shape.qkv_bias + (2 if shape.tied_embeddings else 3)  # embedding, last norm, head
     if shape.moe is None:
         return num + shape.num_layers * mlp
     per_moe = 1 + mlp * (shape.moe.num_experts + (1 if shape.moe.shared_ffn else 0))
+    per_moe += shape.moe.shared_gate + shape.moe.router_bias
     return num + shape.num_dense_layers * mlp + shape.num_moe_layers * per_moe
 
 

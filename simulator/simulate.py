@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simulator.cost import Cost
     from simulator.dataflow import Call
     from simulator.facts import Facts
-    from simulator.plan import Plan
+    from simulator.plan import Plan, Pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +110,17 @@ def d_cost(plan: Plan, facts: Facts) -> float:
     It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
     """
     calls = price_calls(plan, facts)
+
+    def runs_on(call: Call, pool: Pool) -> bool:
+        if is_controller(call):
+            return False
+        home = plan.generation_pool_of if call.kind == "generate" else plan.pool_of
+        return home(call.role) == pool
+
     total = 0.0
     for stage in ("generation", "preparation", "training"):
         per_pool = [
-            sum(float(calls[c.key].time.s) for c in facts.dataflow.calls if c.stage == stage and c.role in pool.roles)
+            sum(float(calls[c.key].time.s) for c in facts.dataflow.calls if c.stage == stage and runs_on(c, pool))
             for pool in plan.pools
         ]
         total += max(per_pool, default=0.0)

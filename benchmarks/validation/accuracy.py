@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from benchmarks.validation import calibrate, plots
+from benchmarks.validation import ablation, calibrate, plots
 from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.markdown import sections, table
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).parent / "accuracy_template.md"
 _FITTED = ("file", "constant", "meaning", "fitted rows", "error of these", "other rows of the table", "error of those")
+_WITHOUT = (
+    "constant", "file", "meaning", "value", "left out", "fitted rows that move", "mean error", "without", "worst",
+    "worst without", "unfitted, same systems", "error, without", "unfitted, other systems", "errors, without",
+    "what goes wrong",
+)  # fmt: skip
+SMALL = 0.005
+"""Rise of a mean or median error up to which the page says that a constant is not needed."""
 
 
 def write_accuracy(frame: pd.DataFrame, path: Path) -> None:
@@ -53,7 +60,7 @@ def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
         "fit": table([r for r in per_fit if r["predicted"]], ("table", "quantity", "fit", *STATISTICS)),
         "sections": "\n\n".join(sections(frame)),
         "constants": table([fitted_record(frame, constant) for constant in fit_constants()], _FITTED),
-        "without": "\n".join(f"- `{c.constant}` (`{c.file}`): {c.error_without}." for c in fit_constants()),
+        "without": without_text(ablation.read_ablation()),
         "left out": table(left_out(frame), ("table", "system", "rows", "error", "other systems", "error of others")),
         "devices": table(device_records(frame), ("device", "basis", *STATISTICS)),
         "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
@@ -63,9 +70,7 @@ def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
 
 def fitted_record(frame: pd.DataFrame, constant: FitConstant) -> dict[str, Any]:
     """Mean absolute error of the rows that a constant was fitted on, and of the other rows of those tables."""
-    names = ["table", "figure", "id", "quantity"]
-    own = pd.Series([constant.covers(t, f, i.split("#")[0], q) for t, f, i, q in frame[names].to_numpy()], frame.index)
-    own = own.astype(bool)
+    own = ablation.fitted_rows(frame, constant)
     tables = {rows.table for rows in constant.rows}
     quantities = set(frame.loc[own, "quantity"])
     others = frame["table"].isin(tables) & frame["quantity"].isin(quantities) & ~own
@@ -78,6 +83,60 @@ def fitted_record(frame: pd.DataFrame, constant: FitConstant) -> dict[str, Any]:
         "other rows of the table": int(frame.loc[others, "predicted"].notna().sum()),
         "error of those": _mean(frame[others]),
     }
+
+
+def without_text(found: pd.DataFrame) -> str:
+    """The table of ``ablation.csv``, when it was made, and the constants that could go."""
+    records = {(record["file"], record["constant"]): record for record in found.to_dict(orient="records")}
+    listed = [(c, records.get((c.file, c.constant))) for c in fit_constants()]
+    parts = [table([without_record(constant, record) for constant, record in listed], _WITHOUT)]
+    spare = [_spare_text(c, r) for c, r in listed if r is not None and is_spare(r)]
+    if spare:
+        words = f"Leaving one of these out raises no mean or median error of the table by more than {SMALL:.1%}"
+        parts.append(f"{words}: {', '.join(spare)}.")
+    return "\n\n".join(parts)
+
+
+def _spare_text(constant: FitConstant, record: Mapping[Any, Any]) -> str:
+    why = "" if record["moved"] else ", which prices none of its fitted rows"
+    return f"`{constant.constant}` (`{Path(constant.file).name}`{why})"
+
+
+def without_record(constant: FitConstant, record: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """One constant's line: its rows with it and without it, and the unfitted rows of the same systems."""
+    now = ablation.text_of_value(ablation.current_value(constant))
+    line = {
+        "constant": f"`{constant.constant}`",
+        "file": f"`{Path(constant.file).name}`",
+        "meaning": constant.meaning,
+        "value": now,
+        "left out": ablation.text_of_value(constant.neutral),
+        "what goes wrong": constant.error_without,
+    }
+    if record is None:
+        return {**line, "fitted rows that move": "not in `ablation.csv`: run `make ablation`"}
+    if (record["value"], record["neutral"]) != (line["value"], line["left out"]):
+        line["value"] = f"{now} (errors are those of {record['value']}: run `make ablation`)"
+    errors = {"mean error": "mean_with", "without": "mean_without", "worst": "worst_with"}
+    errors["worst without"] = "worst_without"
+    line |= {name: f"{record[key]:.1%}" for name, key in errors.items()}
+    line["fitted rows that move"] = f"{record['moved']} of {record['rows']}"
+    names = {
+        "other": ("unfitted, same systems", "error, without"),
+        "rest": ("unfitted, other systems", "errors, without"),
+    }
+    for group, (count, change) in names.items():
+        line[count] = f"{record[f'{group}_moved']} of {record[f'{group}_rows']}" if record[f"{group}_rows"] else ""
+        with_it, without = (record[f"{group}_median_{side}"] for side in ("with", "without"))
+        line[change] = "" if pd.isna(with_it) else f"{with_it:.1%}, {without:.1%}"
+    return line
+
+
+def is_spare(record: Mapping[Any, Any]) -> bool:
+    """Whether neither the fitted rows nor the unfitted ones say that the constant is needed."""
+    names = ("mean", "other_median", "rest_median")
+    rises = [record[f"{name}_without"] - record[f"{name}_with"] for name in names]
+    return record["lost"] == 0 and all(pd.isna(rise) or rise <= SMALL for rise in rises)
 
 
 def left_out(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ class FitConstant(BaseModel):
     also: tuple[str, ...] = ()
     rows: tuple[FitRows, ...]
     meaning: str
+    neutral: int | float | tuple[int, ...]
     error_without: str
 
     @property

@@ -75,6 +75,12 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
 
 
 def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
+    if all(row.reason for row in rows):  # nothing published, nothing to predict
+        return rows
+    return _predictions(cells, rows)
+
+
+def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     kind = text_of(cells.get("row_kind"))
     if kind in UNPREDICTED_KINDS:
         raise NotPredicted(UNPREDICTED_KINDS[kind])

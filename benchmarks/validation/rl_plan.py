@@ -11,6 +11,7 @@ from benchmarks.validation.names import NotPredicted, integer, number, text_of
 from benchmarks.validation.trainers import recompute_of
 from profiles.units import DTYPE_BYTES
 from simulator import memory
+from simulator.feasibility import check_plan
 from simulator.layouts import GenerationLayouts
 from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, Schedule, placement_name
 
@@ -39,12 +40,17 @@ def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Pl
     pools = [Pool(name="A", device=facts.group.device, first_gpu=0, num_gpus=train_gpus, roles=roles)]
     if separate:
         pools.append(Pool(name="G", device=facts.group.device, first_gpu=train_gpus, num_gpus=gen_gpus, roles=()))
-    return Plan(
+    plan = Plan(
         algorithm=facts.algorithm, placement=placement_name((roles,)), pools=tuple(pools), schedule=schedule,
         steps_in_flight=steps,
         in_flight_updates=schedule != "sync" and "nemo" in text_of(cells.get("system")).lower(),
         roles=tuple(_role(cells, facts, role, trained, engine, separate) for role in roles),
     )  # fmt: skip
+    # What fits and how finely nodes are cut the run has shown; what does not add up is a mistake of the row.
+    broken = [v.message for v in check_plan(plan, facts) if v.rule not in ("memory", "granularity")]
+    if broken:
+        raise NotPredicted(f"the plan that the row states cannot run: {'; '.join(broken)}")
+    return plan
 
 
 def schedule_of(words: str) -> tuple[Schedule, int]:
@@ -54,8 +60,10 @@ def schedule_of(words: str) -> tuple[Schedule, int]:
         return "sync", 1
     if re.search(r"one|1[- ]?(step|off)", text):
         return "one-step-off", 1
+    if not re.search(r"async|off|stale|step", text):
+        raise NotPredicted(f"no schedule known for '{words}'")
     number_of = re.search(r"(\d+)", text)
-    return "async", int(number_of.group(1)) if number_of else 2
+    return "async", max(1, int(number_of.group(1))) if number_of else 2
 
 
 def _role(
@@ -121,6 +129,8 @@ def _engine(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list
     if share is None:
         share = DEFAULT_MEMORY_SHARE
         assumed.append(f"engine memory share not stated: {share}")
+    if not 0 < share <= 1:
+        raise NotPredicted(f"the engine's memory share is {share:g}, it must lie between 0 and 1")
     spec = facts.roles["actor"]
     layout = GenerationLayout(
         dp=num_gpus // (tp * pp), tp=tp, pp=pp, ep=ep, max_num_seqs=int(facts.generation.max_num_seqs), kv_cache_bytes=0

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.validation.devices import device_profile
-from benchmarks.validation.names import NotPredicted, integer, number, published_device, published_models, text_of
+from benchmarks.validation.names import (
+    NotPredicted,
+    integer,
+    is_empty,
+    number,
+    published_device,
+    published_models,
+    text_of,
+)
 from benchmarks.validation.trainers import lora_rank, training_dtype
 from profiles.engine_facts import default_engine, engine_names, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
@@ -116,12 +124,12 @@ def _roles(cells: Mapping[str, Any], algorithm: str, precision: str) -> dict[str
 
 
 def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
-    response = number(cells.get("mean_response_len"))
+    response = _length(cells, "mean_response_len")
     if response is None:
         raise NotPredicted("the mean response length is not stated")
     prompt = _prompt_tokens(cells, response, assumed)
-    limit = number(cells.get("max_response_len")) or number(cells.get("max_seq_len"))
-    longest = number(cells.get("max_seq_len"))
+    limit = _length(cells, "max_response_len") or _length(cells, "max_seq_len")
+    longest = _length(cells, "max_seq_len")
     if limit is None:
         raise NotPredicted("no limit of the response length is stated")
     if longest is not None and limit >= longest:
@@ -135,8 +143,18 @@ def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
     return Workload(prompts, per_prompt, max(1, round(prompt)), spread, minibatches=steps)
 
 
+def _length(cells: Mapping[str, Any], column: str) -> float | None:
+    """A length in tokens, ``None`` where the cell is empty; ``NotPredicted`` for one that is no length."""
+    if is_empty(cells.get(column)):
+        return None
+    tokens = number(cells.get(column))
+    if tokens is None or tokens <= 0:
+        raise NotPredicted(f"{column} is {text_of(cells.get(column))}, which is no length in tokens")
+    return tokens
+
+
 def _prompt_tokens(cells: Mapping[str, Any], response: float, assumed: list[str]) -> float:
-    stated = number(cells.get("mean_prompt_len"))
+    stated = _length(cells, "mean_prompt_len")
     if stated is not None:
         return stated
     whole = number(cells.get("derived_tokens_per_sample"))
@@ -149,7 +167,7 @@ def _prompt_tokens(cells: Mapping[str, Any], response: float, assumed: list[str]
 
 def _optimizer_steps(cells: Mapping[str, Any], prompts: int, per_prompt: int, assumed: list[str]) -> int:
     """Optimizer steps per iteration; verl counts its mini-batch in prompts, others in samples."""
-    batch = number(cells.get("global_batch"))
+    batch = None if is_empty(cells.get("global_batch")) else integer(cells.get("global_batch"), 0)
     if batch is None:
         assumed.append("optimizer steps not stated: 1")
         return 1

@@ -66,7 +66,7 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
     rows = []
     for quantity in QUANTITIES:
         measured = number(cells.get(quantity))
-        if measured is not None:
+        if measured is not None and measured > 0:
             rows.append(
                 Row(
                     "training", text_of(cells.get("id")), quantity, measured,
@@ -81,6 +81,12 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
 
 
 def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
+    if all(row.reason for row in rows):  # nothing published, nothing to predict
+        return rows
+    return _predictions(cells, rows)
+
+
+def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
     shape = published_model(text_of(cells.get("model")))
     rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]

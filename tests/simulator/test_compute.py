@@ -128,18 +128,18 @@ def test_loss_heads_differ_as_their_implementations_do() -> None:
 
 
 def test_the_unfused_head_passes_over_its_logits_again_and_again() -> None:
-    """60 bytes per logit forward and 26 backward around the same three GEMMs; 8 and 10 where the loss is fused."""
+    """54 bytes per logit forward and 26 backward around the same three GEMMs; 8 and 10 where the loss is fused."""
     facts, tokens, tp = make_facts(), np.asarray([4096.0]), np.asarray([2], dtype=np.int64)
     plain, unfused = (
         compute.vocabulary_head(replace(facts, implementation=Implementation(loss_head=kind)), LLAMA, tokens, tp)
         for kind in ("parallel", "unfused")
     )
     logits = 4096 * 32000 / 2
-    traffic = {n: float(facts.device.memory_bound(logits * n, 3).s) for n in (8, 10, 60, 26)}
+    traffic = {n: float(facts.device.memory_bound(logits * n, 3).s) for n in (8, 10, 54, 26)}
     gemm = [(np.asarray([16000.0]), np.asarray([4096.0]))]
     projection = compute.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s[0]
     gradients = sum(x.s[0] for x in compute.run_gemms_backward(facts, tokens, gemm))
-    assert (plain[0].s[0], unfused[0].s[0]) == pytest.approx((projection + traffic[8], projection + traffic[60]))
+    assert (plain[0].s[0], unfused[0].s[0]) == pytest.approx((projection + traffic[8], projection + traffic[54]))
     assert (plain[1].s[0], unfused[1].s[0]) == pytest.approx((gradients + traffic[10], gradients + traffic[26]))
 
 
@@ -178,7 +178,6 @@ def test_flash_2_takes_the_longer_of_the_table_and_its_own_rate(device: str, rat
         assert (flash_2[0] > 1.2 * newest[0]) is (length > 8192), "short sequences are slower than any rate"
 
 
-@pytest.mark.xfail(strict=True, reason="vocabulary_head knows no adapters: the frozen head gets weight gradients")
 def test_a_frozen_head_has_no_weight_gradients() -> None:
     facts, tokens = make_facts(), np.asarray([8192.0])
     lora = replace(facts, implementation=Implementation(lora_rank=16))

@@ -103,7 +103,6 @@ def test_routing_is_uneven_only_between_expert_parallel_ranks() -> None:
     assert spread[1][0].s < moe.experts_training(even, SHAPE, more, ONE, ONE, 4 * ONE)[0].s, "the rest stays even"
 
 
-@pytest.mark.xfail(strict=True, reason="experts_training knows no adapters: frozen experts get weight gradients")
 def test_frozen_experts_have_no_weight_gradients() -> None:
     whole = make_facts("grpo", "qwen3-30b-a3b", device="h100-80gb-sxm", training="fsdp@2.13")
     lora, shape = replace(whole, implementation=Implementation(lora_rank=16)), load_model("qwen3-30b-a3b")
@@ -111,7 +110,6 @@ def test_frozen_experts_have_no_weight_gradients() -> None:
     assert backward[1] < 0.8 * backward[0]
 
 
-@pytest.mark.xfail(strict=True, reason="experts_training prices bf16 GEMMs whatever implementation.training_dtype is")
 def test_experts_train_in_the_stated_number_format() -> None:
     facts = make_facts("grpo", "mixtral-8x7b-v0.1", device="h100-80gb-sxm", training="megatron-core@0.16")
     eight, shape = replace(facts, implementation=Implementation(training_dtype="fp8")), load_model("mixtral-8x7b-v0.1")

@@ -123,3 +123,11 @@ def test_the_page_says_what_is_missing_or_old() -> None:
     assert "run `make ablation`" in accuracy.without_text(found.iloc[1:])
     assert all(f"`{c.constant}`" in text for c in fit_constants())
     assert "errors are those of 123" in accuracy.without_text(found.assign(value="123"))
+
+
+def test_the_page_names_the_constants_that_could_go() -> None:
+    found = ablation.read_ablation().head(1).assign(mean_with=0.1, mean_without=0.104, lost=0, moved=0, rows=3)
+    same = {f"{group}_median_{side}": 0.2 for group in ("other", "rest") for side in ("with", "without")}
+    assert "which prices none of its fitted rows" in accuracy.without_text(found.assign(**same))
+    for change in ({"mean_without": 0.106}, {"rest_median_without": 0.3}, {"lost": 1}):
+        assert "raises no mean" not in accuracy.without_text(found.assign(**{**same, **change}))

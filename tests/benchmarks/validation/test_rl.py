@@ -110,7 +110,6 @@ def test_a_row_without_a_prediction_still_has_its_numbers():
     assert {q: row.measured for q, row in rows.items()} == {q: float(v) for q, v in TIMES.items()} | {"step_time_s": 90}
 
 
-@pytest.mark.xfail(strict=True, reason="_predict overwrites the reason: a prediction beside a measurement of nan")
 def test_a_row_without_numbers_says_so():
     (row,) = predict(step_time_s="").values()
     assert (row.predicted, row.reason) == (None, "the row publishes no time or rate")
