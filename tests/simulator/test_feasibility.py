@@ -126,7 +126,7 @@ BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
     (
         "a pool straddles a node",
         lambda p, f: pool(p, 2, first_gpu=15 - 4),
-        "granularity",
+        "granularity pools",
         "pool C is neither whole nodes of 4",
     ),
     (
