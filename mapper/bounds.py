@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
     """``x`` without rows and pool sizes that no choice within ``limit`` can use, and the kept rows by role.
 
-    A set on a size stays if the shortest loads of its roles, one after another, and what the pool must wait for
+    First rows go that make any path through one of their calls too long, then what the pools rule out. A set on a size stays if the shortest loads of its roles, one after another, and what the pool must wait for
     end by ``limit``, and if the GPUs that are left could hold the other roles' smallest pools. A row stays if it
     does so in some set that stays, in time and in memory.
     """
+    x, on_time = _on_time(x, limit)
     load = {role: np.sum(list(ticks.values()), axis=0) for role, ticks in x.ticks.items() if role in x.tables}
     keep = {role: np.zeros(len(table), dtype=bool) for role, table in x.tables.items()}
     sizes: dict[tuple[str, ...], tuple[int, ...]] = {}
@@ -36,7 +37,45 @@ def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
             n for n in candidates if n <= x.num_gpus - outside and _mark(x, roles, n, load, limit - wait, keep)
         )
     kept = {role: np.flatnonzero(mask) for role, mask in keep.items()}
-    return _restricted(replace(x, sizes=sizes), kept), kept
+    whole = {role: on_time[role][rows] for role, rows in kept.items()}
+    return _restricted(replace(x, sizes=sizes), kept), whole
+
+
+def _on_time(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
+    """``x`` without rows with a call that cannot be on a path of at most ``limit``, whatever else is chosen.
+
+    What must come before and after a call takes at least the shortest duration that any row has for it. Dropping rows
+    raises those, so it is done twice.
+    """
+    kept = {role: np.arange(len(table)) for role, table in x.tables.items()}
+    for _ in range(2):
+        shortest = {key: int(t.min(initial=limit + 1)) for calls in x.ticks.values() for key, t in calls.items()}
+        before, after = _shortest_before(x, shortest), _shortest_after(x, shortest)
+        good = {
+            role: np.flatnonzero(
+                np.all([before[key] + t + after[key] <= limit for key, t in x.ticks[role].items()], axis=0)
+            )
+            for role in x.tables
+        }
+        x, kept = _restricted(x, good), {role: kept[role][rows] for role, rows in good.items()}
+    return x, kept
+
+
+def _shortest_before(x: Instance, shortest: dict[str, int]) -> dict[str, int]:
+    """Ticks that pass at least before each call starts: the longest path of shortest durations to it."""
+    out: dict[str, int] = {}
+    for call in x.flow.calls:
+        out[call.key] = max((out[key] + shortest[key] for key in call.inputs), default=0)
+    return out
+
+
+def _shortest_after(x: Instance, shortest: dict[str, int]) -> dict[str, int]:
+    """Ticks that pass at least after each call has ended."""
+    out = {call.key: 0 for call in x.flow.calls}
+    for call in reversed(x.flow.calls):
+        for key in call.inputs:
+            out[key] = max(out[key], shortest[call.key] + out[call.key])
+    return out
 
 
 def _fewest_gpus(x: Instance, role: str, load: Ints, limit: int) -> int:

@@ -33,7 +33,7 @@ class RoleTable:
     Parameters
     ----------
     num_gpus
-        Pool size that the row is for.
+        The smallest pool that holds the row; it runs on larger ones as well and leaves GPUs idle there.
     durations_s
         Seconds of each of the role's calls, by call key.
     resident_bytes, transient_bytes
@@ -121,8 +121,7 @@ def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) ->
     kinds = {call.kind: call for call in flow.calls_of(role)}
     trained = "train" in kinds
     samples = work.minibatch_samples if trained else work.num_samples
-    spreads = [(n, x) for n in sizes for x in layout_space.degrees(facts, spec.shape, n, samples)]
-    degrees = [x for _, x in spreads]
+    degrees = layout_space.degrees(facts, spec.shape, sizes[-1], samples)
     zero = facts.training.zero_stages if trained else tuple(z for z in facts.training.zero_stages if z == 3) or (0,)
     train = forward = None
     if trained:
@@ -136,7 +135,14 @@ def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) ->
     if train is not None and forward is not None:
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
-    return _joined(facts, role, train, forward, np.asarray([n for n, _ in spreads], dtype=np.int64))
+    used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
+    return _joined(facts, role, train, forward, _smallest_pool(used, sizes))
+
+
+def _smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
+    """The smallest of ``sizes`` with at least ``used`` GPUs, elementwise."""
+    ascending = np.asarray(sorted(sizes), dtype=np.int64)
+    return ascending[np.searchsorted(ascending, used)]
 
 
 def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layouts, Ints]:
@@ -183,13 +189,11 @@ def _joined(
 def _with_generation(
     facts: Facts, role: str, sizes: tuple[int, ...], table: RoleTable, pin: Pin, prune: bool
 ) -> RoleTable:
-    """Pair every weights configuration with every engine configuration of the same pool size."""
+    """Pair every weights configuration with every engine configuration of the same GPUs."""
     spec, flow = facts.roles[role], facts.dataflow
-    parts = [layout_space.generation_layouts(facts, spec.shape, n) for n in sizes]
-    engine = GenerationLayouts(
-        *(np.concatenate([getattr(x, f) for x in parts]) for f in ("dp", "tp", "pp", "max_num_seqs"))
-    )
-    engine = engine.take(matching(pin, "generation", engine))
+    if prune:
+        table = table.take(_pruned(table, keep_apart=True))
+    engine = _engines(facts, role, np.unique(table.layouts.weights.num_gpus), pin)
     copy = memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision])
     kv = generation.kv_cache_bytes(facts, spec.shape, engine)
     work = memory.generation_working_bytes(facts, spec.shape, engine)
@@ -201,8 +205,7 @@ def _with_generation(
         key = (engine.num_gpus * 1024 + engine.tp) * 1024 + engine.pp
         index = _non_dominated_by_group(key, np.stack([seconds, kv + work], axis=1))
         engine, copy, kv, work, seconds = engine.take(index), copy[index], kv[index], work[index], seconds[index]
-        table = table.take(_pruned(table, keep_apart=True))
-    left, right = _pairs(table.num_gpus, engine.num_gpus)
+    left, right = _pairs(table.layouts.weights.num_gpus, engine.num_gpus)
     paired, chosen = table.take(left), engine.take(right)
     training = paired.layouts.weights
     shared = resharding.shares_weights(facts, training, chosen)
@@ -224,18 +227,29 @@ def _with_generation(
     )
 
 
-def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
-    """Rows that no other row of the same pool size dominates in every call's time and both memory needs.
+def _engines(facts: Facts, role: str, used: Ints, pin: Pin) -> GenerationLayouts:
+    """Engine configurations on each of the numbers of GPUs ``used``."""
+    parts = [layout_space.generation_layouts(facts, facts.roles[role].shape, int(n)) for n in used]
+    columns = ("dp", "tp", "pp", "max_num_seqs")
+    none = np.zeros(0, dtype=np.int64)
+    engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
+    return engine.take(matching(pin, "generation", engine))
 
-    ``keep_apart`` compares only rows of equal tensor and pipeline degrees, which the transition depends on.
+
+def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
+    """Rows that no other row dominates in GPUs, every call's time and both memory needs.
+
+    ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees, which generation and transition
+    depend on.
     """
-    columns = [*_merged_durations(table), table.resident_bytes, table.transient_bytes]
-    values = np.stack(columns, axis=1)
-    key = table.num_gpus
+    values = np.stack([*_merged_durations(table), table.resident_bytes, table.transient_bytes], axis=1)
     if keep_apart:
         weights = table.layouts.weights
-        key = ((key * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
-    return _non_dominated_by_group(key, values)
+        key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
+        return _non_dominated_by_group(key, values)
+    rows = _non_dominated_by_group(table.num_gpus, values)
+    with_gpus = np.concatenate([table.num_gpus[rows, None].astype(np.float64), values[rows]], axis=1)
+    return np.asarray(rows[non_dominated(with_gpus)], dtype=np.int64)
 
 
 def _merged_durations(table: RoleTable) -> list[Floats]:

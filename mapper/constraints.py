@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from simulator.dataflow import CONTROLLER
@@ -55,14 +56,22 @@ class EqualSizes:
 
 
 class OneConfiguration:
-    """Each role has exactly one configuration, and it is for the size of its pool."""
+    """Each role has exactly one configuration, and its pool is large enough for it.
+
+    Each size that a configuration may need is a boolean of its own; if one of the larger sizes is needed, the pool is
+    larger than ``n``, for every ``n``.
+    """
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
         for role, picks in v.pick.items():
             model.add_exactly_one(picks)
-            for n in sorted(set(x.tables[role].num_gpus.tolist())):
-                pools = [var for (roles, size), var in v.pool.items() if size == n and role in roles]
-                model.add(sum(picks[i] for i in x.rows(role, n)) == sum(pools))
+            sizes = sorted(set(x.tables[role].num_gpus.tolist()))
+            needs = [model.new_bool_var(f"{role} needs {n}") for n in sizes]
+            for n, need in zip(sizes, needs, strict=True):
+                model.add(sum(picks[i] for i in np.flatnonzero(x.tables[role].num_gpus == n)) == need)
+            for i, n in enumerate([0, *sizes[:-1]]):
+                pools = [var for (roles, size), var in v.pool.items() if size > n and role in roles]
+                model.add(sum(needs[i:]) <= sum(pools))
 
 
 class PickedValues:

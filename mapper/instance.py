@@ -65,8 +65,8 @@ class Instance:
         return sum(len(table) for table in self.tables.values())
 
     def rows(self, role: str, num_gpus: int) -> Ints:
-        """Rows of a role's table for one pool size."""
-        return np.flatnonzero(self.tables[role].num_gpus == num_gpus)
+        """Rows of a role's table that run on a pool of ``num_gpus``."""
+        return np.flatnonzero(self.tables[role].num_gpus <= num_gpus)
 
 
 def make_instance(problem: Problem, prune: bool = True) -> Instance:
@@ -110,7 +110,9 @@ def _sizes_that_fit(
     """Pool sizes where even the least hungry configurations of the set fit side by side (a necessary condition)."""
     out = []
     for num in sizes:
-        rows = {role: np.flatnonzero(tables[role].num_gpus == num) for role in roles}
+        if not any(np.any(tables[role].num_gpus == num) for role in roles):
+            continue  # nothing gained over the next smaller pool
+        rows = {role: np.flatnonzero(tables[role].num_gpus <= num) for role in roles}
         if any(len(r) == 0 for r in rows.values()):
             continue
         least = sum(int(resident[role][r].min()) for role, r in rows.items())

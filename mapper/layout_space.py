@@ -26,32 +26,55 @@ WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 KV budget."""
 
 
-def degrees(facts: Facts, shape: ModelShape, num_gpus: int, samples: int) -> list[tuple[int, int, int, int, int]]:
-    """``(dp, tp, pp, cp, ep)`` of every way to spread ``shape`` over exactly ``num_gpus`` GPUs.
+def degrees(facts: Facts, shape: ModelShape, most_gpus: int, samples: int) -> list[tuple[int, int, int, int, int]]:
+    """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
 
     Tensor parallelism divides the node and stays in the NVLink domain; no pipeline stage is empty; no
-    data-parallel rank is without a sample.
+    data-parallel rank is without a sample. Data-parallel degrees are those of ``loads``, numbers of stages those of
+    ``stage_counts``: what lies between them has the slowest rank or stage of the next one below and takes more GPUs.
     """
     out = []
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
-    for tp in tensor_degrees(facts, shape, num_gpus):
-        for pp in _divisors(num_gpus // tp):
-            if pp > shape.num_layers or _empty_last_stage(shape.num_layers, pp):
-                continue
+    for tp in tensor_degrees(facts, shape, most_gpus):
+        for pp in stage_counts(shape.num_layers):
             for cp in _powers_of_two(16) if long else (1,):
-                dp, rest = divmod(num_gpus, tp * pp * cp)
-                if rest or not 1 <= dp <= samples:
-                    continue
-                out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
+                for dp in loads(samples, most_gpus // (tp * pp * cp)):
+                    out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
     return out
 
 
-def tensor_degrees(facts: Facts, shape: ModelShape, num_gpus: int) -> list[int]:
+def loads(samples: int, most: int) -> list[int]:
+    """Numbers of ranks up to ``most`` that ``samples`` are worth dealing over, ascending.
+
+    For every load of the fullest rank the fewest ranks that have it, and the most: between them nothing gets faster
+    and each rank's share of sharded states shrinks. Powers of two too, which expert parallelism needs.
+    """
+    most, out, ranks = min(samples, most), set(_powers_of_two(min(samples, most))), 1
+    if most < 1:
+        return []
+    while ranks <= most:
+        load = -(-samples // ranks)
+        last = most if load == 1 else min((samples - 1) // (load - 1), most)
+        out |= {ranks, last}
+        ranks = last + 1
+    return sorted(out)
+
+
+def stage_counts(layers: int) -> list[int]:
+    """Numbers of pipeline stages worth trying: the fewest for every size of the fullest stage, none of them empty."""
+    fewest: dict[int, int] = {}
+    for stages in range(1, layers + 1):
+        if not _empty_last_stage(layers, stages):
+            fewest.setdefault(-(-layers // stages), stages)
+    return sorted(fewest.values())
+
+
+def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int) -> list[int]:
     """Tensor-parallel degrees that the model's heads, the pool and the NVLink domain allow."""
     group = facts.group
-    limit = min(num_gpus, group.nvlink_domain_gpus)
+    limit = min(most_gpus, group.nvlink_domain_gpus)
     in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
-    return [t for t in in_node if num_gpus % t == 0 and shape.max_tensor_parallel_ok(t)]
+    return [t for t in in_node if shape.max_tensor_parallel_ok(t)]
 
 
 def cross(
@@ -104,10 +127,6 @@ def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
 
 def _empty_last_stage(layers: int, stages: int) -> bool:
     return layers - (stages - 1) * -(-layers // stages) <= 0
-
-
-def _divisors(n: int) -> list[int]:
-    return [i for i in range(1, n + 1) if n % i == 0]
 
 
 def _powers_of_two(limit: int) -> list[int]:

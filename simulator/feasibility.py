@@ -206,7 +206,7 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
     tp, pp, dp, num = (int(getattr(layout, name)) for name in ("tp", "pp", "dp", "num_gpus"))
     shape, out = facts.roles[role].shape, []
     where = f"{role} {stage}"
-    if num != pool.num_gpus:
+    if num > pool.num_gpus:
         out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
     if tp > facts.group.nvlink_domain_gpus and stage != "generation":
         out.append(
