@@ -1,7 +1,7 @@
 """Safe pruning against a known choice: leave out what cannot be part of anything better.
 
 Every rule is a necessary condition for an iteration of at most ``limit`` ticks, so the best choice, if it beats the
-known one, survives.
+known one, survives. Placements are pruned one by one, since each says who waits for whom.
 """
 
 from __future__ import annotations
@@ -11,99 +11,120 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.makespan import waiting_ticks
+from simulator.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
+    from mapper.problem import Sets
     from profiles.records import Ints
+
+ROUNDS = 4
+"""Each round works with what the one before left; more change nothing that we have seen."""
+
+Sizes = dict[tuple[str, ...], tuple[int, ...]]
 
 
 def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
-    """``x`` without rows and pool sizes that no choice within ``limit`` can use, and the kept rows by role.
-
-    First rows go that make any path through one of their calls too long, then what the pools rule out. A set on a size stays if the shortest loads of its roles, one after another, and what the pool must wait for
-    end by ``limit``, and if the GPUs that are left could hold the other roles' smallest pools. A row stays if it
-    does so in some set that stays, in time and in memory.
-    """
-    x, on_time = _on_time(x, limit)
-    load = {role: np.sum(list(ticks.values()), axis=0) for role, ticks in x.ticks.items() if role in x.tables}
+    """``x`` without what no choice within ``limit`` can use (placements, pool sizes, rows), and the kept rows by role."""
     keep = {role: np.zeros(len(table), dtype=bool) for role, table in x.tables.items()}
-    sizes: dict[tuple[str, ...], tuple[int, ...]] = {}
-    fewest = {role: _fewest_gpus(x, role, load[role], limit) for role in x.tables}
-    for roles, candidates in x.sizes.items():
-        wait = waiting_ticks(x, roles)
-        outside = max((fewest[role] for role in x.tables if role not in roles), default=0)
-        sizes[roles] = tuple(
-            n for n in candidates if n <= x.num_gpus - outside and _mark(x, roles, n, load, limit - wait, keep)
-        )
+    partitions: list[Sets] = []
+    sizes: dict[tuple[str, ...], set[int]] = {}
+    for partition in x.partitions:
+        found = _prune_partition(x, partition, limit)
+        if found is None:
+            continue
+        partitions.append(partition)
+        for roles, left in found[0].items():
+            sizes[roles] = sizes.get(roles, set()) | set(left)
+        for role, rows in found[1].items():
+            keep[role][rows] = True
     kept = {role: np.flatnonzero(mask) for role, mask in keep.items()}
-    whole = {role: on_time[role][rows] for role, rows in kept.items()}
-    return _restricted(replace(x, sizes=sizes), kept), whole
+    ordered: Sizes = {roles: tuple(sorted(left)) for roles, left in sizes.items()}
+    return _restricted(replace(x, partitions=tuple(partitions), sizes=ordered), kept), kept
 
 
-def _on_time(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
-    """``x`` without rows with a call that cannot be on a path of at most ``limit``, whatever else is chosen.
+def _prune_partition(x: Instance, partition: Sets, limit: int) -> tuple[Sizes, dict[str, Ints]] | None:
+    """Pool sizes and rows that this placement may still use within ``limit``; ``None`` if it cannot at all."""
+    sizes: Sizes = {roles: x.sizes[roles] for roles in partition}
+    rows = {role: np.arange(len(table)) for role, table in x.tables.items()}
+    for _ in range(ROUNDS):
+        sizes = _within_budget(x, sizes)
+        if not all(sizes.values()):
+            return None
+        rows = _rows_on_time(x, partition, sizes, rows, limit)
+        sizes = {roles: _sizes_that_serve(x, roles, left, rows, limit) for roles, left in sizes.items()}
+        if not all(sizes.values()):
+            return None
+    return sizes, rows
 
-    What must come before and after a call takes at least the shortest duration that any row has for it. Dropping rows
-    raises those, so it is done twice.
+
+def _within_budget(x: Instance, sizes: Sizes) -> Sizes:
+    """Sizes that leave the other sets at least their smallest pools."""
+    if not all(sizes.values()):
+        return sizes
+    least = sum(left[0] for left in sizes.values())
+    out = {roles: tuple(n for n in left if n <= x.num_gpus - least + left[0]) for roles, left in sizes.items()}
+    if x.equal_sizes:
+        same = set.intersection(*(set(left) for left in out.values()))
+        out = {roles: tuple(n for n in left if n in same) for roles, left in out.items()}
+    return out
+
+
+def _rows_on_time(x: Instance, partition: Sets, sizes: Sizes, rows: dict[str, Ints], limit: int) -> dict[str, Ints]:
+    """Rows that some pool holds and whose calls can all lie on paths of at most ``limit``.
+
+    What comes before and after a call, by its inputs and by its turn on its pool, takes at least the shortest
+    durations that are left.
     """
-    kept = {role: np.arange(len(table)) for role, table in x.tables.items()}
-    for _ in range(2):
-        shortest = {key: int(t.min(initial=limit + 1)) for calls in x.ticks.values() for key, t in calls.items()}
-        before, after = _shortest_before(x, shortest), _shortest_after(x, shortest)
-        good = {
-            role: np.flatnonzero(
-                np.all([before[key] + t + after[key] <= limit for key, t in x.ticks[role].items()], axis=0)
-            )
-            for role in x.tables
-        }
-        x, kept = _restricted(x, good), {role: kept[role][rows] for role, rows in good.items()}
-    return x, kept
+    largest = {role: sizes[roles][-1] for roles in partition for role in roles}
+    rows = {role: r[x.tables[role].num_gpus[r] <= largest[role]] for role, r in rows.items()}
+    shortest = {
+        key: int(t[rows[role]].min(initial=limit + 1)) if role in rows else int(t[0])
+        for role, calls in x.ticks.items()
+        for key, t in calls.items()
+    }
+    before, after = _around(x, partition, shortest)
+    return {
+        role: r[np.all([before[key] + t[r] + after[key] <= limit for key, t in x.ticks[role].items()], axis=0)]
+        for role, r in rows.items()
+    }
 
 
-def _shortest_before(x: Instance, shortest: dict[str, int]) -> dict[str, int]:
-    """Ticks that pass at least before each call starts: the longest path of shortest durations to it."""
-    out: dict[str, int] = {}
+def _around(x: Instance, partition: Sets, shortest: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Ticks that pass at least before each call starts and after it has ended."""
+    set_of = {role: i for i, roles in enumerate(partition) for role in roles} | {CONTROLLER: -1}
+    waits_for: dict[str, list[str]] = {}
+    last: dict[int, str] = {}
     for call in x.flow.calls:
-        out[call.key] = max((out[key] + shortest[key] for key in call.inputs), default=0)
-    return out
-
-
-def _shortest_after(x: Instance, shortest: dict[str, int]) -> dict[str, int]:
-    """Ticks that pass at least after each call has ended."""
-    out = {call.key: 0 for call in x.flow.calls}
+        pool = set_of[call.role]
+        waits_for[call.key] = [*call.inputs, *([last[pool]] if pool in last else [])]
+        last[pool] = call.key
+    before = dict.fromkeys(shortest, 0)
+    for call in x.flow.calls:
+        before[call.key] = max((before[key] + shortest[key] for key in waits_for[call.key]), default=0)
+    after = dict.fromkeys(shortest, 0)
     for call in reversed(x.flow.calls):
-        for key in call.inputs:
-            out[key] = max(out[key], shortest[call.key] + out[call.key])
-    return out
+        for key in waits_for[call.key]:
+            after[key] = max(after[key], shortest[call.key] + after[call.key])
+    return before, after
 
 
-def _fewest_gpus(x: Instance, role: str, load: Ints, limit: int) -> int:
-    """The smallest pool on which the role alone could end by ``limit``."""
-    fast = load + waiting_ticks(x, (role,)) <= limit
-    return int(x.tables[role].num_gpus[fast].min(initial=x.num_gpus))
-
-
-def _mark(
-    x: Instance, roles: tuple[str, ...], num_gpus: int, load: dict[str, Ints], limit: int, keep: dict[str, np.ndarray]
-) -> bool:
-    """Mark the rows that could serve this set on this size; whether every role has one."""
-    rows = {role: x.rows(role, num_gpus) for role in roles}
-    least = {role: int(load[role][r].min()) for role, r in rows.items()}
-    resident = {role: int(x.resident_mib[role][r].min()) for role, r in rows.items()}
-    transient = {role: int(x.transient_mib[role][r].min()) for role, r in rows.items()}
-    good = {}
-    for role, r in rows.items():
-        others = [o for o in roles if o != role]
-        time = load[role][r] + sum(least[o] for o in others)
-        peak = np.maximum(x.transient_mib[role][r], max((transient[o] for o in others), default=0))
-        need = x.resident_mib[role][r] + sum(resident[o] for o in others) + peak
-        good[role] = r[(time <= limit) & (need <= x.capacity_mib)]
-    if any(len(g) == 0 for g in good.values()):
-        return False
-    for role, g in good.items():
-        keep[role][g] = True
-    return True
+def _sizes_that_serve(
+    x: Instance, roles: tuple[str, ...], sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
+) -> tuple[int, ...]:
+    """Sizes on which every role has a row, the least hungry fit together and the fastest end in time together."""
+    out = []
+    load = {role: np.sum([t[rows[role]] for t in x.ticks[role].values()], axis=0) for role in roles}
+    for n in sizes:
+        fits = {role: x.tables[role].num_gpus[rows[role]] <= n for role in roles}
+        if not all(np.any(mask) for mask in fits.values()):
+            continue
+        resident = sum(int(x.resident_mib[role][rows[role]][mask].min()) for role, mask in fits.items())
+        transient = max(int(x.transient_mib[role][rows[role]][mask].min()) for role, mask in fits.items())
+        fastest = sum(int(load[role][mask].min()) for role, mask in fits.items())
+        if resident + transient <= x.capacity_mib and fastest <= limit:
+            out.append(n)
+    return tuple(out)
 
 
 def _restricted(x: Instance, kept: dict[str, Ints]) -> Instance:

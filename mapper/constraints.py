@@ -58,8 +58,8 @@ class EqualSizes:
 class OneConfiguration:
     """Each role has exactly one configuration, and its pool is large enough for it.
 
-    Each size that a configuration may need is a boolean of its own; if one of the larger sizes is needed, the pool is
-    larger than ``n``, for every ``n``.
+    Each size that a configuration may need is a boolean of its own; if ``n`` or more is needed, the pool has at least
+    ``n``, for every ``n``.
     """
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
@@ -69,8 +69,8 @@ class OneConfiguration:
             needs = [model.new_bool_var(f"{role} needs {n}") for n in sizes]
             for n, need in zip(sizes, needs, strict=True):
                 model.add(sum(picks[i] for i in np.flatnonzero(x.tables[role].num_gpus == n)) == need)
-            for i, n in enumerate([0, *sizes[:-1]]):
-                pools = [var for (roles, size), var in v.pool.items() if size > n and role in roles]
+            for i, n in enumerate(sizes):
+                pools = [var for (roles, size), var in v.pool.items() if size >= n and role in roles]
                 model.add(sum(needs[i:]) <= sum(pools))
 
 

@@ -82,7 +82,6 @@ def best_choice(x: Instance, seed: int, time_limit_s: float) -> tuple[Choice | N
         solution = solve(x, seed=seed, time_limit_s=time_limit_s)
         return solution.choice, solution
     pruned, kept = prune_beyond(x, limit)
-    print('DBG', len(x.tables and [1]), {r:len(t) for r,t in x.tables.items()}, {r:len(t) for r,t in pruned.tables.items()}, sum(len(s) for s in x.sizes.values()), sum(len(s) for s in pruned.sizes.values()), limit*x.tick_s)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit)
