@@ -42,13 +42,18 @@ def plan(
     seed: int = 0,
     time_limit_s: float = 60.0,
     runners_up: bool = True,
+    hint: Plan | None = None,
 ) -> Result:
-    """Find the plan with the shortest iteration; see ``mapper.search.find_plan`` for the parameters and errors."""
+    """Find the best plan of a job under its objective and pins.
+
+    ``mapper.search.find_plan`` has the parameters and errors.
+    """
     from mapper.search import find_plan
 
     return find_plan(
-        job.facts(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up
-    )
+        job.facts(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
+        pins=job.pins(), objective=job.objective(), hint=hint,
+    )  # fmt: skip
 
 
 def simulate(plan: Plan, job: Job) -> Timeline:

@@ -13,8 +13,11 @@ from typer.core import TyperGroup
 from hybridmap import __version__
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
+from hybridmap.commands.explain import explain
+from hybridmap.commands.frontier import frontier
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
+from hybridmap.commands.robust import robust
 from hybridmap.commands.simulate import simulate
 from hybridmap.console import fail
 from profiles.errors import HybridmapError, InputError
@@ -70,6 +73,9 @@ app = typer.Typer(
 app.command("plan")(plan)
 app.command("simulate")(simulate)
 app.command("compare")(compare)
+app.command("robust")(robust)
+app.command("explain")(explain)
+app.command("frontier")(frontier)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

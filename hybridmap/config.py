@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.job_inputs import cluster_document, response_document, role_document
+from hybridmap.job_leaves import MOST_SAMPLES
 from hybridmap.job_problems import parse_job
-from hybridmap.job_schema import MOST_SAMPLES
+from hybridmap.job_request import check_pin_document, objective_document, objective_of, pin_document, pins_of
 from hybridmap.yaml_file import read_yaml
 from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridmap.job_schema import JobFile
+    from mapper.goal import Objective
+    from mapper.pins import AnyPin
     from profiles.model_shape import ModelShape
 
 
@@ -47,6 +50,14 @@ class Job:
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""
         return self._facts
+
+    def objective(self) -> Objective:
+        """What a plan of this job is to be good at."""
+        return objective_of(self.document["objective"], self.facts().group.device)
+
+    def pins(self) -> tuple[AnyPin, ...]:
+        """What the job fixes of its plan."""
+        return pins_of(self.document["pin"])
 
     @cached_property
     def _facts(self) -> Facts:
@@ -102,10 +113,20 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                     "generation": parsed.engines.generation or default_engine("generation"),
                 },
                 "implementation": parsed.implementation.model_dump(),
+                "objective": objective_document(parsed.objective),
+                "pin": pin_document(parsed.pin, flow.roles),
             }
         )
-        job.facts()  # whatever else is wrong shows now, not when the job is planned
+        _check(job)  # whatever else is wrong shows now, not when the job is planned
     return job
+
+
+def _check(job: Job) -> None:
+    facts = job.facts()
+    with _at("objective"):
+        job.objective()
+    with _at("pin"):
+        check_pin_document(job.document["pin"], facts)
 
 
 def _role(role: str, parsed: JobFile, base: Path | None) -> dict[str, Any]:

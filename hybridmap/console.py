@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,13 +13,16 @@ from hybridmap.json_text import to_json
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.table import Table
 
 EXIT_BAD_INPUT = 2
 PIPED_WIDTH = 200
 """Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
+
+BAR_AFTER_S = 2.0
+"""Seconds before a progress bar shows; shorter work needs none."""
 
 
 def say(text: str = "") -> None:
@@ -77,6 +81,31 @@ def working(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function to call with what is done and how much there is; a terminal shows it after two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    began = time.monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if time.monotonic() - began >= BAR_AFTER_S and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def fail(error: HybridmapError, as_json: bool) -> NoReturn:

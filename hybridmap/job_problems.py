@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hybridmap.job_schema import EXPECTED, RESERVED_KEYS, RESPONSE_TAGS, JobFile, keys_at
+from hybridmap.job_leaves import EXPECTED
+from hybridmap.job_schema import RESERVED_KEYS, RESPONSE_TAGS, JobFile, keys_at
 from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def _place(loc: tuple[Any, ...]) -> str:
     """``workload.prompts``, ``cluster[0].device``: the place as a person would write it."""
     if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in RESPONSE_TAGS:
         loc = (*loc[:2], *loc[3:])
+    if loc[:2] == ("pin", "roles"):
+        loc = ("pin", *loc[2:])  # in the file the roles stand right below it
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) and text == "cluster" else f".{part}" if text else str(part)

@@ -7,100 +7,65 @@ else. What the values mean together (does this name exist, does that divide) is 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Discriminator, Tag
 
+from hybridmap import job_choices
+from hybridmap.job_leaves import (
+    EXPECTED,
+    MOST_NODES,
+    Name,
+    NotNegative,
+    Positive,
+    Samples,
+    Section,
+    Tokens,
+    is_name,
+    leaf,
+    number,
+    one_of,
+    refusal,
+    whole,
+)
 from profiles.units import DTYPE_BYTES
 from simulator.facts import TRAINING_DTYPES, AttentionKernel, Kernels, LossHead, OldLogProb, SleepingEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-EXPECTED = "expected"
-"""Type of the validation errors whose message is what would have been right."""
-
-MOST_NODES = 1_024
-MOST_SAMPLES = 10_000_000
-MOST_TOKENS = 10_000_000
-
-
-def _leaf(expected: str, is_right: Callable[[Any], bool]) -> BeforeValidator:
-    """A leaf that passes what ``is_right`` accepts unchanged."""
-
-    def check(value: Any) -> Any:
-        if not is_right(value):
-            raise PydanticCustomError(EXPECTED, "{text}", {"text": expected})
-        return value
-
-    return BeforeValidator(check)
-
-
-def _whole(most: int) -> BeforeValidator:
-    return _leaf(f"a whole number from 1 to {most:,}", lambda v: type(v) is int and 1 <= v <= most)
-
-
-def _number(expected: str, is_right: Callable[[float], bool]) -> BeforeValidator:
-    # bool is an int to Python, but no amount of anything.
-    return _leaf(expected, lambda v: type(v) in (int, float) and math.isfinite(v) and is_right(v))
-
-
-def _one_of(names: tuple[str, ...]) -> BeforeValidator:
-    return _leaf(f"one of {', '.join(names)}", lambda v: v in names)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 4096
-
-
-Name = Annotated[Any, _leaf("a name", _is_name)]
-Samples = Annotated[Any, _whole(MOST_SAMPLES)]
-Tokens = Annotated[Any, _whole(MOST_TOKENS)]
-Positive = Annotated[Any, _number("a positive number", lambda v: v > 0)]
-NotNegative = Annotated[Any, _number("a number of at least 0", lambda v: v >= 0)]
-
-
-class Section(BaseModel):
-    """A mapping of the job file; unknown keys fail."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _is_shape(value: Any) -> bool:
     if isinstance(value, dict):  # the embedded form of plan.json
-        return set(value) == {"config", "name"} and isinstance(value["config"], dict) and _is_name(value["name"])
-    return _is_name(value)
+        return set(value) == {"config", "name"} and isinstance(value["config"], dict) and is_name(value["name"])
+    return is_name(value)
 
 
 def _as_role(value: Any) -> Any:
     if isinstance(value, dict):
         return value
-    if not _is_name(value):
+    if not is_name(value):
         expected = "a model name, the path of a config.json, or a mapping with shape and precision"
-        raise PydanticCustomError(EXPECTED, "{text}", {"text": expected})
+        raise refusal(expected)
     return {"shape": value}
 
 
 class RoleSection(Section):
     """One role: its model, and the number format of its forward passes."""
 
-    shape: Annotated[Any, _leaf("a model name or the path of a config.json", _is_shape)]
-    precision: Annotated[Any, _one_of(tuple(DTYPE_BYTES))] = "bf16"
+    shape: Annotated[Any, leaf("a model name or the path of a config.json", _is_shape)]
+    precision: Annotated[Any, one_of(tuple(DTYPE_BYTES))] = "bf16"
 
 
 class LognormalSection(Section):
     """Log-normal response lengths, clipped at ``max``."""
 
-    distribution: Annotated[Any, _leaf("lognormal", lambda v: v == "lognormal")]
+    distribution: Annotated[Any, leaf("lognormal", lambda v: v == "lognormal")]
     mean: Positive
     max: Tokens
-    p99: Annotated[Any, _number("a positive number", lambda v: v > 0)] | None = None
+    p99: Annotated[Any, number("a positive number", lambda v: v > 0)] | None = None
 
 
 def _is_histogram(value: Any) -> bool:
     if not isinstance(value, dict):
-        return _is_name(value)
+        return is_name(value)
     return set(value) == {"lengths", "counts"} and all(
         isinstance(column, list) and all(type(x) in (int, float) and math.isfinite(x) for x in column)
         for column in value.values()
@@ -110,7 +75,7 @@ def _is_histogram(value: Any) -> bool:
 class HistogramSection(Section):
     """Measured response lengths, from a CSV file."""
 
-    histogram: Annotated[Any, _leaf("the path of a CSV file with columns length and count", _is_histogram)]
+    histogram: Annotated[Any, leaf("the path of a CSV file with columns length and count", _is_histogram)]
 
 
 RESPONSE_TAGS = ("fixed", "lognormal", "histogram")
@@ -144,20 +109,20 @@ class WorkloadSection(Section):
     prompt_length: Tokens
     response_length: ResponseLength
     samples_per_prompt: Samples = 1
-    epochs: Annotated[Any, _whole(1000)] = 1
+    epochs: Annotated[Any, whole(1000)] = 1
     minibatches: Samples = 1
     reward_s_per_sample: NotNegative = 0.0
-    prompt_tokens: Annotated[Any, _number("a positive number", lambda v: v > 0)] | None = None
+    prompt_tokens: Annotated[Any, number("a positive number", lambda v: v > 0)] | None = None
 
 
 class ClusterSection(Section):
     """Identical nodes of one device; what is left out comes from the device's card."""
 
     device: Name
-    nodes: Annotated[Any, _whole(MOST_NODES)]
-    gpus_per_node: Annotated[Any, _whole(1024)] | None = None
-    inter_node_gbps: Annotated[Any, _number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
-    nvlink_domain_gpus: Annotated[Any, _whole(1024)] | None = None
+    nodes: Annotated[Any, whole(MOST_NODES)]
+    gpus_per_node: Annotated[Any, whole(1024)] | None = None
+    inter_node_gbps: Annotated[Any, number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
+    nvlink_domain_gpus: Annotated[Any, whole(1024)] | None = None
 
 
 class EnginesSection(Section):
@@ -170,17 +135,17 @@ class EnginesSection(Section):
 class ImplementationSection(Section):
     """How the trainer is built, where builds differ; the meaning of each is at ``simulator.facts.Implementation``."""
 
-    loss_head: Annotated[Any, _one_of(get_args(LossHead))] = "parallel"
-    attention_kernel: Annotated[Any, _one_of(get_args(AttentionKernel))] = "newest"
-    kernels: Annotated[Any, _one_of(get_args(Kernels))] = "fused"
-    tensor_parallel_overlap: Annotated[Any, _leaf("true or false", lambda v: type(v) is bool)] = False
-    training_dtype: Annotated[Any, _one_of(TRAINING_DTYPES)] = "bf16"
-    lora_rank: Annotated[Any, _leaf("a whole number of at least 0", lambda v: type(v) is int and v >= 0)] = 0
+    loss_head: Annotated[Any, one_of(get_args(LossHead))] = "parallel"
+    attention_kernel: Annotated[Any, one_of(get_args(AttentionKernel))] = "newest"
+    kernels: Annotated[Any, one_of(get_args(Kernels))] = "fused"
+    tensor_parallel_overlap: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
+    training_dtype: Annotated[Any, one_of(TRAINING_DTYPES)] = "bf16"
+    lora_rank: Annotated[Any, leaf("a whole number of at least 0", lambda v: type(v) is int and v >= 0)] = 0
     packed_tokens: Tokens | None = None
-    expert_imbalance: Annotated[Any, _number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
-    old_log_prob: Annotated[Any, _one_of(get_args(OldLogProb))] = "engine"
-    sleeping_engine: Annotated[Any, _one_of(get_args(SleepingEngine))] = "drops-weights"
-    fsdp_exposure: Annotated[Any, _number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
+    expert_imbalance: Annotated[Any, number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
+    old_log_prob: Annotated[Any, one_of(get_args(OldLogProb))] = "engine"
+    sleeping_engine: Annotated[Any, one_of(get_args(SleepingEngine))] = "drops-weights"
+    fsdp_exposure: Annotated[Any, number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
 
 
 class JobFile(Section):
@@ -192,13 +157,13 @@ class JobFile(Section):
     cluster: list[ClusterSection]
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
-    pin: Any = None
-    objective: Any = None
+    objective: job_choices.Objective = job_choices.ObjectiveSection(minimise="time")
+    pin: job_choices.Pins = job_choices.PinSection()
     schedule: Any = None
     run: Any = None
 
 
-RESERVED_KEYS = ("pin", "objective", "schedule", "run")
+RESERVED_KEYS = ("schedule", "run")
 
 _SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): JobFile,
@@ -213,5 +178,9 @@ _SECTIONS: dict[tuple[str, ...], type[Section]] = {
 
 def keys_at(place: tuple[str, ...]) -> tuple[str, ...]:
     """The keys of the section at ``place``, a path of keys and response kinds without list positions."""
-    section = RoleSection if place[:1] == ("models",) else _SECTIONS[place]
+    if place[:2] == ("pin", "roles"):
+        place = (*place[:2], *place[3:])  # without the name of the role
+    if place == ("pin",):
+        return ("share", "spare_nodes")
+    section = RoleSection if place[:1] == ("models",) else {**_SECTIONS, **job_choices.SECTIONS}[place]
     return tuple(section.model_fields)

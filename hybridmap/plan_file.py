@@ -54,7 +54,7 @@ class PlanFile(Record):
     hybridmap_version: str
     job: dict[str, Any]
     facts_hash: str
-    objective: Literal["time"] = "time"
+    objective: Literal["time", "throughput_per_gpu", "cost", "gpus"] = "time"
     searched: Searched
     status: Literal["optimal", "feasible"]
     iteration_s: float
@@ -75,6 +75,7 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
         hybridmap_version=__version__,
         job=dict(job.document),
         facts_hash=job.facts().facts_hash,
+        objective=result.objective.goal,
         searched=Searched(placement=placement, even=even),
         status="optimal" if result.status == "optimal" else "feasible",
         iteration_s=result.iteration_s,

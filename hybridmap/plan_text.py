@@ -20,10 +20,12 @@ from hybridmap.notation import (
     stages_text,
     training_text,
 )
+from hybridmap.objective_text import bound_text, objective_lines
 from simulator.simulate import simulate
 from simulator.uncertainty import COVERAGE, interval
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from mapper.result import Result
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
 
 
-def header_lines(facts: Facts) -> list[str]:
+def header_lines(facts: Facts, more: Sequence[str] = ()) -> list[str]:
     """The job in one line, then whatever is worth a look before anything is believed."""
-    return [job_title(facts), *(f"note: {note}" for note in notes(facts)), ""]
+    return [job_title(facts), *(f"note: {note}" for note in (*notes(facts), *more)), ""]
 
 
 def show_plan(plan: Plan, timeline: Timeline) -> None:
@@ -106,16 +108,24 @@ def result_lines(result: Result, facts: Facts) -> list[str]:
     """How good the plan is, what was left unused, and what the other placements would cost."""
     found = f"found in {result.seconds:.1f} s (seed {result.seed})"
     priced = f"among {result.num_priced:,} priced configurations"
+    bound = bound_text(result)
     if result.status == "optimal":
-        proof = f"optimal {priced}, bound {result.bound_s:,.2f} s, gap {percent(result.gap)}, {found}"
+        proof = f"optimal {priced}, bound {bound}, gap {percent(result.gap)}, {found}"
     else:
         proof = (
-            f"best found {priced}; no plan beats {result.bound_s:,.2f} s, gap {percent(result.gap)}, {found}; "
+            f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
             "a longer --time-limit may close the gap"
         )
+    return [*objective_lines(result), proof, *_unused_lines(result, facts), "", *_runner_up_lines(result, facts)]
+
+
+def _unused_lines(result: Result, facts: Facts) -> list[str]:
+    """How many GPUs stay idle, and why."""
     idle = facts.group.num_gpus - result.plan.num_gpus
-    unused = [f"{idle:,} of {facts.group.num_gpus:,} GPUs are left unused: no plan is faster with them"] if idle else []
-    return [proof, *unused, "", *_runner_up_lines(result, facts)]
+    if not idle:
+        return []
+    better = "faster" if result.objective.goal == "time" else "better by the objective"
+    return [f"{idle:,} of {facts.group.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
 
 
 def _runner_up_lines(result: Result, facts: Facts) -> list[str]:

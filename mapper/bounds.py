@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapper.instance import least_up_to
+from mapper.makespan import makespan
 from simulator.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
     from mapper.problem import Sets
-    from profiles.records import Ints
+    from profiles.records import Floats, Ints
 
 ROUNDS = 4
 """Each round works with what the one before left; more change nothing that we have seen."""
@@ -25,7 +27,7 @@ Sizes = dict[tuple[str, ...], tuple[int, ...]]
 
 
 def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
-    """``x`` without what no choice within ``limit`` can use (placements, pool sizes, rows), and the kept rows by role."""
+    """``x`` without placements, pool sizes and rows that no choice within ``limit`` can use; the kept rows by role."""
     keep = {role: np.zeros(len(table), dtype=bool) for role, table in x.tables.items()}
     partitions: list[Sets] = []
     sizes: dict[tuple[str, ...], set[int]] = {}
@@ -53,6 +55,10 @@ def _prune_partition(x: Instance, partition: Sets, limit: int) -> tuple[Sizes, d
             return None
         rows = _rows_on_time(x, partition, sizes, rows, limit)
         sizes = {roles: _sizes_that_serve(x, roles, left, rows, limit) for roles, left in sizes.items()}
+        if not all(sizes.values()):
+            return None
+        rows = _rows_with_room(x, partition, sizes, rows, limit)
+        sizes = {roles: _sizes_with_room(x, partition, sizes, rows, roles, limit) for roles in partition}
         if not all(sizes.values()):
             return None
     return sizes, rows
@@ -113,18 +119,71 @@ def _sizes_that_serve(
     x: Instance, roles: tuple[str, ...], sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
 ) -> tuple[int, ...]:
     """Sizes on which every role has a row, the least hungry fit together and the fastest end in time together."""
-    out = []
-    load = {role: np.sum([t[rows[role]] for t in x.ticks[role].values()], axis=0) for role in roles}
-    for n in sizes:
-        fits = {role: x.tables[role].num_gpus[rows[role]] <= n for role in roles}
-        if not all(np.any(mask) for mask in fits.values()):
-            continue
-        resident = sum(int(x.resident_mib[role][rows[role]][mask].min()) for role, mask in fits.items())
-        transient = max(int(x.transient_mib[role][rows[role]][mask].min()) for role, mask in fits.items())
-        fastest = sum(int(load[role][mask].min()) for role, mask in fits.items())
-        if resident + transient <= x.capacity_mib and fastest <= limit:
-            out.append(n)
-    return tuple(out)
+    at = np.asarray(sizes, dtype=np.int64)
+    resident = sum(_least(x, role, x.resident_mib[role], rows, at) for role in roles)
+    transient = np.max([_least(x, role, x.transient_mib[role], rows, at) for role in roles], axis=0)
+    fastest = sum(_least(x, role, np.sum(list(x.ticks[role].values()), axis=0), rows, at) for role in roles)
+    return tuple(at[(resident + transient <= x.capacity_mib) & (fastest <= limit)].tolist())
+
+
+def _rows_with_room(x: Instance, partition: Sets, sizes: Sizes, rows: dict[str, Ints], limit: int) -> dict[str, Ints]:
+    """Rows that fit beside the least hungry rows of their set and end in time if all else is as fast as can be.
+
+    That is: their pool takes as few GPUs as it can, and the others' have what is left.
+    """
+    out = dict(rows)
+    for roles in partition:
+        at = np.asarray(sizes[roles], dtype=np.int64)
+        for role in roles:
+            r = out[role][x.tables[role].num_gpus[out[role]] <= at[-1]]
+            pool = at[np.searchsorted(at, x.tables[role].num_gpus[r])]
+            durations = _shortest(x, partition, sizes, out, roles, pool, np.full_like(pool, at[-1]))
+            durations |= {key: t[r].astype(np.float64) for key, t in x.ticks[role].items()}
+            in_time = makespan(x, partition, durations) <= limit
+            out[role] = r[in_time & (_joint_need(x, roles, role, r, out, at[-1:]) <= x.capacity_mib)]
+    return out
+
+
+def _joint_need(x: Instance, roles: tuple[str, ...], role: str, row: Ints, rows: dict[str, Ints], most: Ints) -> Ints:
+    """MiB that a pool needs at least for each of ``row`` of one role beside the least hungry rows of the others."""
+    resident, transient = x.resident_mib[role][row], x.transient_mib[role][row]
+    for other in roles:
+        if other != role:
+            resident = resident + _least(x, other, x.resident_mib[other], rows, most)
+            transient = np.maximum(transient, _least(x, other, x.transient_mib[other], rows, most))
+    return np.asarray(resident + transient, dtype=np.int64)
+
+
+def _sizes_with_room(
+    x: Instance, partition: Sets, sizes: Sizes, rows: dict[str, Ints], roles: tuple[str, ...], limit: int
+) -> tuple[int, ...]:
+    """Sizes of one set on which everything ends in time if all else is as fast as the GPUs that are left allow."""
+    pool = np.asarray(sizes[roles], dtype=np.int64)
+    return tuple(
+        pool[makespan(x, partition, _shortest(x, partition, sizes, rows, roles, pool, pool)) <= limit].tolist()
+    )
+
+
+def _shortest(
+    x: Instance, partition: Sets, sizes: Sizes, rows: dict[str, Ints], roles: tuple[str, ...], pool: Ints, own: Ints
+) -> dict[str, Floats]:
+    """Shortest duration of each call where ``roles`` take ``pool`` GPUs from the others and have rows of up to ``own``.
+
+    Every other set has what the smallest pools of the rest leave.
+    """
+    least = sum(left[0] for left in sizes.values()) - sizes[roles][0]
+    durations = {key: t.astype(np.float64)[0] for key, t in x.ticks[CONTROLLER].items()}
+    for other in partition:
+        room = own if other == roles else np.minimum(x.num_gpus - pool - least + sizes[other][0], sizes[other][-1])
+        for role in other:
+            for key, ticks in x.ticks[role].items():
+                durations[key] = _least(x, role, ticks, rows, room).astype(np.float64)
+    return durations
+
+
+def _least(x: Instance, role: str, values: Ints, rows: dict[str, Ints], sizes: Ints) -> Ints:
+    """The least of a role's values over the rows that are left, on each of ``sizes``."""
+    return least_up_to(x.tables[role].num_gpus[rows[role]], values[rows[role]], sizes)
 
 
 def _restricted(x: Instance, kept: dict[str, Ints]) -> Instance:

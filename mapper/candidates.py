@@ -121,7 +121,8 @@ def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) ->
     kinds = {call.kind: call for call in flow.calls_of(role)}
     trained = "train" in kinds
     samples = work.minibatch_samples if trained else work.num_samples
-    degrees = layout_space.degrees(facts, spec.shape, sizes[-1], samples)
+    dealt = {samples, work.num_samples} if len(kinds) > 1 else {samples}  # scoring and generation deal all at once
+    degrees = layout_space.degrees(facts, spec.shape, sizes[-1], *sorted(dealt))
     zero = facts.training.zero_stages if trained else tuple(z for z in facts.training.zero_stages if z == 3) or (0,)
     train = forward = None
     if trained:
@@ -239,10 +240,13 @@ def _engines(facts: Facts, role: str, used: Ints, pin: Pin) -> GenerationLayouts
 def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     """Rows that no other row dominates in GPUs, every call's time and both memory needs.
 
+    A pool fits if for each role what that one keeps and adds, plus what the others keep, fits; so what counts is what
+    a role keeps, and that plus what it adds (in the whole MiB that the search adds up).
     ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees, which generation and transition
     depend on.
     """
-    values = np.stack([*_merged_durations(table), table.resident_bytes, table.transient_bytes], axis=1)
+    resident = to_mib(table.resident_bytes)
+    values = np.stack([*_merged_durations(table), resident, resident + to_mib(table.transient_bytes)], axis=1)
     if keep_apart:
         weights = table.layouts.weights
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage

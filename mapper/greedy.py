@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -10,28 +11,57 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.makespan import makespan
+from mapper.pareto import non_dominated
 from mapper.variables import Choice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mapper.instance import Instance
     from mapper.problem import Sets
     from profiles.records import Ints
 
-MAX_GRID = 2_000_000
-"""Tuples of sizes that are listed one by one; a cluster of hundreds of nodes has more than memory could hold."""
-
-MAX_ALLOCATIONS = 200_000
+MAX_ALLOCATIONS = 250_000
 """Allocations tried for one placement; beyond it a random sample of that many (fixed seed) is."""
+
+FEW_ROLES = 3
+"""Sets of so many roles try every order; the number of orders explodes beyond, and few of them end elsewhere."""
+
+NEVER = np.iinfo(np.int64).max
+
+TURNS = 4
+"""Turns that each role takes at most to pick again."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """A role's rows worth picking, fastest first: row numbers, GPUs, ticks of all calls together, MiB."""
+
+    row: Ints
+    num_gpus: Ints
+    load: Ints
+    resident: Ints
+    transient: Ints
+    need: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Picks:
+    """What one set picks on each size ``[S]`` where its rows fit together: row numbers ``[S]`` by role."""
+
+    sizes: Ints
+    rows: dict[str, Ints]
 
 
 def greedy(x: Instance) -> tuple[Choice | None, int]:
     """A feasible choice and its ticks; ``(None, 0)`` if this heuristic finds none (the solver still may).
 
     For each set and size, roles take turns to pick their fastest configuration in the memory that the others leave,
-    from the least hungry start, until nothing changes; every order of the first turn is tried. Then every
+    from the least hungry start, until nothing changes; several orders of the first turn are tried. Then every
     allocation of every placement is played with those picks.
     """
-    picks = {(roles, n): _fill(x, roles, n) for roles, sizes in x.sizes.items() for n in sizes}
+    worth = {role: _worth_picking(x, role) for role in x.tables}
+    picks = {roles: _picked(x, roles, sizes, worth) for roles, sizes in x.sizes.items()}
     best: tuple[int, Choice | None] = (0, None)
     for partition in x.partitions:
         found = _best_allocation(x, partition, picks)
@@ -40,92 +70,130 @@ def greedy(x: Instance) -> tuple[Choice | None, int]:
     return best[1], best[0]
 
 
-def _fill(x: Instance, roles: tuple[str, ...], num_gpus: int) -> dict[str, int] | None:
-    """Configurations of one set on one size that fit together and are fast, or ``None``."""
-    rows = {role: x.rows(role, num_gpus) for role in roles}
-    loads = {role: np.sum([t[rows[role]] for t in x.ticks[role].values()], axis=0) for role in roles}
-    best: tuple[int, dict[str, int] | None] = (0, None)
-    for order in permutations(roles):
-        chosen = _descend(x, order, rows, loads)
-        if chosen is None:
-            continue
-        load = sum(int(loads[role][i]) for role, i in chosen.items())
-        if best[1] is None or load < best[0]:
-            best = (load, {role: int(rows[role][i]) for role, i in chosen.items()})
-    return best[1]
+def _worth_picking(x: Instance, role: str) -> _Rows:
+    """Rows that no other beats in GPUs, total time and memory: a pick depends on nothing else."""
+    gpus, resident, transient = x.tables[role].num_gpus, x.resident_mib[role], x.transient_mib[role]
+    load = np.sum(list(x.ticks[role].values()), axis=0)
+    kept = non_dominated(np.stack([gpus, load, resident, resident + transient], axis=1).astype(np.float64))
+    kept = kept[np.argsort(load[kept], kind="stable")]
+    return _Rows(kept, gpus[kept], load[kept], resident[kept], transient[kept], (resident + transient)[kept])
+
+
+def _picked(x: Instance, roles: tuple[str, ...], sizes: tuple[int, ...], worth: dict[str, _Rows]) -> _Picks:
+    """The set's picks by size: of the orders tried, the one with the shortest load.
+
+    A size whose picks are no faster than a smaller one's would take those, so it is left out unless sizes must agree.
+    """
+    if not sizes:
+        return _Picks(np.zeros(0, dtype=np.int64), {})
+    every, rows = np.asarray(sizes, dtype=np.int64), {role: worth[role] for role in roles}
+    gained, of = _sizes_that_gain(every, rows)
+    best = np.full(len(gained), NEVER)
+    chosen = {role: np.zeros(len(gained), dtype=np.int64) for role in roles}
+    for order in _orders(roles):
+        at, fits = _descend(gained, order, rows, x.capacity_mib)
+        load = np.sum([rows[role].load[at[role]] for role in roles], axis=0)
+        better = np.flatnonzero(fits & (load < best))
+        best[better] = load[better]
+        for role in roles:
+            chosen[role][better] = rows[role].row[at[role][better]]
+    before = np.concatenate([[NEVER], np.minimum.accumulate(best)[:-1]])
+    faster = np.flatnonzero(best < before)
+    if not x.equal_sizes:
+        return _Picks(gained[faster], {role: picked[faster] for role, picked in chosen.items()})
+    of = np.searchsorted(faster, of, side="right") - 1
+    return _Picks(every[of >= 0], {role: picked[faster[of[of >= 0]]] for role, picked in chosen.items()})
+
+
+def _sizes_that_gain(sizes: Ints, rows: dict[str, _Rows]) -> tuple[Ints, Ints]:
+    """The smallest of each run of sizes that hold the same rows, and the run of each size."""
+    held = np.stack([np.searchsorted(np.sort(r.num_gpus), sizes, side="right") for r in rows.values()], axis=1)
+    _, first, of = np.unique(held, axis=0, return_index=True, return_inverse=True)
+    return sizes[first], of.reshape(-1)
+
+
+def _orders(roles: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Orders of the first turn: all of them for up to three roles, beyond that every rotation, forth and back."""
+    if len(roles) <= FEW_ROLES:
+        yield from permutations(roles)
+        return
+    for line in (roles, roles[::-1]):
+        yield from (line[i:] + line[:i] for i in range(len(line)))
 
 
 def _descend(
-    x: Instance, order: tuple[str, ...], rows: dict[str, Ints], loads: dict[str, Ints]
-) -> dict[str, int] | None:
-    """Coordinate descent from the configurations that need the least memory."""
-    resident = {role: x.resident_mib[role][r] for role, r in rows.items()}
-    transient = {role: x.transient_mib[role][r] for role, r in rows.items()}
-    at = {role: int(np.argmin(resident[role] + transient[role])) for role in order}
-    for _ in range(4):
-        before = dict(at)
+    sizes: Ints, order: tuple[str, ...], rows: dict[str, _Rows], capacity: int
+) -> tuple[dict[str, Ints], np.ndarray]:
+    """Coordinate descent on all ``sizes`` at once from the rows that need least memory; and where the end fits."""
+    held = {role: rows[role].num_gpus <= sizes[:, None] for role in order}
+    at = {role: np.argmin(np.where(held[role], rows[role].need, NEVER), axis=1) for role in order}
+    for _ in range(TURNS):
+        before = {role: picked.copy() for role, picked in at.items()}
         for role in order:
-            others = [o for o in order if o != role]
-            kept = sum(int(resident[o][at[o]]) for o in others)
-            peak = max((int(transient[o][at[o]]) for o in others), default=0)
-            fits = resident[role] + np.maximum(transient[role], peak) + kept <= x.capacity_mib
-            if np.any(fits):
-                at[role] = int(np.argmin(np.where(fits, loads[role], np.iinfo(np.int64).max)))
-        if at == before:
+            left, peak = np.full(len(sizes), capacity), np.zeros_like(sizes)
+            for other in set(order) - {role}:
+                left = left - rows[other].resident[at[other]]
+                peak = np.maximum(peak, rows[other].transient[at[other]])
+            fits = held[role] & (rows[role].need <= left[:, None]) & (rows[role].resident <= (left - peak)[:, None])
+            at[role] = np.where(np.any(fits, axis=1), np.argmax(fits, axis=1), at[role])
+        if all(np.array_equal(before[role], at[role]) for role in order):
             break
-    whole = sum(int(resident[o][at[o]]) for o in order) + max(int(transient[o][at[o]]) for o in order)
-    return at if whole <= x.capacity_mib else None
+    resident = np.sum([rows[role].resident[at[role]] for role in order], axis=0)
+    transient = np.max([rows[role].transient[at[role]] for role in order], axis=0)
+    there = np.all([rows[role].num_gpus[at[role]] <= sizes for role in order], axis=0)
+    return at, there & (resident + transient <= capacity)
 
 
-def _best_allocation(
-    x: Instance, partition: Sets, picks: dict[tuple[tuple[str, ...], int], dict[str, int] | None]
-) -> tuple[int, Choice] | None:
+def _best_allocation(x: Instance, partition: Sets, picks: dict[tuple[str, ...], _Picks]) -> tuple[int, Choice] | None:
     """The fastest allocation of one placement, all of them played at once."""
-    sizes = [[n for n in x.sizes[roles] if picks[roles, n] is not None] for roles in partition]
-    if not all(sizes):
-        return None
-    grid = _allocations(x, [np.asarray(s, dtype=np.int64) for s in sizes])
-    if not len(grid):
+    sizes = [picks[roles].sizes for roles in partition]
+    at = _allocations(x, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
+    if not len(at):
         return None
     durations = {key: np.asarray(t, dtype=np.float64)[0] for key, t in x.ticks["controller"].items()}
     for axis, roles in enumerate(partition):
-        at = np.searchsorted(sizes[axis], grid[:, axis])
-        for role in roles:
-            chosen = np.asarray([(picks[roles, n] or {})[role] for n in sizes[axis]], dtype=np.int64)
+        for role, rows in picks[roles].rows.items():
             for key, ticks in x.ticks[role].items():
-                durations[key] = ticks[chosen][at].astype(np.float64)
-    ends = np.broadcast_to(makespan(x, partition, durations), (len(grid),))
+                durations[key] = ticks[rows].astype(np.float64)[at[:, axis]]
+    ends = np.broadcast_to(makespan(x, partition, durations), (len(at),))
     best = int(np.argmin(ends))
-    pools = tuple((roles, int(n)) for roles, n in zip(partition, grid[best], strict=True))
-    rows = {role: row for pool in pools for role, row in (picks[pool] or {}).items()}
-    return int(ends[best]), Choice(pools, rows)
+    pools = tuple((roles, int(s[i])) for roles, s, i in zip(partition, sizes, at[best], strict=True))
+    chosen = [(picks[roles].rows, i) for roles, i in zip(partition, at[best], strict=True)]
+    return int(ends[best]), Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()})
 
 
 def _allocations(x: Instance, sizes: list[Ints]) -> Ints:
-    """Tuples of sizes that the cluster holds, ``[A, sets]``: every one, or a sample where they are too many."""
-    if math.prod(len(s) for s in sizes) > MAX_GRID and not x.equal_sizes:
-        return _drawn_allocations(x.num_gpus, sizes)
+    """Positions in ``sizes`` of tuples that the cluster holds, ``[A, sets]``: all, or a sample if they are too many.
+
+    The last set takes the largest pool that is left: a larger one is never slower.
+    """
     if x.equal_sizes:
         same = reduce(np.intersect1d, sizes)
-        grid = np.repeat(same[:, None], len(sizes), axis=1)
-    else:
-        grid = np.stack([g.ravel() for g in np.meshgrid(*sizes, indexing="ij")], axis=1)
-    grid = grid[grid.sum(axis=1) <= x.num_gpus]
-    if len(grid) > MAX_ALLOCATIONS:
-        grid = grid[np.sort(np.random.default_rng(0).choice(len(grid), MAX_ALLOCATIONS, replace=False))]
-    return np.asarray(grid, dtype=np.int64)
+        same = same[same * len(sizes) <= x.num_gpus]
+        return np.stack([np.searchsorted(s, same) for s in sizes], axis=1)
+    *free, last = sizes
+    shape = [len(s) for s in free]
+    total = math.prod(shape)
+    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(x.num_gpus, sizes)
+    left = np.full(len(at), x.num_gpus)
+    for s, position in zip(free, at.T, strict=True):
+        left = left - s[position]
+    largest = np.searchsorted(last, left, side="right") - 1
+    return np.concatenate([at, largest[:, None]], axis=1)[largest >= 0]
 
 
-def _drawn_allocations(num_gpus: int, sizes: list[Ints]) -> Ints:
-    """A fixed random sample: one set after another takes a size that leaves room for the smallest ones after it."""
+def _drawn(num_gpus: int, sizes: list[Ints]) -> Ints:
+    """A fixed random sample of positions for all sets but the last.
+
+    One set after another takes a size that leaves room for the smallest ones after it.
+    """
     random = np.random.default_rng(0)
-    options = [np.sort(s) for s in sizes]
-    left = np.full(MAX_ALLOCATIONS, num_gpus - sum(int(s[0]) for s in options), dtype=np.int64)
+    left = np.full(MAX_ALLOCATIONS, num_gpus - sum(int(s[0]) for s in sizes), dtype=np.int64)
     if left[0] < 0:
-        return np.zeros((0, len(sizes)), dtype=np.int64)
+        return np.zeros((0, len(sizes) - 1), dtype=np.int64)
     columns = []
-    for s in options:
+    for s in sizes[:-1]:
         fitting = np.searchsorted(s, left + s[0], side="right")
-        columns.append(s[(random.random(len(left)) * fitting).astype(np.int64)])
-        left = left + s[0] - columns[-1]
+        columns.append((random.random(len(left)) * fitting).astype(np.int64))
+        left = left + s[0] - s[columns[-1]]
     return np.stack(columns, axis=1)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TICKS_PER_ITERATION = 1_000_000
 """A tick is the power of ten just below this fraction of the iteration's shortest possible longest call."""
 
+NONE_RUNS = 2**40
+"""Stands for "no row", above any sum of ticks or MiB that is compared with it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Instance:
@@ -69,10 +72,10 @@ class Instance:
         return np.flatnonzero(self.tables[role].num_gpus <= num_gpus)
 
 
-def make_instance(problem: Problem, prune: bool = True) -> Instance:
-    """Price, filter, prune and round everything the search may choose from."""
+def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None) -> Instance:
+    """Price, filter, prune and round everything the search may choose from; ``priced`` are tables priced before."""
     facts = problem.facts
-    tables = {role: role_table(problem, role, prune) for role in problem.roles}
+    tables = priced or {role: role_table(problem, role, prune) for role in problem.roles}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
         call.key: np.asarray([float(controller_cost(facts, call).time.s)])
@@ -83,9 +86,7 @@ def make_instance(problem: Problem, prune: bool = True) -> Instance:
     resident = {role: to_mib(table.resident_bytes) for role, table in tables.items()}
     transient = {role: to_mib(table.transient_bytes) for role, table in tables.items()}
     capacity = int((facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes) // MIB)
-    sizes = {
-        roles: _sizes_that_fit(roles, problem.sizes, tables, resident, transient, capacity) for roles in problem.sets
-    }
+    sizes = {roles: _sizes_that_fit(problem, roles, tables, resident, transient, capacity) for roles in problem.sets}
     return Instance(
         flow=facts.dataflow, partitions=problem.partitions, sizes=sizes, num_gpus=problem.num_gpus,
         equal_sizes=problem.equal_sizes, tables=tables,
@@ -103,19 +104,27 @@ def _tick_s(seconds: dict[str, dict[str, np.ndarray]]) -> float:
     return float(10.0 ** math.floor(math.log10(max(*shortest, 1e-6) / TICKS_PER_ITERATION)))
 
 
+def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
+    """For each of ``sizes`` the least of ``values`` among the rows that run on it; ``NONE_RUNS`` if no row does."""
+    order = np.argsort(num_gpus, kind="stable")
+    least = np.concatenate([[NONE_RUNS], np.minimum.accumulate(values[order])])
+    return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
+
+
 def _sizes_that_fit(
-    roles: tuple[str, ...], sizes: tuple[int, ...], tables: dict[str, RoleTable],
+    problem: Problem, roles: tuple[str, ...], tables: dict[str, RoleTable],
     resident: dict[str, Ints], transient: dict[str, Ints], capacity: int,
 ) -> tuple[int, ...]:  # fmt: skip
-    """Pool sizes where even the least hungry configurations of the set fit side by side (a necessary condition)."""
-    out = []
-    for num in sizes:
-        if not any(np.any(tables[role].num_gpus == num) for role in roles):
-            continue  # nothing gained over the next smaller pool
-        rows = {role: np.flatnonzero(tables[role].num_gpus <= num) for role in roles}
-        if any(len(r) == 0 for r in rows.values()):
-            continue
-        least = sum(int(resident[role][r].min()) for role, r in rows.items())
-        if least + max(int(transient[role][r].min()) for role, r in rows.items()) <= capacity:
-            out.append(num)
-    return tuple(out)
+    """Pool sizes where even the least hungry configurations of the set fit side by side (a necessary condition).
+
+    Without a size that no role of the set gains a row from: the next smaller pool does the same. But sets that must
+    agree on a size, by ``equal_sizes`` or by a pin, may need just that one.
+    """
+    sizes = np.asarray(problem.sizes_of(roles), dtype=np.int64)
+    gpus = {role: tables[role].num_gpus for role in roles}
+    need = sum(least_up_to(gpus[role], resident[role], sizes) for role in roles)
+    need = need + np.max([least_up_to(gpus[role], transient[role], sizes) for role in roles], axis=0)
+    keep = need <= capacity
+    if not problem.equal_sizes and len(sizes) == len(problem.sizes):
+        keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
+    return tuple(sizes[keep].tolist())

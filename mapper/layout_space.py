@@ -26,19 +26,22 @@ WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 KV budget."""
 
 
-def degrees(facts: Facts, shape: ModelShape, most_gpus: int, samples: int) -> list[tuple[int, int, int, int, int]]:
+def degrees(facts: Facts, shape: ModelShape, most_gpus: int, *samples: int) -> list[tuple[int, int, int, int, int]]:
     """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
 
     Tensor parallelism divides the node and stays in the NVLink domain; no pipeline stage is empty; no
-    data-parallel rank is without a sample. Data-parallel degrees are those of ``loads``, numbers of stages those of
-    ``stage_counts``: what lies between them has the slowest rank or stage of the next one below and takes more GPUs.
+    data-parallel rank is without a sample. ``samples`` are those of each of the role's calls: data-parallel degrees
+    are those of ``loads`` for any of them, numbers of stages those of ``stage_counts``. What lies between has the
+    slowest rank or stage of the next one below and takes more GPUs.
     """
     out = []
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
     for tp in tensor_degrees(facts, shape, most_gpus):
         for pp in stage_counts(shape.num_layers):
             for cp in _powers_of_two(16) if long else (1,):
-                for dp in loads(samples, most_gpus // (tp * pp * cp)):
+                most = most_gpus // (tp * pp * cp)
+                at_most = {dp for s in samples for dp in loads(s, min(most, *samples))}
+                for dp in sorted(at_most):
                     out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
     return out
 

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from profiles.records import Floats, Ints
 
 
+BLOCK = 64
+"""Rows that are compared with all later ones at once: enough to spare most of the calls, few enough for the cache."""
+
+
 def non_dominated(values: Floats) -> Ints:
     """Indices of the rows of ``values`` ``[C, D]`` (all to be small) that no other row dominates, ascending.
 
@@ -18,12 +22,23 @@ def non_dominated(values: Floats) -> Ints:
     """
     # A dominating row comes first: its sum is no larger (large and small columns may round to equal sums, so the
     # columns themselves decide then), and of equal rows the earlier one.
-    order = np.lexsort((np.arange(len(values)), *values.T[::-1], values.sum(axis=1)))
-    left = values[order]
-    kept: list[int] = []
-    index = np.arange(len(order))
+    if len(values) < 2:
+        return np.arange(len(values))
+    index = np.lexsort((np.arange(len(values)), *values.T[::-1], values.sum(axis=1)))
+    left = values[index]
+    kept: list[Ints] = []
     while len(left):
-        kept.append(int(order[index[0]]))
-        alive = ~np.all(left >= left[0], axis=1)
-        left, index = left[alive], index[alive]
-    return np.sort(np.asarray(kept, dtype=np.int64))
+        head, rest = left[:BLOCK], left[BLOCK:]
+        best = ~np.any(np.triu(_no_worse(head, head), 1), axis=0)
+        kept.append(index[:BLOCK][best])
+        alive = ~np.any(_no_worse(head[best], rest), axis=0)
+        left, index = rest[alive], index[BLOCK:][alive]
+    return np.sort(np.concatenate(kept))
+
+
+def _no_worse(first: Floats, second: Floats) -> np.ndarray:
+    """Whether each row of ``first`` is at least as good as each of ``second`` in every column, ``[F, S]``."""
+    out = first[:, 0, None] <= second[:, 0]
+    for column in range(1, first.shape[1]):
+        out &= first[:, column, None] <= second[:, column]
+    return np.asarray(out)

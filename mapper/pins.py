@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from mapper.sharing import Share, Spare, check_share, check_spare
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan import RECOMPUTE_LEVELS
 
@@ -47,7 +48,7 @@ class Pin:
         it trains in, so pinning the degrees of either stage pins both.
         A tuple of values allows any of them.
     num_gpus
-        Size of the role's pool.
+        Size of the role's pool; its layouts use all of it.
     min_gpus_per_stage
         GPUs of a pipeline stage at least, where there are several stages (8 gives the bound ``p <= N_l / U`` of the
         paper's Algorithm 2).
@@ -68,13 +69,56 @@ class Pin:
         return stages[stage]
 
     def __str__(self) -> str:
-        stages = [f"{s} {k} {v}" for s in FIELDS for k, v in self.of(s).items()]
-        return f"{self.role}: " + ", ".join([*stages, *([f"{self.num_gpus} GPUs"] if self.num_gpus else [])])
+        fixed = [f"{s} {k} {_shown(v)}" for s in FIELDS for k, v in self.of(s).items()]
+        fixed += [f"{self.num_gpus} GPUs"] if self.num_gpus else []
+        fixed += [f"{self.min_gpus_per_stage} GPUs of a stage at least"] if self.min_gpus_per_stage > 1 else []
+        return f"{self.role}: {', '.join(fixed)}"
 
 
-def pin_of(pins: tuple[Pin, ...], role: str) -> Pin:
+def _shown(value: Value) -> str:
+    return " or ".join(str(one) for one in value) if isinstance(value, tuple) else str(value)
+
+
+AnyPin = Pin | Share | Spare
+"""One thing that is fixed: about a role, about who shares, about nodes that stay free."""
+
+
+def pin_of(pins: tuple[AnyPin, ...], role: str) -> Pin:
     """The pin of a role; an empty one if it has none."""
-    return next((pin for pin in pins if pin.role == role), Pin(role))
+    return next((pin for pin in pins if isinstance(pin, Pin) and pin.role == role), Pin(role))
+
+
+def parts_of(pin: AnyPin) -> tuple[AnyPin, ...]:
+    """A pin as pins that fix one thing each."""
+    if not isinstance(pin, Pin):
+        return (pin,)
+    parts = [Pin(pin.role, training={k: v}) for k, v in pin.training.items()]
+    parts += [Pin(pin.role, inference={k: v}) for k, v in pin.inference.items()]
+    parts += [Pin(pin.role, generation={k: v}) for k, v in pin.generation.items()]
+    if pin.num_gpus is not None:
+        parts.append(Pin(pin.role, num_gpus=pin.num_gpus))
+    if pin.min_gpus_per_stage > 1:
+        parts.append(Pin(pin.role, min_gpus_per_stage=pin.min_gpus_per_stage))
+    return tuple(parts)
+
+
+def joined(parts: tuple[AnyPin, ...]) -> tuple[AnyPin, ...]:
+    """Pins of several parts with those of one role made one again."""
+    out: dict[object, AnyPin] = {}
+    for i, part in enumerate(parts):
+        before = out.get(part.role) if isinstance(part, Pin) else None
+        if not isinstance(part, Pin) or not isinstance(before, Pin):
+            out[part.role if isinstance(part, Pin) else i] = part
+            continue
+        out[part.role] = Pin(
+            part.role,
+            {**before.training, **part.training},
+            {**before.inference, **part.inference},
+            {**before.generation, **part.generation},
+            before.num_gpus if part.num_gpus is None else part.num_gpus,
+            max(before.min_gpus_per_stage, part.min_gpus_per_stage),
+        )
+    return tuple(out.values())
 
 
 def matching(pin: Pin, stage: Stage, layouts: Layouts | GenerationLayouts) -> Ints:
@@ -85,23 +129,27 @@ def matching(pin: Pin, stage: Stage, layouts: Layouts | GenerationLayouts) -> In
         numbers = [RECOMPUTE_LEVELS.index(v) if name == "recompute" else v for v in allowed]
         keep &= np.isin(getattr(layouts, name), numbers)
     if pin.num_gpus is not None:
-        keep &= layouts.num_gpus == pin.num_gpus
+        keep &= layouts.num_gpus <= pin.num_gpus
     if stage != "generation":
         keep &= (layouts.pp == 1) | (layouts.num_gpus // layouts.pp >= pin.min_gpus_per_stage)
     return np.flatnonzero(keep)
 
 
-def check_pins(facts: Facts, pins: tuple[Pin, ...]) -> None:
+def check_pins(facts: Facts, pins: tuple[AnyPin, ...]) -> None:
     """Raise ``InputError`` for a pin that names what the job does not have: role, stage, field or recompute level."""
     roles = facts.dataflow.roles
-    for pin in pins:
+    check_spare(facts, [pin for pin in pins if isinstance(pin, Spare)])
+    of_roles = [pin for pin in pins if isinstance(pin, Pin)]
+    for share in (pin for pin in pins if isinstance(pin, Share)):
+        check_share(facts, share)
+    for pin in of_roles:
         if pin.role not in roles:
             raise UnknownNameError("pinned role", pin.role, roles)
         kinds = {call.kind for call in facts.dataflow.calls_of(pin.role)}
         for stage, known in FIELDS.items():
             for name, value in pin.of(stage).items():
                 _check_field(pin, stage, name, value, known, _KIND[stage] in kinds)
-    named = [pin.role for pin in pins]
+    named = [pin.role for pin in of_roles]
     if len(set(named)) != len(named):
         raise InputError(f"pin each role once, got {', '.join(named)}")
 

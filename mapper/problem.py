@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mapper.pins import Pin, check_pins
+from mapper.pins import AnyPin, Pin, check_pins, pin_of
+from mapper.sharing import Share, Spare
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,18 +33,22 @@ class Problem:
     equal_sizes
         All pools get the same number of GPUs (the "even" split of the paper's Fig 12).
     pins
-        What is fixed about some roles, at most one pin each.
+        What is fixed: about some roles (at most one pin each), about who shares, about nodes that stay free.
+    placement
+        The name that the partitions were made from.
     """
 
     facts: Facts
     partitions: tuple[Sets, ...]
     sizes: tuple[int, ...]
     equal_sizes: bool = False
-    pins: tuple[Pin, ...] = ()
+    pins: tuple[AnyPin, ...] = ()
+    placement: str = "any"
 
     @property
     def num_gpus(self) -> int:
-        return self.facts.group.num_gpus
+        """GPUs that a plan may use: all of the cluster but its spare nodes."""
+        return (self.facts.group.nodes - spare_nodes(self.pins)) * self.facts.group.gpus_per_node
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -54,8 +59,13 @@ class Problem:
         """Every set that some allowed placement contains, each once."""
         return tuple(dict.fromkeys(roles for partition in self.partitions for roles in partition))
 
+    def sizes_of(self, roles: tuple[str, ...]) -> tuple[int, ...]:
+        """Pool sizes that the pins of ``roles`` leave to the pool that they share."""
+        pinned = {n for role in roles if (n := pin_of(self.pins, role).num_gpus) is not None}
+        return tuple(n for n in self.sizes if pinned <= {n})
 
-def make_problem(facts: Facts, placement: str = "any", even: bool = False, pins: tuple[Pin, ...] = ()) -> Problem:
+
+def make_problem(facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = ()) -> Problem:
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
     Raises ``InputError`` for a placement that the job's roles do not have and for a pin of something that is not there.
@@ -68,13 +78,29 @@ def make_problem(facts: Facts, placement: str = "any", even: bool = False, pins:
         partitions = (named_partition(facts.algorithm, roles, placement),)
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    sizes = pool_sizes(facts.group.nodes, facts.group.gpus_per_node)
-    for pin in pins:
+    partitions = tuple(p for p in partitions if all(pin.allows(p) for pin in pins if isinstance(pin, Share)))
+    nodes, gpus_per_node = facts.group.nodes, facts.group.gpus_per_node
+    _check_sizes(pins, pool_sizes(nodes, gpus_per_node))
+    sizes = pool_sizes(nodes - spare_nodes(pins), gpus_per_node)
+    return Problem(facts, partitions, sizes, even, pins, placement)
+
+
+def with_pins(problem: Problem, pins: tuple[AnyPin, ...]) -> Problem:
+    """The same problem with other pins."""
+    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins)
+
+
+def spare_nodes(pins: tuple[AnyPin, ...]) -> int:
+    """Nodes that stay free."""
+    return sum(pin.nodes for pin in pins if isinstance(pin, Spare))
+
+
+def _check_sizes(pins: tuple[AnyPin, ...], sizes: tuple[int, ...]) -> None:
+    for pin in (pin for pin in pins if isinstance(pin, Pin)):
         if pin.num_gpus is not None and pin.num_gpus not in sizes:
             raise InputError(
                 f"pin of {pin.role}: a pool of {pin.num_gpus} GPUs; known sizes: {', '.join(map(str, sizes))}"
             )
-    return Problem(facts, partitions, sizes, even, pins)
 
 
 def named_partition(algorithm: str, roles: tuple[str, ...], placement: str) -> Sets:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mapper.goal import Objective
     from mapper.solver import Status
     from simulator.plan import Plan
     from simulator.timeline import Timeline
@@ -32,13 +33,18 @@ class Result:
     status
         ``optimal`` (gap at most ``OPTIMAL_GAP``) or ``feasible``; infeasible problems raise ``InfeasibleError``.
     timeline
-        What ``simulate`` says of ``plan``; its ``iteration_s`` is the objective.
+        What ``simulate`` says of ``plan``; its ``iteration_s`` is the objective unless another is named.
     bound_s
-        No plan of the searched space is faster, rounding included.
+        No plan of the searched space is faster, rounding included; with an objective that weighs GPUs, none on at
+        most as many GPUs.
     gap
-        ``(iteration_s - bound_s) / iteration_s``, a fraction.
+        ``(value - value_bound) / value``, a fraction; for ``gpus`` that of the time on them if it is larger.
     num_priced, num_candidates
         Configurations priced, and those left after safe pruning.
+    objective, value_bound
+        What was minimised, and what no plan of the searched space is below; for ``time`` the ``bound_s``.
+    notes
+        What of the request was left aside, one line each.
     """
 
     status: Status
@@ -51,7 +57,15 @@ class Result:
     num_priced: int
     num_candidates: int
     runners_up: tuple[RunnerUp, ...]
+    objective: Objective
+    value_bound: float
+    notes: tuple[str, ...] = ()
 
     @property
     def iteration_s(self) -> float:
         return self.timeline.iteration_s
+
+    @property
+    def value(self) -> float:
+        """What was minimised: s, GPU-s, currency or GPUs (``Objective.value``)."""
+        return self.objective.value(self.iteration_s, self.plan.num_gpus)

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mapper.bounds import prune_beyond
-from mapper.greedy import greedy
+from mapper.best import best_choice as best_choice
+from mapper.best import gpus_of
+from mapper.budgets import Found, Search, fewest_gpus_within, least_gpu_time
+from mapper.goal import Objective
+from mapper.hint import choice_of_plan
 from mapper.infeasible import explain_infeasible
 from mapper.instance import Instance, make_instance
 from mapper.problem import make_problem, named_partition
 from mapper.result import OPTIMAL_GAP, Result, RunnerUp
-from mapper.solver import Solution, solve
-from mapper.variables import Choice
-from profiles.errors import InputError
+from profiles.errors import InfeasibleError, InputError
 from simulator.plan import Plan, Pool, RolePlan, placement_name
 from simulator.simulate import simulate
 
 if TYPE_CHECKING:
-    from mapper.pins import Pin
+    from mapper.pins import AnyPin
     from mapper.problem import Problem, Sets
+    from mapper.variables import Choice
     from simulator.facts import Facts
 
 NAMED_PLACEMENTS = ("colocate", "split", "standalone")
+TIME = Objective()
 
 
 def find_plan(
     facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
-    runners_up: bool = True, pins: tuple[Pin, ...] = (),
+    runners_up: bool = True, pins: tuple[AnyPin, ...] = (), objective: Objective = TIME, hint: Plan | None = None,
 ) -> Result:  # fmt: skip
-    """The plan with the shortest iteration, with a proven bound.
+    """The plan with the shortest iteration, or the best under another objective, with a proven bound.
 
     Parameters
     ----------
@@ -44,49 +48,101 @@ def find_plan(
         Of the search; the runners-up share what is left of the limit. The same input and seed give the same plan
         when the search ends before its limit.
     runners_up
-        Also find the best plan of every other named placement, and the best of all other placements.
+        Also find the fastest plan of every other named placement, and of all other placements, on as many GPUs.
     pins
-        Degrees and pool sizes that are fixed for some roles.
+        Degrees and pool sizes that are fixed for some roles, who shares, nodes that stay free.
+    objective
+        What to minimise.
+    hint
+        A plan to start from; one that this search does not contain is left aside with a note.
 
     Raises
     ------
     InfeasibleError
-        Nothing fits; says which role needs what and the fewest GPUs that would do.
+        Nothing fits; says which role needs what and the fewest GPUs that would do, or which pins conflict.
     """
     began = time.perf_counter()
     problem = make_problem(facts, placement, even, pins)
     instance = make_instance(problem)
-    choice, solution = best_choice(instance, seed, time_limit_s)
-    if choice is None:
-        raise explain_infeasible(problem)
-    plan = build_plan(instance, choice, facts)
-    timeline = simulate(plan, facts)
-    drift = abs(timeline.iteration_s - solution.objective_ticks * instance.tick_s)
-    assert drift <= instance.rounding_s + 1e-9 * timeline.iteration_s, f"solver and simulator differ by {drift} s"
-    bound = min(max(solution.bound_ticks * instance.tick_s - instance.rounding_s, 0.0), timeline.iteration_s)
-    gap = (timeline.iteration_s - bound) / timeline.iteration_s
+    known, notes = _known(instance, hint)
     deadline = began + time_limit_s
-    others = _runners_up(instance, problem, choice, seed, deadline) if runners_up else ()
+    found = _search(instance, objective, Search(instance, seed, deadline), time_limit_s, known)
+    if found is None:
+        raise _nothing_found(problem, instance, objective, seed, deadline)
+    plan = build_plan(instance, found.choice, facts)
+    timeline = simulate(plan, facts)
+    drift = abs(timeline.iteration_s - found.ticks * instance.tick_s)
+    assert drift <= instance.rounding_s + 1e-9 * timeline.iteration_s, f"solver and simulator differ by {drift} s"
+    bound = min(max(found.bound_ticks * instance.tick_s - instance.rounding_s, 0.0), timeline.iteration_s)
+    value = objective.value(timeline.iteration_s, plan.num_gpus)
+    least = min(_least_value(instance, objective, found, bound), value)
+    gap = max((value - least) / value, _tail(objective, timeline.iteration_s, bound))
+    on_as_many = instance if objective.goal == "time" else replace(instance, num_gpus=plan.num_gpus)
+    others = _runners_up(on_as_many, problem, found.choice, seed, deadline) if runners_up else ()
     return Result(
         status="optimal" if gap <= OPTIMAL_GAP else "feasible", plan=plan, timeline=timeline, bound_s=bound, gap=gap,
         seed=seed, seconds=time.perf_counter() - began,
         num_priced=sum(t.num_priced for t in instance.tables.values()), num_candidates=instance.num_candidates,
-        runners_up=others,
+        runners_up=others, objective=objective, value_bound=least, notes=notes,
     )  # fmt: skip
 
 
-def best_choice(x: Instance, seed: int, time_limit_s: float) -> tuple[Choice | None, Solution]:
-    """The best choice of an instance: a quick one first, what cannot beat it pruned away, then CP-SAT to the proof."""
-    start, limit = greedy(x)
-    if start is None:
-        solution = solve(x, seed=seed, time_limit_s=time_limit_s)
-        return solution.choice, solution
-    pruned, kept = prune_beyond(x, limit)
-    back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
-    inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
-    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit)
-    assert solution.choice is not None, "the quick choice survives its own pruning"
-    return Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()}), solution
+def _search(
+    x: Instance, objective: Objective, search: Search, time_limit_s: float, known: Choice | None
+) -> Found | None:
+    """The best choice under the objective; ``None`` if there is none."""
+    if objective.goal in ("throughput_per_gpu", "cost"):
+        return least_gpu_time(search, known)
+    if objective.goal == "gpus":
+        return fewest_gpus_within(search, _target_ticks(x, objective), known)
+    choice, solution = best_choice(x, search.seed, time_limit_s, known)
+    bound = solution.bound_ticks
+    return None if choice is None else Found(choice, solution.objective_ticks, bound, bound, bound)
+
+
+def _target_ticks(x: Instance, objective: Objective) -> int:
+    """Most ticks of an iteration that ends in time whatever its rounding."""
+    if objective.target_iteration_s is None:
+        raise InputError("the objective gpus needs a target_iteration_s")
+    return math.floor((objective.target_iteration_s - x.rounding_s) / x.tick_s)
+
+
+def _least_value(x: Instance, objective: Objective, found: Found, bound_s: float) -> float:
+    """A value that no plan is below, rounding of durations included."""
+    if objective.goal == "time":
+        return bound_s
+    if objective.goal == "gpus":
+        return float(found.least)
+    surely = max(1.0 - x.rounding_s / max(found.floor_ticks * x.tick_s, x.tick_s), 0.0)
+    return objective.value(found.least * x.tick_s * surely, 1)
+
+
+def _tail(objective: Objective, iteration_s: float, bound_s: float) -> float:
+    """For the fewest GPUs, the gap of the time on those; it is not proven the best while either gap is open."""
+    return (iteration_s - bound_s) / iteration_s if objective.goal == "gpus" else 0.0
+
+
+def _known(x: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[str, ...]]:
+    """The choice that a hint stands for, or none and a note of why."""
+    if hint is None:
+        return None, ()
+    choice = choice_of_plan(x, hint)
+    return (None, (f"the hint is left aside: {choice}",)) if isinstance(choice, str) else (choice, ())
+
+
+def _nothing_found(problem: Problem, x: Instance, objective: Objective, seed: int, deadline: float) -> InputError:
+    """Why there is no plan: the target is too short, or nothing fits."""
+    if objective.goal != "gpus":
+        return explain_infeasible(problem)
+    choice, bound = Search(x, seed, max(deadline, time.perf_counter() + 1.0)).at(x.num_gpus, None)
+    if choice is None:
+        return explain_infeasible(problem)
+    fastest_s = simulate(build_plan(x, choice, problem.facts), problem.facts).iteration_s
+    return InfeasibleError(
+        f"no plan ends an iteration within {objective.target_iteration_s:,g} s: the fastest on all "
+        f"{problem.num_gpus:,} GPUs takes {fastest_s:,.2f} s (on {gpus_of(choice):,}), and none less than "
+        f"{bound * x.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
+    )
 
 
 def build_plan(x: Instance, choice: Choice, facts: Facts) -> Plan:

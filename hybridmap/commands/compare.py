@@ -8,6 +8,8 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
+    from hybridmap.config import Job
+    from mapper.pins import AnyPin
     from mapper.result import Result
     from simulator.facts import Facts
 
@@ -34,19 +36,20 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     from hybridmap.notation import LEGEND
     from hybridmap.plan_text import header_lines
 
-    facts = load_job(job).facts()
+    given = load_job(job)
+    facts, pins = given.facts(), given.pins()
     if systems:
         from hybridmap.commands.compare_systems import compare_systems
 
-        compare_systems(facts, as_json)
+        compare_systems(facts, pins, as_json)
         return
-    rows = [_row(facts, name) for name in PLACEMENTS]
+    rows = [_row(facts, pins, name) for name in PLACEMENTS]
     if rows[-1].error is not None:
         raise rows[-1].error
     if as_json:
         say_json({"rows": [_document(row) for row in rows]})
         return
-    say("\n".join(header_lines(facts)))
+    say("\n".join(header_lines(facts, _notes(given))))
     _show_times(rows)
     for row in rows:
         if row.error is not None:
@@ -56,12 +59,17 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     say(f"({LEGEND})")
 
 
-def _row(facts: "Facts", name: str) -> Row:
+def _notes(job: "Job") -> list[str]:
+    goal = job.objective().goal
+    return [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
+
+
+def _row(facts: "Facts", pins: "tuple[AnyPin, ...]", name: str) -> Row:
     with working(f"searching {name} ..."):
         from mapper.search import find_plan
 
         try:
-            return Row(name, find_plan(facts, placement=PLACEMENTS[name], runners_up=False))
+            return Row(name, find_plan(facts, placement=PLACEMENTS[name], runners_up=False, pins=pins))
         except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
             return Row(name, None, error)
 

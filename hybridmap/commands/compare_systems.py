@@ -7,6 +7,7 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
+    from mapper.pins import AnyPin
     from simulator.facts import Facts
     from simulator.plan import Plan
     from simulator.timeline import Timeline
@@ -26,11 +27,11 @@ class SystemRow:
     error: HybridmapError | None = None
 
 
-def compare_systems(facts: "Facts", as_json: bool) -> None:
-    """Print every system's iteration, its stages and its ratio to the best plan of this job."""
+def compare_systems(facts: "Facts", pins: "tuple[AnyPin, ...]", as_json: bool) -> None:
+    """Print every system's iteration, its stages and its ratio to the best plan of this job under its ``pins``."""
     from hybridmap.plan_text import header_lines
 
-    rows = [_best(facts), *_systems(facts)]
+    rows = [_best(facts, pins), *_systems(facts)]
     if as_json:
         say_json({"rows": [_document(row, rows[0]) for row in rows]})
         return
@@ -44,11 +45,11 @@ def compare_systems(facts: "Facts", as_json: bool) -> None:
     say("other systems are simulated, never run; each has its own engines, and the job's models, work and cluster")
 
 
-def _best(facts: "Facts") -> SystemRow:
+def _best(facts: "Facts", pins: "tuple[AnyPin, ...]") -> SystemRow:
     with working("searching the best plan ..."):
         from mapper.search import find_plan
 
-        result = find_plan(facts, runners_up=False)
+        result = find_plan(facts, runners_up=False, pins=pins)
     return SystemRow(BEST, "the mapper's plan", result.plan, result.timeline, _engines(facts))
 
 

@@ -29,6 +29,10 @@ def _positive(value: float) -> float:
     return value
 
 
+Hint = Annotated[
+    Path | None,
+    typer.Option("--hint", metavar="plan.json", help="Start the search from this plan.", show_default=False),
+]
 TimeLimit = Annotated[
     float,
     typer.Option("--time-limit", metavar="SECONDS", callback=_positive, help="Longest time to search, per placement."),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
+from hybridmap.commands.options import Even, Hint, JobArgument, Json, Placement, Seed, TimeLimit
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
@@ -22,45 +22,55 @@ def plan(
     even: Even = False,
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
+    hint: Hint = None,
     as_json: Json = False,
 ) -> None:
-    """Find the fastest plan of a job.
+    """Find the best plan of a job.
 
-    Searches placements, pool sizes and layouts together, proves how good the answer is, and writes plan.json and
-    timeline.json.
+    The fastest, unless the job names another objective. Searches placements, pool sizes and layouts together, proves
+    how good the answer is, and writes plan.json and timeline.json.
     """
     from hybridmap.config import load_job
+    from hybridmap.frontier_text import budget_notes
     from hybridmap.job_notes import notes
-    from hybridmap.plan_file import plan_file_of, require_folder, write_records
+    from hybridmap.plan_file import plan_file_of, read_plan_file, require_folder, write_records
 
     given = load_job(job)
     facts = given.facts()
     require_folder(out)
+    start = read_plan_file(hint).plan if hint is not None else None
     with working(f"searching placements on {facts.group.num_gpus:,} GPUs ..."):
         from mapper.search import find_plan
 
-        result = find_plan(facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit)
+        result = find_plan(
+            facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit,
+            pins=given.pins(), objective=given.objective(), hint=start,
+        )  # fmt: skip
+    more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
     if as_json:
-        say_json(_document(result, notes(facts), [str(path) for path in written]))
+        say_json(_document(result, [*notes(facts), *more], [str(path) for path in written]))
     else:
-        _show(result, facts, job, written)
+        _show(result, facts, more, job, written)
 
 
-def _show(result: "Result", facts: "Facts", job: Path, written: list[Path]) -> None:
+def _show(result: "Result", facts: "Facts", more: list[str], job: Path, written: list[Path]) -> None:
     from hybridmap.plan_text import header_lines, next_lines, result_lines, show_plan
 
-    say("\n".join(header_lines(facts)))
+    say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
     say("\n".join(result_lines(result, facts)))
     say("\n".join(next_lines(job, written)))
 
 
 def _document(result: "Result", notes: list[str], written: list[str]) -> dict[str, Any]:
+    from hybridmap.objective_text import objective_document
     from hybridmap.plan_text import timeline_document
 
+    named = {} if result.objective.goal == "time" else {"objective": objective_document(result)}
     return {
+        **named,
         "status": result.status,
         "iteration_s": result.iteration_s,
         "bound_s": result.bound_s,

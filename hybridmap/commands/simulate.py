@@ -80,7 +80,9 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
     with working(f"searching {placement} plans ..."):
         from mapper.search import find_plan
 
-        result = find_plan(job.facts(), placement=placement, even=even, runners_up=False)
+        result = find_plan(
+            job.facts(), placement=placement, even=even, runners_up=False, pins=job.pins(), objective=job.objective()
+        )
     return job, result.plan, result.timeline
 
 

@@ -24,6 +24,11 @@ def at(place, value):
     return edit
 
 
+def priced(device, price=2.5):
+    """The objective of least cost at a price."""
+    return {"minimise": "cost", "price_per_gpu_hour": {device: price}}
+
+
 BAD_JOBS = {
     # names that do not exist, with what they are near to
     "unknown model": (at("models.actor", "llama-3.2-1c"), ["models.actor", "did you mean llama-3.2-1b"]),
@@ -84,7 +89,56 @@ BAD_JOBS = {
     "key like nothing": (at("zzzz", 1), ["unknown key 'zzzz'; known: algorithm, models, workload, cluster, engines"]),
     "missing key": (at("workload.prompt_length", ...), ["workload.prompt_length is missing"]),
     # keys of later versions
-    "reserved pin": (at("pin", {"actor": "A"}), ["'pin' is reserved and not yet supported"]),
+    "reserved schedule": (at("schedule", "async"), ["'schedule' is reserved and not yet supported"]),
+    # objectives that cannot be meant
+    "unknown objective": (at("objective", "coost"), ["objective: got 'coost', expected one of time, cost, gpus"]),
+    "misspelt objective key": (at("objective", {"minimize": "gpus"}), ["'minimize' in objective; did you mean minim"]),
+    "two objectives": (
+        at("objective", {"minimise": "time", "maximise": "throughput_per_gpu"}),
+        ["say either minimise"],
+    ),
+    "cost without a price": (at("objective", "cost"), ["cost needs a price", "{h100-80gb-sxm: 2.5}"]),
+    "price of another device": (at("objective", priced("a100-80gb-sxm")), ["the cluster has h100-80gb-sxm alone"]),
+    "price of a misspelt device": (at("objective", priced("h100")), ["did you mean h100-80gb-sxm"]),
+    "negative price": (at("objective", priced("h100-80gb-sxm", -1)), ["got -1, expected a positive price"]),
+    "fewest GPUs without a target": (at("objective", "gpus"), ["gpus needs target_iteration_s"]),
+    "target of another objective": (
+        at("objective", {"minimise": "time", "target_iteration_s": 9}),
+        ["time has no use for target_iteration_s"],
+    ),
+    "target that nothing reaches": (
+        at("objective", {"minimise": "gpus", "target_iteration_s": 0.001}),
+        ["no plan ends an iteration within 0.001 s", "the fastest on all 8 GPUs takes"],
+    ),
+    # pins of what is not there
+    "pin of an unknown role": (at("pin", {"actr": {"gpus": 8}}), ["pin: unknown role or key 'actr'; did you mean act"]),
+    "pin of an unknown key": (at("pin", {"actor": {"gps": 8}}), ["'gps' in pin.actor; did you mean gpus"]),
+    "pin of an unknown degree": (
+        at("pin", {"actor": {"training": {"tpp": 8}}}),
+        ["unknown key 'tpp' in pin.actor.training; did you mean tp?"],
+    ),
+    "pin of a text": (at("pin", {"actor": {"training": {"tp": "8"}}}), ["pin.actor.training.tp: got '8', expected"]),
+    "pin of a stage that does not run": (at("pin", {"reward": {"training": {"tp": 1}}}), ["no training stage to pin"]),
+    "pin of an odd pool": (at("pin", {"actor": {"gpus": 3}}), ["a pool of 3 GPUs; known sizes: 1, 2, 4, 8"]),
+    "pin of another device": (
+        at("pin", {"actor": {"device": "a100-80gb-sxm"}}),
+        ["actor.device: the cluster has h100"],
+    ),
+    "share with nobody": (at("pin", {"share": {"require": [["actor"]]}}), ["expected a list of two roles or more"]),
+    "share of an unknown role": (at("pin", {"share": {"forbid": [["actor", "ref"]]}}), ["did you mean reference"]),
+    "no node left": (at("pin", {"spare_nodes": 1}), ["spare_nodes: 1 of 1 nodes; at least one must be left"]),
+    # pins that no plan satisfies: the fewest that conflict
+    "pin that nothing divides into": (
+        at("pin", {"actor": {"training": {"tp": 3}}, "critic": {"gpus": 8}}),
+        ["no plan fits the pin of actor: training tp 3 on 8 x h100-80gb-sxm"],
+    ),
+    "pins that conflict": (
+        at(
+            "pin",
+            {"share": {"forbid": [["actor", "critic"]]}, "actor": {"gpus": 8}, "reward": {"inference": {"tp": 1}}},
+        ),
+        ["these 2 conflict: share: forbid actor, critic; actor: 8"],
+    ),
     "unknown loss head": (
         at("implementation", {"loss_head": "x"}),
         ["implementation.loss_head", "parallel, fused, fp32"],
@@ -168,7 +222,7 @@ def test_bad_file(run, tmp_path, name):
     check_refused(run, tmp_path, ("plan", path, "--out", tmp_path / "out"), [str(path), fragment])
 
 
-@pytest.mark.parametrize("command", ["plan", "compare"])
+@pytest.mark.parametrize("command", ["plan", "compare", "frontier"])
 def test_no_file(run, tmp_path, command):
     check_refused(run, tmp_path, (command, tmp_path / "none.yaml"), ["none.yaml: cannot be read"])
     check_refused(run, tmp_path, (command, tmp_path), ["cannot be read (Is a directory)"])
@@ -220,6 +274,10 @@ def test_plan_file_with_a_bad_job(planned, run, tmp_path):
         (("plan", "{job}", "--time-limit", "0"), "--time-limit"),
         (("plan", "{job}", "--time-limit", "nan"), "--time-limit"),
         (("plan", "{job}", "--placement", "everywhere"), "everywhere"),
+        (("plan", "{job}", "--hint", "none.json"), "none.json: cannot be read"),
+        (("plan", "{job}", "--hint", "{job}"), "not JSON"),
+        (("frontier", "{job}", "--time-limit", "-1"), "--time-limit"),
+        (("frontier",), "JOB.yaml"),
         (("plan", "{job}", "--even", "--placement", "colocate"), "even halves are defined for the split"),
         (("plan", "{job}", "--fast"), "--fast"),
         (("plan",), "JOB.yaml"),

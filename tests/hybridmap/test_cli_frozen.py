@@ -37,4 +37,4 @@ def test_the_version_is_that_of_the_package(run):
 
 def test_help_names_every_command(run):
     text = run("--help").stdout
-    assert all(command in text for command in ("plan", "simulate", "compare", "models", "devices"))
+    assert all(command in text for command in ("plan", "simulate", "compare", "frontier", "models", "devices"))

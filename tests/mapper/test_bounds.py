@@ -1,6 +1,10 @@
 """Protects pruning against a known choice: the optimum, and every choice within the limit, survives it."""
 
+from __future__ import annotations
+
+import itertools
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,18 +15,37 @@ from mapper.algorithm1 import exhaustive
 from mapper.bounds import prune_beyond
 from mapper.greedy import greedy
 from mapper.instance import make_instance
+from mapper.makespan import makespan
 from mapper.problem import make_problem
+from mapper.variables import Choice
 from tests.builders import make_facts, toy_instance
 
-JOBS = [("ppo", ("actor", "critic", "reference", "reward")), ("remax", ("actor", "reference", "reward"))]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mapper.instance import Instance
+    from mapper.problem import Sets
+
+JOBS = [
+    ("ppo", ("actor", "critic", "reference", "reward")),
+    ("remax", ("actor", "reference", "reward")),
+    ("grpo", ("actor", "reference")),
+]
+instances = st.builds(
+    lambda job, seed, gpus, capacity, equal: toy_instance(
+        *job, seed, num_gpus=gpus, capacity_mib=capacity, equal_sizes=equal
+    ),
+    st.sampled_from(JOBS),
+    st.integers(0, 2**31),
+    st.integers(2, 7),
+    st.integers(12, 40),
+    st.booleans(),
+)
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 7), st.integers(12, 40), st.integers(0, 20))
-def test_the_optimum_survives(
-    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, capacity: int, slack: int
-) -> None:
-    x = toy_instance(*job, seed, num_gpus=gpus, capacity_mib=capacity)
+@settings(max_examples=120)
+@given(instances, st.integers(0, 20))
+def test_the_optimum_survives(x: Instance, slack: int) -> None:
     choice, ticks = exhaustive(x)
     if choice is None:
         return
@@ -38,6 +61,66 @@ def test_the_optimum_survives(
         assert n in pruned.sizes[roles]
 
 
+@settings(max_examples=100)
+@given(instances)
+def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(x: Instance) -> None:
+    """Here the quick one, as the search does; it survives its own pruning, row by row."""
+    choice, limit = greedy(x)
+    if choice is None:
+        return
+    pruned, kept = prune_beyond(x, limit)
+    assert exhaustive(pruned)[1] == exhaustive(x)[1] <= limit
+    assert all(choice.rows[role] in rows for role, rows in kept.items())
+    assert all(n in pruned.sizes[roles] for roles, n in choice.pools)
+    assert tuple(roles for roles, _ in choice.pools) in pruned.partitions
+
+
+def choices_within(x: Instance, partition: Sets, limit: int) -> Iterator[Choice]:
+    """Every choice of a placement of at most ``limit`` ticks, listed without any shortcut."""
+    for sizes in itertools.product(*(x.sizes[roles] for roles in partition)):
+        if sum(sizes) > x.num_gpus or (x.equal_sizes and len(set(sizes)) > 1):
+            continue
+        size_of = {role: n for roles, n in zip(partition, sizes, strict=True) for role in roles}
+        for picked in itertools.product(*(x.rows(role, size_of[role]).tolist() for role in x.flow.roles)):
+            rows = dict(zip(x.flow.roles, picked, strict=True))
+            if all(
+                sum(x.resident_mib[r][rows[r]] for r in roles) + max(x.transient_mib[r][rows[r]] for r in roles)
+                <= x.capacity_mib
+                for roles in partition
+            ):
+                durations = {k: t[rows.get(r, 0)] for r, calls in x.ticks.items() for k, t in calls.items()}
+                if makespan(x, partition, durations) <= limit:
+                    yield Choice(tuple(zip(partition, sizes, strict=True)), rows)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(JOBS[1:]), st.integers(0, 10_000), st.integers(3, 6), st.booleans(), st.integers(0, 30))
+def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, equal: bool, slack: int
+) -> None:
+    """Placements, pool sizes and rows, against brute force."""
+    x = toy_instance(*job, seed, num_gpus=gpus, sizes=(1, 2, 4), most_rows=2, capacity_mib=25, equal_sizes=equal)
+    choice, ticks = exhaustive(x)
+    if choice is None:
+        return
+    pruned, kept = prune_beyond(x, ticks + slack)
+    for partition in x.partitions:
+        for found in choices_within(x, partition, ticks + slack):
+            assert partition in pruned.partitions
+            assert all(n in pruned.sizes[roles] for roles, n in found.pools)
+            assert all(row in kept[role] for role, row in found.rows.items())
+
+
+def test_a_placement_that_cannot_beat_the_known_choice_is_dropped() -> None:
+    """Pruning that only ever kept everything would pass for safe."""
+    dropped = 0
+    for seed in range(30):
+        x = toy_instance(*JOBS[0], seed, num_gpus=5, capacity_mib=40)
+        pruned, _ = prune_beyond(x, exhaustive(x)[1])
+        dropped += len(x.partitions) - len(pruned.partitions)
+    assert dropped > 30 * len(x.partitions) / 2
+
+
 @settings(max_examples=25)
 @given(st.sampled_from(JOBS), st.integers(0, 10_000))
 def test_every_placements_own_optimum_within_the_limit_survives(job: tuple[str, tuple[str, ...]], seed: int) -> None:
@@ -47,6 +130,7 @@ def test_every_placements_own_optimum_within_the_limit_survives(job: tuple[str, 
     for partition in x.partitions:
         choice, ticks = exhaustive(replace(x, partitions=(partition,)))
         if choice is not None and ticks <= limit:
+            assert partition in pruned.partitions
             assert exhaustive(replace(pruned, partitions=(partition,)))[1] == ticks
 
 

@@ -111,11 +111,16 @@ def test_equal_sizes_forbids_a_size_that_only_one_set_has(x: Instance) -> None:
     assert holds(EqualSizes(), equal, lambda v: {v.partition[APART]: 1, v.pool[ACTOR, 1]: 1})
 
 
-def test_one_configuration_for_the_size_of_the_pool(x: Instance) -> None:
+def test_one_configuration_that_the_pool_holds(x: Instance) -> None:
+    """Also one for fewer GPUs than the pool has, never one for more."""
     rule = OneConfiguration()
     assert holds(rule, x, lambda v: {v.pick["actor"][2]: 1, v.pool[ACTOR, 2]: 1})
     assert holds(rule, x, lambda v: {v.pick["actor"][0]: 1, v.pool[BOTH, 1]: 1})
-    assert not holds(rule, x, lambda v: {v.pick["actor"][0]: 1, v.pool[ACTOR, 2]: 1})
+    assert holds(rule, x, lambda v: {v.pick["actor"][0]: 1, v.pool[ACTOR, 1]: 0, v.pool[BOTH, 1]: 0})
+    small = lambda v: {v.pool[ACTOR, 2]: 0, v.pool[BOTH, 2]: 0, v.pool[ACTOR, 1]: 1}  # noqa: E731
+    assert holds(rule, x, lambda v: {**small(v), v.pick["actor"][0]: 1})
+    assert not holds(rule, x, lambda v: {**small(v), v.pick["actor"][1]: 1})
+    assert not holds(rule, x, lambda v: {**dict.fromkeys(v.pool.values(), 0), v.pick["actor"][0]: 1})
     assert not holds(rule, x, lambda v: {v.pick["actor"][0]: 1, v.pick["actor"][1]: 1})
     assert not holds(rule, x, lambda v: dict.fromkeys(v.pick["actor"], 0))
     assert not holds(rule, x, lambda v: {v.pick["actor"][1]: 1, v.pool[ACTOR, 2]: 0, v.pool[BOTH, 2]: 0})

@@ -6,13 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mapper.instance import TICKS_PER_ITERATION, make_instance
+from mapper.instance import NONE_RUNS, TICKS_PER_ITERATION, _sizes_that_fit, least_up_to, make_instance
+from mapper.pins import Pin
 from mapper.problem import make_problem
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER
 from simulator.pricing import controller_cost
-from tests.builders import make_facts, tiny_facts
+from tests.builders import make_facts, tiny_facts, toy_table
 
 
 def test_each_duration_is_rounded_to_the_nearest_tick() -> None:
@@ -55,17 +58,45 @@ def test_sizes_of_a_set_are_those_where_its_leanest_configurations_fit() -> None
     x = make_instance(make_problem(make_facts("ppo", "llama-2-13b", nodes=2)))
     for roles, sizes in x.sizes.items():
         for n in (1, 2, 4, 8, 16):
+            gains = any(np.any(x.tables[role].num_gpus == n) for role in roles)
             rows = {role: x.rows(role, n) for role in roles}
             fits = all(len(r) for r in rows.values()) and (
                 sum(int(x.resident_mib[role][r].min()) for role, r in rows.items())
                 + max(int(x.transient_mib[role][r].min()) for role, r in rows.items())
                 <= x.capacity_mib
             )
-            assert (n in sizes) == fits, (roles, n)
+            assert (n in sizes) == (fits and gains), (roles, n)
+
+
+@pytest.mark.parametrize(("even", "pinned", "expected"), [
+    (False, None, (1, 4)), (True, None, (1, 2, 4, 8)), (False, 2, (2,)), (False, 8, (8,)),
+])  # fmt: skip
+def test_sets_that_must_agree_on_a_size_keep_those_that_gain_nothing(
+    even: bool, pinned: int | None, expected: tuple[int, ...]
+) -> None:
+    """Rows for 1 and 4 GPUs gain nothing on 2 and 8; but the other half of an even split may need just 2."""
+    pins = () if pinned is None else (Pin("critic", num_gpus=pinned),)
+    problem = make_problem(make_facts("ppo"), "split", even=even, pins=pins)
+    tables = {"critic": toy_table("critic", np.asarray([1, 4]), {})}
+    need = {"critic": np.asarray([5, 3])}
+    assert _sizes_that_fit(problem, ("critic",), tables, need, need, 10) == expected
+    assert _sizes_that_fit(problem, ("critic",), tables, need, need, 5) == ()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 99)), max_size=8),
+    st.lists(st.integers(0, 10), min_size=1, max_size=5),
+)
+def test_least_up_to(rows: list[tuple[int, int]], sizes: list[int]) -> None:
+    gpus, values = np.asarray(rows, dtype=np.int64).reshape(-1, 2).T
+    expected = [min((v for g, v in rows if g <= n), default=NONE_RUNS) for n in sizes]
+    assert least_up_to(gpus, values, np.asarray(sizes)).tolist() == expected
 
 
 def test_rows_and_count() -> None:
     x = make_instance(make_problem(tiny_facts("grpo", 4, roles={"actor": "llama-3.2-1b"}, memory_gib=40.0)))
     for n in (1, 2, 4):
-        assert np.all(x.tables["actor"].num_gpus[x.rows("actor", n)] == n)
-    assert sum(len(x.rows("actor", n)) for n in (1, 2, 4)) == x.num_candidates == len(x.tables["actor"])
+        runs = x.rows("actor", n)
+        assert np.all(x.tables["actor"].num_gpus[runs] <= n)
+        assert len(runs) == np.count_nonzero(x.tables["actor"].num_gpus <= n) > 0
+    assert len(x.rows("actor", 4)) == x.num_candidates == len(x.tables["actor"])

@@ -2,24 +2,28 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mapper import layout_space
-from mapper.layout_space import MICRO_BATCHES, cross, degrees, generation_layouts, tensor_degrees
+from mapper.layout_space import MICRO_BATCHES, cross, degrees, generation_layouts, loads, stage_counts, tensor_degrees
 from profiles.catalogue import load_model
 from tests.builders import MOE, make_facts, workload
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8, 16, 24])
 @pytest.mark.parametrize("model", ["llama-2-7b", "qwen2.5-7b", MOE])
-def test_every_spread_uses_all_gpus_and_is_possible(model: str, num_gpus: int) -> None:
+def test_every_spread_fits_on_the_gpus_and_is_possible(model: str, num_gpus: int) -> None:
     facts, shape = make_facts(model=model, nodes=3), load_model(model)
     found = degrees(facts, shape, num_gpus, 1024)
     assert found
     assert len(set(found)) == len(found)
     for dp, tp, pp, cp, ep in found:
-        assert dp * tp * pp * cp == num_gpus
+        assert dp * tp * pp * cp <= num_gpus
         assert tp <= facts.group.nvlink_domain_gpus
         assert shape.max_tensor_parallel_ok(tp)
+        assert dp in loads(1024, num_gpus // (tp * pp))
+        assert pp in stage_counts(shape.num_layers)
         per_stage = -(-shape.num_layers // pp)
         assert shape.num_layers - (pp - 1) * per_stage > 0, "a pipeline stage is empty"
         assert cp == 1
@@ -31,25 +35,65 @@ def test_every_spread_uses_all_gpus_and_is_possible(model: str, num_gpus: int) -
 def test_a_dense_model_in_full_on_one_node() -> None:
     found = degrees(make_facts(), load_model("llama-2-7b"), 4, 1024)
     assert found == [
+        (1, 1, 1, 1, 1),
+        (2, 1, 1, 1, 1),
+        (3, 1, 1, 1, 1),
         (4, 1, 1, 1, 1),
+        (1, 1, 2, 1, 1),
         (2, 1, 2, 1, 1),
+        (1, 1, 3, 1, 1),
         (1, 1, 4, 1, 1),
+        (1, 2, 1, 1, 1),
         (2, 2, 1, 1, 1),
         (1, 2, 2, 1, 1),
         (1, 4, 1, 1, 1),
     ]
 
 
+@given(st.integers(1, 400), st.integers(0, 500))
+def test_every_load_appears_with_the_fewest_and_the_most_ranks_that_have_it(samples: int, most: int) -> None:
+    found = loads(samples, most)
+    ranks_of: dict[int, list[int]] = {}
+    for ranks in range(1, min(samples, most) + 1):
+        ranks_of.setdefault(-(-samples // ranks), []).append(ranks)
+    for ranks in ranks_of.values():
+        assert {min(ranks), max(ranks)} <= set(found)
+    ends = {r for ranks in ranks_of.values() for r in (min(ranks), max(ranks))}
+    assert all(r & (r - 1) == 0 for r in set(found) - ends), "what else there is are powers of two"
+    assert found == sorted(set(found))
+    assert {2**i for i in range(10) if 2**i <= min(samples, most)} <= set(found)
+
+
+@given(st.integers(1, 150))
+def test_every_size_of_the_fullest_stage_appears_with_the_fewest_stages(layers: int) -> None:
+    possible = [p for p in range(1, layers + 1) if layers - (p - 1) * -(-layers // p) > 0]
+    fewest: dict[int, int] = {}
+    for stages in possible:
+        fewest[-(-layers // stages)] = min(stages, fewest.get(-(-layers // stages), stages))
+    assert stage_counts(layers) == sorted(fewest.values())
+    assert {p for p in possible if layers % p == 0} <= set(stage_counts(layers)), "even stages are the fewest"
+
+
 def test_heads_limit_tensor_parallelism() -> None:
     facts = make_facts()
     assert tensor_degrees(facts, load_model("llama-2-7b"), 8) == [1, 2, 4, 8]
     assert tensor_degrees(facts, load_model("qwen2.5-7b"), 8) == [1, 2, 4]  # 28 heads
-    assert tensor_degrees(facts, load_model("llama-2-7b"), 6) == [1, 2]
+    assert tensor_degrees(facts, load_model("llama-2-7b"), 6) == [1, 2, 4]  # a role may leave GPUs idle
 
 
 def test_no_rank_without_a_sample() -> None:
     found = degrees(make_facts(nodes=2), load_model("llama-2-7b"), 16, 2)
     assert {dp for dp, *_ in found} == {1, 2}
+
+
+def test_a_role_with_calls_of_several_sizes_gets_the_loads_of_each_and_no_idle_rank_in_any() -> None:
+    """40 ranks train 128 samples no faster than 32, but score 1,024 faster."""
+    facts, shape = make_facts(nodes=6), load_model("llama-2-7b")
+    alone, both = ({dp for dp, *_ in degrees(facts, shape, 48, *s)} for s in ((128,), (128, 1024)))
+    assert 40 not in alone
+    assert 40 in both
+    assert both == alone | set(loads(1024, 48))
+    assert max(dp for dp, *_ in degrees(facts, shape, 48, 16, 1024)) == 16
 
 
 def test_context_parallelism_from_long_contexts_on() -> None:

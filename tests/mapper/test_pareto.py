@@ -1,10 +1,12 @@
 """Protects safe pruning: exactly the rows that no other row dominates stay, whatever the columns' magnitudes."""
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from mapper import pareto
 from mapper.pareto import non_dominated
 
 
@@ -34,6 +36,19 @@ def test_equals_the_naive_definition(values: np.ndarray) -> None:
 @given(arrays(np.float64, shapes, elements=small), st.lists(st.sampled_from([1e-9, 1.0, 1e12]), min_size=4, max_size=4))
 def test_seconds_beside_bytes_do_not_confuse_it(values: np.ndarray, scale: list[float]) -> None:
     values = values * np.asarray(scale[: values.shape[1]])
+    assert non_dominated(values).tolist() == naive(values)
+
+
+@pytest.mark.parametrize("block", [1, 2, 5])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=arrays(np.float64, shapes, elements=small))
+def test_in_blocks_of_any_size_it_is_the_same(monkeypatch: pytest.MonkeyPatch, block: int, values: np.ndarray) -> None:
+    monkeypatch.setattr(pareto, "BLOCK", block)
+    assert non_dominated(values).tolist() == naive(values)
+
+
+def test_many_rows_equal_the_naive_definition() -> None:
+    values = np.random.default_rng(0).integers(0, 12, (400, 4)).astype(float)
     assert non_dominated(values).tolist() == naive(values)
 
 

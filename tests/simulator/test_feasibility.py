@@ -60,8 +60,12 @@ def test_a_good_plan_passes(facts: Facts, plan: Plan) -> None:
     require_feasible(plan, facts)
 
 
-def fewer_gpus(plan: Plan, facts: Facts) -> Plan:
-    return layout(plan, "critic", dp=2)
+def more_ranks_than_gpus(plan: Plan, facts: Facts) -> Plan:
+    return layout(plan, "critic", dp=8)
+
+
+def test_a_role_may_leave_gpus_of_its_pool_idle(plan: Plan, facts: Facts) -> None:
+    assert check_plan(layout(plan, "critic", dp=2), facts) == []
 
 
 def inference_elsewhere(plan: Plan, facts: Facts) -> Plan:
@@ -139,7 +143,7 @@ BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
     ("two pools of one name", lambda p, f: pool(p, 1, name="A"), "pools", "pool names must differ"),
     ("an unknown pool", lambda p, f: replace_role(p, "critic", pool="Z"), "pools", "pool 'Z', which does not exist"),
     ("another's pool", lambda p, f: replace_role(p, "critic", pool="C"), "pools", "pool 'C', which does not list it"),
-    ("ranks and GPUs differ", fewer_gpus, "degrees", "critic training: 2 ranks on a pool of 4 GPUs"),
+    ("more ranks than GPUs", more_ranks_than_gpus, "degrees", "critic training: 8 ranks on a pool of 4 GPUs"),
     ("tensor parallelism leaves the domain", wide, "degrees", "tp 8 leaves the NVLink domain of 4 GPUs"),
     ("heads do not divide", three_gpus, "degrees", r"tiny \(8 heads, 4 KV heads\) cannot be split 3 ways"),
     ("more stages than layers", deep, "degrees", "critic training: 16 pipeline stages for 8 layers"),

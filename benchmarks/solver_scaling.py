@@ -1,0 +1,193 @@
+"""How the search for a plan grows with the cluster: seconds, memory and gap from 8 to 16,384 GPUs.
+
+    python -m benchmarks.solver_scaling [--quick] [--no-paper] [--note TEXT] [--out DIRECTORY]
+
+Each case runs in a process of its own, so that its peak memory is its own; a case that takes less than
+``REPEAT_BELOW_S`` runs three times and the fastest counts. Beside it stands the time of the paper's Algorithm 1 over
+the same priced tables, where that ends within ``PAPER_LIMIT_S``. Results go to a dated CSV file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from mapper.algorithm1 import paper
+from mapper.instance import make_instance
+from mapper.problem import make_problem
+from mapper.search import find_plan
+from profiles.catalogue import load_model
+from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
+from profiles.hardware import ClusterGroup
+from profiles.store import load_device
+from profiles.workload import LengthDistribution, Workload
+from simulator.facts import Facts, RoleSpec
+
+ROLES = {
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+    "grpo": ("actor", "reference"),
+}
+SIZES = (8, 32, 128, 512, 1024, 4096, 16384)
+DENSE = {8: "llama-2-7b", 32: "llama-2-13b"}
+"""Models that fit on few GPUs four or five times; beyond those it is Llama 2 70B."""
+
+DEVICE = "a100-80gb-sxm"
+PROMPTS = 1024
+TIME_LIMIT_S = 600.0
+PAPER_LIMIT_S = 600.0
+REPEAT_BELOW_S = 10.0
+REPEATS = 3
+TIMED_OUT = "> {:g}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job: every role has the same model."""
+
+    algorithm: str
+    model: str
+    num_gpus: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one case took; ``paper_s`` is empty where Algorithm 1 was not run, and a bound where it did not end."""
+
+    algorithm: str
+    model: str
+    num_gpus: int
+    status: str
+    seconds: str
+    peak_memory_mib: str
+    gap: str
+    priced: str
+    candidates: str
+    runs: str
+    paper_s: str
+
+
+def cases(quick: bool = False) -> list[Case]:
+    """All cases, small clusters first; ``quick`` leaves three that take seconds."""
+    if quick:
+        return [Case("ppo", DENSE[8], 8), Case("grpo", DENSE[32], 32), Case("safe-rlhf", DENSE[32], 32)]
+    out = []
+    for n in SIZES:
+        out += [Case(algorithm, DENSE.get(n, "llama-2-70b"), n) for algorithm in ROLES]
+        out.append(Case("grpo", "qwen3-30b-a3b", n))
+    return out
+
+
+def facts_of(case: Case) -> Facts:
+    """The job of a case: the HybridFlow paper's workload."""
+    device, shape = load_device(DEVICE), load_model(case.model)
+    return Facts(
+        algorithm=case.algorithm,
+        roles={role: RoleSpec(shape) for role in ROLES[case.algorithm]},
+        workload=Workload(PROMPTS, 1, 1024, LengthDistribution.fixed(1024), minibatches=8),
+        group=ClusterGroup.of(device.spec, case.num_gpus // device.spec.gpus_per_node),
+        device=device,
+        training=load_training_engine(default_engine("training")),
+        generation=load_generation_engine(default_engine("generation")),
+    )
+
+
+def measured_here(case: Case, with_paper: bool) -> dict[str, str]:
+    """Run one case in this process: the search, or Algorithm 1 over the tables of the search."""
+    facts = facts_of(case)
+    if with_paper:
+        instance = make_instance(make_problem(facts))
+        began = time.perf_counter()
+        paper(instance)
+        return {"paper_s": f"{time.perf_counter() - began:.4f}"}
+    began = time.perf_counter()
+    found = find_plan(facts, runners_up=False, time_limit_s=TIME_LIMIT_S)
+    seconds = time.perf_counter() - began
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
+    return {
+        "status": found.status, "seconds": f"{seconds:.3f}", "peak_memory_mib": f"{peak_kib / 1024:.0f}",
+        "gap": f"{found.gap:.2e}", "priced": str(found.num_priced), "candidates": str(found.num_candidates),
+    }  # fmt: skip
+
+
+def measured(case: Case, with_paper: bool, limit_s: float) -> dict[str, str] | None:
+    """Run one case in a child process; ``None`` if that did not end in time."""
+    what = ["--case", json.dumps(asdict(case)), *(["--paper"] if with_paper else [])]
+    command = [sys.executable, "-m", "benchmarks.solver_scaling", *what]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        return {"status": (done.stderr.strip().splitlines() or ["failed"])[-1]}
+    return dict(json.loads(done.stdout))
+
+
+def row_of(case: Case, with_paper: bool) -> Row:
+    """The fastest of the runs of a case, and Algorithm 1 beside it."""
+    runs: list[dict[str, str]] = []
+    while len(runs) < REPEATS:
+        found = measured(case, False, 2 * TIME_LIMIT_S) or {"status": "timed out"}
+        runs.append(found)
+        if float(found.get("seconds", "inf")) >= REPEAT_BELOW_S:
+            break
+    best = min(runs, key=lambda run: float(run.get("seconds", "inf")))
+    paper_s = ""
+    if with_paper:
+        other = measured(case, True, PAPER_LIMIT_S)
+        paper_s = TIMED_OUT.format(PAPER_LIMIT_S) if other is None else other.get("paper_s", "failed")
+    values = {f.name: best.get(f.name, "") for f in fields(Row)}
+    return Row(**{**values, **asdict(case), "runs": str(len(runs)), "paper_s": paper_s})
+
+
+def header(note: str) -> list[str]:
+    """Where and how the numbers were made, a comment line each."""
+    cpus = f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}"
+    how = f"best of up to {REPEATS} runs below {REPEAT_BELOW_S:g} s; seconds of find_plan without imports and start"
+    return [f"# {datetime.date.today().isoformat()}; {cpus}; {how}", *([f"# {note}"] if note else [])]
+
+
+def write(path: Path, rows: list[Row], note: str) -> None:
+    """Write what there is so far: a run of hours may be cut short."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in header(note))
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow([f.name for f in fields(Row)])
+        table.writerows(asdict(row).values() for row in rows)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the cases and write the result file, or run a single case as a child."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three small cases")
+    parser.add_argument("--no-paper", action="store_true", help="leave out the paper's Algorithm 1")
+    parser.add_argument("--largest", type=int, default=max(SIZES), metavar="GPUS", help="no cases beyond this")
+    parser.add_argument("--note", default="", help="a remark for the file's header, such as what else was running")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="directory of the file")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--paper", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.case:
+        print(json.dumps(measured_here(Case(**json.loads(options.case)), options.paper)))
+        return
+    path, rows = options.out / f"solver_scaling_{datetime.date.today().isoformat()}.csv", []
+    for case in cases(options.quick):
+        if case.num_gpus <= options.largest:
+            rows.append(row_of(case, not options.no_paper))
+            print(*asdict(rows[-1]).values(), sep="  ", flush=True)
+            write(path, rows, options.note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""``hybridmap frontier``: what more GPUs buy, from the fewest that hold the job to all of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from mapper.frontier import FrontierPoint
+
+
+def frontier(
+    job: JobArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for frontier.json.")] = Path(
+        "hybridmap-out"
+    ),
+    seed: Seed = 0,
+    time_limit: TimeLimit = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Show iteration time against GPUs.
+
+    The fastest plan on at most as many GPUs as each pool size has, up to the whole cluster; writes frontier.json.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.frontier_file import frontier_file_of, point_document
+    from hybridmap.frontier_text import budget_notes
+    from hybridmap.job_notes import notes
+    from hybridmap.plan_file import require_folder, write_records
+
+    given = load_job(job)
+    facts, price = given.facts(), given.objective().price_per_gpu_hour or None
+    require_folder(out)
+    with progress_bar("budgets") as progress:
+        from mapper.frontier import frontier as find_frontier
+
+        points = find_frontier(
+            facts, seed=seed, time_limit_s=time_limit, pins=given.pins(), price_per_gpu_hour=price, progress=progress
+        )
+    written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})
+    paths = [str(path) for path in written]
+    if as_json:
+        documents: list[dict[str, Any]] = [point_document(point) for point in points]
+        say_json({"points": documents, "seed": seed, "notes": [*notes(facts), *budget_notes(facts)], "written": paths})
+        return
+    from hybridmap.plan_text import header_lines
+
+    say("\n".join(header_lines(facts, budget_notes(facts))))
+    _show(points)
+    say("\n".join(_proof_lines(points)))
+    say(f"wrote       {', '.join(paths)}")
+
+
+def _show(points: "tuple[FrontierPoint, ...]") -> None:
+    from hybridmap.frontier_text import changes
+    from hybridmap.notation import percent
+
+    priced = any(point.cost_per_iteration is not None for point in points)
+    numbers = ("GPUs", "iteration", "tokens/s", "per GPU", *(("cost",) if priced else ()), "gap")
+    table = new_table((*numbers, "placement", "change"), right=numbers)
+    for before, point in zip((None, *points), points, strict=False):
+        cost = [f"{point.cost_per_iteration:,.4f}"] if point.cost_per_iteration is not None else []
+        table.add_row(
+            f"{point.num_gpus:,}",
+            f"{point.iteration_s:,.2f} s",
+            f"{point.timeline.tokens_per_s:,.0f}",
+            f"{point.timeline.tokens_per_s / point.num_gpus:,.0f}",
+            *cost,
+            percent(point.gap),
+            point.plan.placement,
+            "" if before is None else changes(before.plan, point.plan),
+        )
+    say_table(table)
+
+
+def _proof_lines(points: "tuple[FrontierPoint, ...]") -> list[str]:
+    """What the table claims, and where it is not proven."""
+    last = points[-1].up_to_gpus
+    if all(point.proven for point in points):
+        return [
+            f"each the fastest on at most so many GPUs, proven; between points, and up to {last:,}, no pool size helps"
+        ]
+    lines = [
+        f"not proven  {point.num_gpus:,} GPUs: on up to {point.up_to_gpus:,} no plan beats {point.bound_s:,.2f} s"
+        for point in points
+        if point.gap > 1e-4
+    ]
+    if not points[0].proven and points[0].gap <= 1e-4:
+        lines.append(f"not proven  that fewer than {points[0].num_gpus:,} GPUs do not hold the job")
+    return [*lines, "time was up; a longer --time-limit may find better plans there"]

@@ -1,0 +1,68 @@
+"""What changes from one plan to a larger one, in a few words."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+    from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
+
+LETTERS = {
+    "tp": "t", "pp": "p", "cp": "c", "ep": "e", "zero_stage": "z", "micro_batch": "mb", "recompute": "recompute ",
+    "max_num_seqs": "seqs ",
+}  # fmt: skip
+"""Degrees whose change is told; the data-parallel one follows from the GPUs."""
+
+MOST_CHANGES = 4
+
+
+def changes(before: Plan, after: Plan) -> str:
+    """``actor 8 -> 16 GPUs; actor training t2 -> t1``: pools first, then layouts; the first few."""
+    found = [*_pools(before, after), *chain.from_iterable(_layouts(before, after, e.role) for e in after.roles)]
+    more = [f"and {len(found) - MOST_CHANGES} more"] if len(found) > MOST_CHANGES else []
+    return "; ".join([*found[:MOST_CHANGES], *more])
+
+
+def budget_notes(facts: Facts) -> list[str]:
+    """What does not shrink with the GPUs of a plan, though it would with the cluster."""
+    work = facts.workload
+    if "reward" in facts.roles or not work.reward_s_per_sample:
+        return []
+    return [f"on fewer GPUs too, the reward function is priced on the CPU workers of all {facts.group.num_gpus:,}"]
+
+
+def _pools(before: Plan, after: Plan) -> list[str]:
+    if {frozenset(pool.roles) for pool in before.pools} != {frozenset(pool.roles) for pool in after.pools}:
+        return ["regrouped"]
+    if len(after.pools) == 1:
+        return []  # its size is the number of GPUs
+    sizes = {frozenset(pool.roles): pool.num_gpus for pool in before.pools}
+    return [
+        f"{', '.join(pool.roles)} {sizes[frozenset(pool.roles)]:,} -> {pool.num_gpus:,} GPUs"
+        for pool in after.pools
+        if sizes[frozenset(pool.roles)] != pool.num_gpus
+    ]
+
+
+def _layouts(before: Plan, after: Plan, role: str) -> list[str]:
+    old, new = before.role(role), after.role(role)
+    out = []
+    for stage, name in (("training", "training"), ("generation", "generation"), ("inference", "scoring")):
+        told = _degrees(_layout(old, stage), _layout(new, stage))
+        if told:
+            out.append(f"{role} {name} {', '.join(told)}")
+    return out
+
+
+def _layout(entry: RolePlan, stage: str) -> ParallelLayout | GenerationLayout | None:
+    layout: ParallelLayout | GenerationLayout | None = getattr(entry, stage)
+    return layout
+
+
+def _degrees(old: ParallelLayout | GenerationLayout | None, new: ParallelLayout | GenerationLayout | None) -> list[str]:
+    if old is None or new is None:
+        return []
+    pairs = {key: (getattr(old, key, None), getattr(new, key, None)) for key in LETTERS}
+    return [f"{LETTERS[key]}{a} -> {b}" for key, (a, b) in pairs.items() if a != b]

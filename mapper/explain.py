@@ -1,0 +1,207 @@
+"""Why a plan takes as long as it does, what keeps it from being faster, and what would make another one win.
+
+Nothing here is a model of its own: every number comes from pricing the plan, or the candidates beside it, again with
+one thing changed, by the functions that priced it first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper.families import RESOURCES, scaled
+from mapper.findings import Finding, findings
+from mapper.makespan import makespan
+from mapper.shortlist import make_shortlist
+from mapper.thresholds import Scan, changed, scan
+from simulator.feasibility import layouts_of
+from simulator.plan import RolePlan
+from simulator.pricing import role_memory
+from simulator.simulate import build_timeline, price_calls, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mapper.families import Family
+    from mapper.pins import AnyPin
+    from mapper.problem import Problem, Sets
+    from mapper.result import RunnerUp
+    from mapper.shortlist import Shortlist
+    from simulator.facts import Facts
+    from simulator.plan import Plan, Pool
+    from simulator.timeline import Timeline
+
+STEP = 1.05
+"""Factor on a family's time, up and down, whose effect is taken as the slope."""
+
+WORTHWHILE = 1e-3
+"""A configuration counts as better when it saves this share of the iteration."""
+
+
+@dataclass(frozen=True)
+class StageCause:
+    """What a stage's time answers to.
+
+    ``shares`` is ``d ln time / d ln`` (time of a resource): the share of the stage that a slightly slower resource
+    stretches. What is missing to 1 is fixed: launches inside kernels.
+    """
+
+    stage: str
+    seconds: float
+    shares: Mapping[Family, float]
+
+    @property
+    def bottleneck(self) -> Family:
+        return max(self.shares, key=lambda family: self.shares[family])
+
+
+@dataclass(frozen=True)
+class Better:
+    """A faster configuration of one role, the others as planned, and the memory per GPU that it lacks."""
+
+    entry: RolePlan
+    short_bytes: float
+    iteration_s: float
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """What fills a pool's fullest GPU; ``better`` is the faster configuration that lacks least, if memory binds."""
+
+    pool: str
+    used_bytes: int
+    capacity_bytes: int
+    call: str
+    classes: Mapping[str, int]
+    better: Better | None
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A pool without work, and the call that it waits for."""
+
+    pool: str
+    seconds: float
+    waits_for: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The whole answer; ``twice_as_fast`` is the iteration in seconds with one resource at double speed."""
+
+    timeline: Timeline
+    stages: tuple[StageCause, ...]
+    twice_as_fast: Mapping[Family, float]
+    memory: tuple[MemoryLimit, ...]
+    idle: tuple[Idle, ...]
+    scan: Scan | None
+    confirmed: bool | None
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
+def explain(
+    facts: Facts, plan: Plan, runners_up: Sequence[RunnerUp], budget_s: float = 8.0, pins: tuple[AnyPin, ...] = ()
+) -> Explanation:
+    """Explain ``plan``; thresholds against the placements of ``runners_up`` take what is left of ``budget_s``."""
+    began = time.perf_counter()
+    timeline = simulate(plan, facts)
+    stages = stage_causes(facts, plan, timeline)
+    faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}
+    shortlist = make_shortlist(facts, pins)
+    memory = tuple(memory_limit(facts, plan, pool, timeline, shortlist) for pool in plan.pools)
+    found = tuple(findings(facts, plan, timeline, runners_up))
+    won, rivals = sets_of(plan), tuple(sets_of(other.plan) for other in runners_up)
+    whole = scan(shortlist, won, rivals, began + budget_s) if rivals else None
+    return Explanation(
+        timeline=timeline, stages=stages, twice_as_fast=faster, memory=memory, idle=idle_of(facts, plan, timeline),
+        scan=whole, confirmed=_confirmed(shortlist.problem, won, whole, began + budget_s), findings=found,
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def sets_of(plan: Plan) -> Sets:
+    """Who shares GPUs with whom."""
+    return tuple(pool.roles for pool in plan.pools)
+
+
+def _at(facts: Facts, plan: Plan, family: Family, factor: float) -> Timeline:
+    drawn = scaled(facts, {family: factor})
+    return build_timeline(plan, drawn, price_calls(plan, drawn))
+
+
+def stage_causes(facts: Facts, plan: Plan, timeline: Timeline) -> tuple[StageCause, ...]:
+    """Shares of each stage's critical time by resource, from every resource ``STEP`` times slower and faster."""
+    slope: dict[Family, dict[str, float]] = {}
+    for family in RESOURCES:
+        slower, faster = (price_calls(plan, scaled(facts, {family: f})) for f in (STEP, 1.0 / STEP))
+        slope[family] = {k: (float(slower[k].time.s) - float(faster[k].time.s)) / (STEP - 1.0 / STEP) for k in slower}
+    out = []
+    for stage, seconds in timeline.stages.items():
+        calls = [span.call for span in timeline.spans if span.critical and span.stage == stage]
+        if seconds > 0:
+            out.append(StageCause(stage, seconds, {f: sum(slope[f][c] for c in calls) / seconds for f in RESOURCES}))
+    return tuple(out)
+
+
+def idle_of(facts: Facts, plan: Plan, timeline: Timeline) -> tuple[Idle, ...]:
+    """How long each pool has nothing to do, by the call that it waits for (the last one, after its own last)."""
+    ends = {span.call: span.end_s for span in timeline.spans}
+    last = max(ends, key=lambda call: ends[call])
+    waits: dict[tuple[str, str], float] = {}
+    for pool in plan.pools:
+        at = 0.0
+        for span in sorted((s for s in timeline.spans if s.pool == pool.name), key=lambda s: s.start_s):
+            inputs = facts.dataflow.calls[facts.dataflow.index(span.call)].inputs
+            if span.start_s > at and inputs:
+                key = (pool.name, max(inputs, key=lambda call: ends[call]))
+                waits[key] = waits.get(key, 0.0) + span.start_s - at
+            at = span.end_s
+        if timeline.iteration_s > at:
+            waits[pool.name, last] = waits.get((pool.name, last), 0.0) + timeline.iteration_s - at
+    return tuple(Idle(pool, seconds, call) for (pool, call), seconds in waits.items() if seconds > 1e-9)
+
+
+def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, shortlist: Shortlist) -> MemoryLimit:
+    """What fills a pool, and the nearest faster configuration of one of its roles that does not fit."""
+    peak = timeline.memory[pool.name]
+    better = [found for role in pool.roles if (found := _better(facts, plan, pool, role, timeline, shortlist))]
+    return MemoryLimit(
+        pool=pool.name, used_bytes=peak.used_bytes, capacity_bytes=peak.capacity_bytes, call=peak.peak_call,
+        classes=peak.classes, better=min(better, key=lambda b: b.short_bytes, default=None),
+    )  # fmt: skip
+
+
+def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline, shortlist: Shortlist) -> Better | None:
+    """The row of ``role`` that makes the iteration faster, does not fit beside the others, and lacks least."""
+    table = shortlist.tables[role]
+    table = table.take(np.flatnonzero(table.num_gpus <= pool.num_gpus))
+    if not len(table):
+        return None
+    needs = [role_memory(facts, other, layouts_of(plan.role(other), plan)) for other in pool.roles if other != role]
+    kept = sum(float(need.resident_bytes[0]) for need in needs) + facts.generation.memory_reserve_bytes
+    beside = max((float(need.transient_bytes[0]) for need in needs), default=0.0)
+    short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - facts.memory_capacity_bytes
+    durations = {span.call: np.asarray(span.duration_s) for span in timeline.spans} | dict(table.durations_s)
+    ends = makespan(shortlist.base, sets_of(plan), durations)
+    rows = np.flatnonzero((short > 0) & (ends < timeline.iteration_s * (1 - WORTHWHILE)))
+    if not len(rows):
+        return None
+    row = int(rows[np.argmin(short[rows])])
+    training, inference, generation = table.records(row)
+    entry = RolePlan(role=role, pool=pool.name, training=training, inference=inference, generation=generation)
+    return Better(entry, float(short[row]), float(ends[row]))
+
+
+def _confirmed(problem: Problem, won: Sets, whole: Scan | None, deadline: float) -> bool | None:
+    """Whether a search of everything agrees that the nearest flip is one; ``None`` if there is none, or no time."""
+    if whole is None or not whole.flips or time.perf_counter() > deadline:
+        return None
+    from mapper.search import find_plan
+
+    flip = whole.flips[0]
+    there = find_plan(changed(problem.facts, flip.dimension, flip.wins), runners_up=False, pins=problem.pins)
+    return set(sets_of(there.plan)) != set(won)

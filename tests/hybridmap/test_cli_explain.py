@@ -1,0 +1,45 @@
+"""Protects ``hybridmap explain``: sections for people, keys for programs, one line for what cannot be."""
+
+import json
+
+import pytest
+
+
+def test_a_plan_file_is_explained_without_a_search(planned, run):
+    result = run("explain", "--plan", planned.plan, "--json")
+    assert result.exit_code == 0 and result.stderr == ""
+    answer = json.loads(result.stdout)
+    assert answer["iteration_s"] == planned.answer["iteration_s"]
+    assert sum(s["seconds"] for s in answer["stages"]) == pytest.approx(answer["iteration_s"])
+    assert [r["placement"] for r in answer["runners_up"]] == [r["placement"] for r in planned.answer["runners_up"]]
+    tried = {t["dimension"] for t in answer["thresholds"]} | set(answer["steady"]) | set(answer["skipped"])
+    assert {"network", "response", "prompts", "nodes"} <= tried
+
+
+def test_people_read_why(planned, run):
+    result = run("explain", planned.job)
+    assert result.exit_code == 0
+    for phrase in (
+        "is bound by ",
+        "twice as fast saves: ",
+        "memory      pool A: ",
+        "idle",
+        "the runner-up ",
+        "findings",
+    ):
+        assert phrase in result.stdout
+
+
+def test_a_job_or_a_plan(planned, run):
+    for args in ((), (planned.job, "--plan", planned.plan)):
+        result = run("explain", *args)
+        assert result.exit_code == 2
+        assert result.stderr == "Error: explain needs either a JOB.yaml or --plan plan.json\n"
+
+
+def test_what_is_no_plan(planned, run, tmp_path):
+    broken = tmp_path / "plan.json"
+    broken.write_text("{")
+    result = run("explain", "--plan", broken, "--json")
+    assert result.exit_code == 2
+    assert "not JSON" in json.loads(result.stdout)["error"]

@@ -1,0 +1,49 @@
+"""Protects ``hybridmap robust``: what a person reads, what a program reads, and one line for what cannot be."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def answered(planned):
+    from tests.hybridmap.conftest import invoke
+
+    return invoke("robust", planned.job, "--draws", "2", "--error", "0.2", "--seed", "3", "--json")
+
+
+def test_json_has_draws_families_and_the_safest(answered, planned):
+    answer = json.loads(answered.stdout)
+    assert answer["iteration_s"] == pytest.approx(planned.answer["iteration_s"])
+    assert len(answer["draws"]) == answer["asked_draws"] == 2
+    assert {f["family"] for f in answer["families"]} == {"compute", "memory", "nvlink", "network", "host", "response"}
+    assert answer["regret"] is None or 0 <= answer["regret"]["mean"] <= answer["regret"]["worst"]
+    assert answer["safest"]["placement"] and answer["measure_first"] in answer["errors"]
+
+
+def test_people_read_what_is_lost_and_what_to_measure(planned, run):
+    result = run("robust", planned.job, "--draws", "2")
+    assert result.exit_code == 0 and result.stderr == ""
+    for phrase in (
+        "regret      mean ",
+        "best plan   has another placement in ",
+        "safest      ",
+        "family alone",
+        "measure ",
+    ):
+        assert phrase in result.stdout
+
+
+@pytest.mark.parametrize(
+    "args", [("--draws", "0"), ("--error", "-0.1"), ("--error", "7"), ("--draws", "many"), ("--seed", "-1")]
+)
+def test_wrong_options(planned, run, args):
+    result = run("robust", planned.job, *args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_job_that_is_not_there(run):
+    result = run("robust", "nowhere.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: nowhere.yaml: cannot be read (No such file or directory)\n"

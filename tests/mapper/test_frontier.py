@@ -1,0 +1,153 @@
+"""Protects the searches over budgets: every objective's answer, and the whole frontier, are those of brute force."""
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper.algorithm1 import exhaustive
+from mapper.best import fits, gpus_of, ticks_of
+from mapper.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
+from mapper.frontier import frontier, trace
+from mapper.goal import Objective
+from mapper.greedy import greedy
+from mapper.instance import Instance
+from mapper.search import find_plan
+from mapper.solver import Solution
+from profiles.errors import InfeasibleError, InputError
+from tests.builders import tiny_facts, toy_instance
+
+ROLES = ("actor", "critic", "reference", "reward")
+seeds = st.integers(0, 10**6)
+capacities = st.sampled_from([12, 24, 60])
+
+
+def toy(seed: int, capacity: int, gpus: int = 8) -> Instance:
+    return toy_instance("ppo", ROLES, seed, num_gpus=gpus, capacity_mib=capacity)
+
+
+def searching(x: Instance) -> Search:
+    return Search(x, 0, time.perf_counter() + 60)
+
+
+def brute(x: Instance) -> dict[int, int]:
+    """Ticks of the best choice on at most so many GPUs, where there is one."""
+    found = {n: exhaustive(replace(x, num_gpus=n)) for n in range(1, x.num_gpus + 1)}
+    return {n: ticks for n, (choice, ticks) in found.items() if choice is not None}
+
+
+@given(seed=seeds, capacity=capacities)
+@settings(max_examples=10, deadline=None)
+def test_the_frontier_is_that_of_brute_force(seed: int, capacity: int) -> None:
+    x = toy(seed, capacity)
+    best, budgets = brute(x), [1, 2, 4, 8]
+    steps, none_below = trace(searching(x), budgets, lambda done, total: None)
+    assert none_below
+    for budget in budgets:
+        there = [step for step in steps if gpus_of(step.choice) <= budget]
+        assert (there[-1].ticks if there else None) == best.get(budget)
+    for step in steps:
+        assert step.bound_ticks == step.ticks == ticks_of(x, step.choice)
+        assert gpus_of(step.choice) <= step.last_budget
+        assert fits(x, step.choice)
+    assert [s.ticks for s in steps] == sorted({s.ticks for s in steps}, reverse=True)
+    assert [gpus_of(s.choice) for s in steps] == sorted({gpus_of(s.choice) for s in steps})
+
+
+@given(seed=seeds, capacity=capacities)
+@settings(max_examples=10, deadline=None)
+def test_the_least_gpu_time_is_that_of_brute_force(seed: int, capacity: int) -> None:
+    x = toy(seed, capacity)
+    best = brute(x)
+    found = least_gpu_time(searching(x), None)
+    if not best:
+        assert found is None
+        return
+    assert found is not None
+    assert found.ticks * gpus_of(found.choice) == min(n * ticks for n, ticks in best.items())
+    assert found.least == found.ticks * gpus_of(found.choice)
+    assert found.bound_ticks == found.ticks == ticks_of(x, found.choice)
+
+
+@given(seed=seeds, capacity=capacities, slack=st.floats(0.9, 2.5))
+@settings(max_examples=10, deadline=None)
+def test_the_fewest_gpus_within_a_target_are_those_of_brute_force(seed: int, capacity: int, slack: float) -> None:
+    x = toy(seed, capacity)
+    best = brute(x)
+    target = int(min(best.values()) * slack) if best else 100
+    found = fewest_gpus_within(searching(x), target, None)
+    enough = [n for n, ticks in best.items() if ticks <= target]
+    if not enough:
+        assert found is None
+        return
+    assert found is not None
+    assert gpus_of(found.choice) == found.least == min(enough)
+    assert found.ticks == found.bound_ticks == best[min(enough)]
+
+
+def test_budgets_are_the_sums_of_pools() -> None:
+    assert budgets_of(toy(0, 24, gpus=6)) == [1, 2, 3, 4, 5, 6]
+    x = toy_instance("ppo", ROLES, 0, num_gpus=24, sizes=(8, 16))
+    assert budgets_of(x) == [8, 16, 24]
+
+
+def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest budget is always looked at; a search that proves nothing leaves every point open."""
+    x = toy(3, 60)
+    steps, none_below = trace(Search(x, 0, time.perf_counter() - 1), [1, 2, 4, 8], lambda done, total: None)
+    assert len(steps) == 1
+    assert not none_below
+    facts = tiny_facts("ppo", 8, 24.0)
+
+    def unproven(x: Instance, *args: object, **options: object) -> tuple[object, Solution]:
+        choice, ticks = greedy(x)
+        if choice is None:
+            raise InputError("time is up")
+        return choice, Solution("feasible", choice, ticks, 0, 0.0)
+
+    proven = frontier(facts)
+    monkeypatch.setattr("mapper.budgets.best_choice", unproven)
+    points = frontier(facts, time_limit_s=2.0)
+    assert points
+    assert not any(point.proven for point in points)
+    for point in points:
+        assert (point.bound_s, point.gap) == (0.0, 1.0)
+        assert point.iteration_s >= min(p.iteration_s for p in proven if p.num_gpus <= point.num_gpus) * (1 - 1e-9)
+
+
+def test_points_are_monotone_priced_and_reported() -> None:
+    facts, reports = tiny_facts("ppo", 8, 24.0), []
+    points = frontier(facts, price_per_gpu_hour=3.6, progress=lambda done, total: reports.append((done, total)))
+    assert len(points) > 1
+    assert all(point.proven for point in points)
+    for few, many in pairwise(points):
+        assert few.num_gpus <= few.up_to_gpus < many.num_gpus
+        assert few.iteration_s > many.iteration_s
+    assert points[-1].iteration_s == find_plan(facts, runners_up=False).iteration_s
+    assert points[0].cost_per_iteration == pytest.approx(points[0].iteration_s * points[0].num_gpus * 1e-3)
+    assert reports[-1] == (4, 4)
+    assert reports == sorted(reports)
+
+
+def test_objectives_of_a_job_agree_with_its_frontier() -> None:
+    facts = tiny_facts("ppo", 8, 24.0)
+    points = frontier(facts)
+    dense = find_plan(facts, objective=Objective("throughput_per_gpu"), runners_up=False)
+    assert dense.status == "optimal"
+    assert dense.value <= min(p.iteration_s * p.num_gpus for p in points) * (1 + 1e-6)
+    assert dense.value_bound <= dense.value == dense.iteration_s * dense.plan.num_gpus
+    cheap = find_plan(facts, objective=Objective("cost", 3.6), runners_up=False)
+    assert cheap.value == pytest.approx(dense.value * 1e-3)
+    wanted = Objective("gpus", target_iteration_s=points[1].iteration_s * 1.001)
+    fewest = find_plan(facts, objective=wanted)
+    assert fewest.iteration_s <= points[1].iteration_s * 1.001
+    assert points[0].num_gpus < fewest.plan.num_gpus <= points[1].num_gpus
+    assert all(other.plan.num_gpus <= fewest.plan.num_gpus for other in fewest.runners_up)
+
+
+def test_a_target_that_nothing_reaches_names_the_fastest() -> None:
+    with pytest.raises(InfeasibleError, match=r"no plan ends an iteration within 0.001 s: the fastest on all 2 GPUs"):
+        find_plan(tiny_facts(memory_gib=64.0), objective=Objective("gpus", target_iteration_s=0.001))
