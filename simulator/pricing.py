@@ -128,8 +128,7 @@ def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
-    ``compute_advantage`` carries the iteration's fixed time and the passing of every sample's fields through the
-    network once. A function reward takes its stated time per sample on one CPU worker per GPU, since a job does not
+    ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward takes its stated time per sample on one CPU worker per GPU, since a job does not
     state its CPU workers.
     """
     work = facts.workload
@@ -138,8 +137,7 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
             Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED)
         )
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / (facts.group.inter_node_bytes_per_s * facts.group.nodes)
-    fixed = Priced.of(facts.training.iteration_fixed_s, Basis.PUBLISHED)
-    return Cost.serial(fixed, Priced.of(moved, Basis.ANALYTIC))
+    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC))
 
 
 def role_costs(
