@@ -128,8 +128,8 @@ def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
-    ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward takes its stated time per sample on one CPU worker per GPU, since a job does not
-    state its CPU workers.
+    ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward
+    takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
     """
     work = facts.workload
     if call.key == "compute_reward":
