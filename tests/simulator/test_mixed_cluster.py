@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from profiles.store import load_device
 from simulator.facts import DeviceKind, Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.layouts import GenerationLayouts
-from simulator.plan import Plan
 from simulator.resharding import weight_sync_cost
 from simulator.simulate import simulate
 from tests.builders import make_facts, make_plan, with_engine_pool
+
+if TYPE_CHECKING:
+    from simulator.plan import Plan
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
@@ -78,8 +81,13 @@ def simulate_unchecked(plan: Plan, facts: Facts):  # type: ignore[no-untyped-def
 
 
 def test_the_faster_kind_is_faster(mixed: Facts) -> None:
-    actor_on_h100, actor_on_a100 = (simulate(split(mixed, kinds), mixed) for kinds in ((H100, A100), (A100, H100)))
-    assert actor_on_h100.iteration_s < actor_on_a100.iteration_s
+    """Training by a factor, generation by what is not host time."""
+    for call, factor in (("update_actor", 1.8), ("generate_sequences", 1.02)):
+        seconds = [
+            next(s.duration_s for s in simulate(split(mixed, kinds), mixed).spans if s.call == call)
+            for kinds in ((H100, A100), (A100, H100))
+        ]
+        assert seconds[1] > factor * seconds[0]
 
 
 def test_pools_of_two_kinds_never_overlap_and_of_one_do(mixed: Facts) -> None:
