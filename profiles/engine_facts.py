@@ -105,7 +105,6 @@ class TrainingEngine:
     optimizer_traffic_bytes_per_param: float
     overlap_dp: float
     network_efficiency: float
-    iteration_fixed_s: float
     overlap_tp: float = 1.0
     gemm_ratio: float = 1.0
     param_bytes: float = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError
@@ -99,10 +99,20 @@ class Implementation:
 
 
 @dataclass(frozen=True)
+class DeviceKind:
+    """GPUs of one kind: how many, how they are joined, and the kind's profile."""
+
+    group: ClusterGroup
+    device: DeviceProfile
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is known before anything is planned.
 
-    ``roles`` maps each role to its model; ``group`` is the one device kind of the cluster; ``device`` its profile.
+    ``roles`` maps each role to its model; ``group`` is the first device kind of the cluster, ``device`` its profile.
+    ``others`` are the further kinds of a mixed cluster: a pool has GPUs of one kind, and what runs on it is priced
+    with ``on(kind)``.
     """
 
     algorithm: str
@@ -113,6 +123,32 @@ class Facts:
     training: TrainingEngine
     generation: GenerationEngine
     implementation: Implementation = Implementation()
+    others: tuple[DeviceKind, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = self.kinds
+        if len(set(names)) != len(names):
+            raise InputError(f"the cluster lists {', '.join(names)}; give each kind of GPU once, with all its nodes")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names of the cluster's device kinds, the first one first."""
+        return (self.group.device, *(kind.group.device for kind in self.others))
+
+    def on(self, kind: str) -> Facts:
+        """The same job seen from the GPUs of one kind; ``KeyError`` if the cluster has none of it."""
+        if kind == self.group.device:
+            return self
+        for i, other in enumerate(self.others):
+            if other.group.device == kind:
+                rest = (DeviceKind(self.group, self.device), *self.others[:i], *self.others[i + 1 :])
+                return replace(self, group=other.group, device=other.device, others=rest)
+        raise KeyError(kind)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all kinds."""
+        return self.group.num_gpus + sum(kind.group.num_gpus for kind in self.others)
 
     @property
     def dataflow(self) -> Dataflow:
@@ -126,5 +162,6 @@ class Facts:
     @property
     def facts_hash(self) -> str:
         """Hash of every profile fact the prices rest on: tables, device card, engine constants."""
-        parts = (self.device.facts_hash, self.training.facts_hash, self.generation.facts_hash)
+        devices = (self.device.facts_hash, *(kind.device.facts_hash for kind in self.others))
+        parts = (*devices, self.training.facts_hash, self.generation.facts_hash)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     rounded = {name: int(np.ceil(size)) for name, size in classes.items() if size > 0}
     return PoolMemory(
         used_bytes=sum(rounded.values()),
-        capacity_bytes=facts.memory_capacity_bytes,
+        capacity_bytes=facts.on(pool.device).memory_capacity_bytes,
         peak_call=peak_call,
         classes=rounded,
     )
@@ -83,7 +84,7 @@ def _memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
         here, engine = entry.pool == pool.name, plan.generation_pool_of(entry.role).name == pool.name
         if not here and not (engine and entry.generation):
             continue
-        whole = role_memory(facts, entry.role, layouts_of(entry, plan), plan.resharding)
+        whole = role_memory(facts.on(pool.device), entry.role, layouts_of(entry, plan), plan.resharding)
         calls = {c.key: c for c in facts.dataflow.calls_of(entry.role)}
         runs = {k: m for k, m in whole.transient.items() if (engine if calls[k].kind == "generate" else here)}
         for needs in runs.values():
@@ -116,18 +117,17 @@ def _check_roles(plan: Plan, facts: Facts) -> list[Violation]:
 
 
 def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
-    out, group = [], facts.group
+    out = []
     names = [pool.name for pool in plan.pools]
     if len(set(names)) != len(names):
         out.append(Violation("pools", f"pool names must differ, got {names}"))
-    taken: dict[int, str] = {}
     for pool in plan.pools:
-        out += _check_pool_shape(pool, facts)
-        for gpu in range(pool.first_gpu, min(pool.first_gpu + pool.num_gpus, group.num_gpus)):
-            if gpu in taken:
-                out.append(Violation("pools", f"pools {taken[gpu]} and {pool.name} both use GPU {gpu}"))
-                break
-            taken[gpu] = pool.name
+        if pool.device in facts.kinds:
+            out += _check_pool_shape(pool, facts.on(pool.device))
+        else:
+            have = ", ".join(facts.kinds)
+            out.append(Violation("pools", f"pool {pool.name} wants {pool.device}, the cluster has {have}"))
+    out += _check_overlaps(plan)
     for entry in plan.roles:
         if entry.pool not in names:
             out.append(Violation("pools", f"{entry.role} is on pool '{entry.pool}', which does not exist"))
@@ -137,6 +137,18 @@ def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
             missing = f"{entry.role} generates on pool '{entry.generation_pool}', which does not exist"
             out.append(Violation("pools", missing))
     return out or _check_schedule(plan)
+
+
+def _check_overlaps(plan: Plan) -> list[Violation]:
+    """Pools of one kind take different GPUs of it."""
+    out = []
+    for kind in dict.fromkeys(pool.device for pool in plan.pools):
+        alike = sorted((p for p in plan.pools if p.device == kind), key=lambda p: p.first_gpu)
+        for first, second in itertools.pairwise(alike):
+            if second.first_gpu < first.first_gpu + first.num_gpus:
+                message = f"pools {first.name} and {second.name} both use GPU {second.first_gpu}"
+                out.append(Violation("pools", message))
+    return out
 
 
 def _check_schedule(plan: Plan) -> list[Violation]:
@@ -157,8 +169,6 @@ def _check_schedule(plan: Plan) -> list[Violation]:
 
 def _check_pool_shape(pool: Pool, facts: Facts) -> list[Violation]:
     group, out = facts.group, []
-    if pool.device != group.device:
-        out.append(Violation("pools", f"pool {pool.name} wants {pool.device}, the cluster has {group.device}"))
     end = pool.first_gpu + pool.num_gpus
     if end > group.num_gpus:
         out.append(Violation("pools", f"pool {pool.name} ends at GPU {end}, the cluster has {group.num_gpus}"))
@@ -182,7 +192,7 @@ def _check_role_layouts(entry: RolePlan, plan: Plan, facts: Facts) -> list[Viola
             out.append(Violation("layouts", f"{entry.role} {'needs' if wanted else 'takes no'} {stage} layout"))
         elif layout is not None:
             pool = plan.generation_pool_of(entry.role) if stage == "generation" else plan.pool_of(entry.role)
-            out += _check_degrees(entry.role, stage, layout, pool, facts)
+            out += _check_degrees(entry.role, stage, layout, pool, facts.on(pool.device))
     for layout, samples in (
         (entry.training, facts.workload.minibatch_samples),
         (entry.inference, facts.workload.num_samples),

@@ -71,8 +71,15 @@ def head_of(role: str) -> Head:
     return "lm" if role in ("actor", "reference") else "scalar"
 
 
-def call_cost(facts: Facts, call: Call, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow") -> Cost:
-    """Cost of one call for every candidate, shape ``[C]``."""
+def call_cost(
+    facts: Facts,
+    call: Call,
+    layouts: RoleLayouts,
+    resharding_method: Resharding = "hybridflow",
+    engine_facts: Facts | None = None,
+) -> Cost:
+    """Cost of one call for every candidate, shape ``[C]``; ``engine_facts`` as in ``role_costs``."""
+    there = engine_facts or facts
     spec = facts.roles[call.role]
     head = head_of(call.role)
     if call.kind == "train":
@@ -84,20 +91,23 @@ def call_cost(facts: Facts, call: Call, layouts: RoleLayouts, resharding_method:
     else:
         assert layouts.generation is not None, f"{call.key} needs a generation layout"
         if call.kind == "transition":
-            cost = _transition(facts, call.role, layouts, layouts.generation, resharding_method)
+            cost = _transition(facts, there, call.role, layouts, layouts.generation, resharding_method)
         elif layouts.steady_steps is None:
-            return generation.generation_cost(facts, spec.shape, layouts.generation, spec.precision)
+            return generation.generation_cost(there, spec.shape, layouts.generation, spec.precision)
         else:
             steps = layouts.steady_steps
-            return generation.steady_generation_cost(facts, spec.shape, layouts.generation, spec.precision, steps)
+            return generation.steady_generation_cost(there, spec.shape, layouts.generation, spec.precision, steps)
     return cost + _host_traffic(facts, call, layouts)
 
 
-def _transition(facts: Facts, role: str, layouts: RoleLayouts, engine: GenerationLayouts, method: Resharding) -> Cost:
+def _transition(
+    facts: Facts, there: Facts, role: str, layouts: RoleLayouts, engine: GenerationLayouts, method: Resharding
+) -> Cost:
     """New weights to the engine: resharding on the same GPUs, or a transfer to the generation pool."""
     spec = facts.roles[role]
     if layouts.separate_generation:
-        return resharding.weight_sync_cost(facts, spec.shape, layouts.weights.num_gpus, engine, spec.precision)
+        senders = layouts.weights.num_gpus
+        return resharding.weight_sync_cost(facts, spec.shape, senders, engine, spec.precision, there)
     return resharding.transition_cost(facts, spec.shape, layouts.weights, engine, spec.precision, method)
 
 
@@ -128,9 +138,8 @@ def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
-    ``compute_advantage`` carries the iteration's fixed time and the passing of every sample's fields through the
-    network once. A function reward takes its stated time per sample on one CPU worker per GPU, since a job does not
-    state its CPU workers.
+    ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward
+    takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
     """
     work = facts.workload
     if call.key == "compute_reward":
@@ -138,20 +147,26 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
             Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED)
         )
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / (facts.group.inter_node_bytes_per_s * facts.group.nodes)
-    fixed = Priced.of(facts.training.iteration_fixed_s, Basis.PUBLISHED)
-    return Cost.serial(fixed, Priced.of(moved, Basis.ANALYTIC))
+    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC))
 
 
 def role_costs(
-    facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
+    facts: Facts,
+    role: str,
+    layouts: RoleLayouts,
+    resharding_method: Resharding = "hybridflow",
+    engine_facts: Facts | None = None,
 ) -> dict[str, Cost]:
-    """Cost of each call of a role by call key; a call made twice (ReMax) is priced once."""
+    """Cost of each call of a role by call key; a call made twice (ReMax) is priced once.
+
+    ``engine_facts``: the job seen from the GPUs that generate, where those are of another kind.
+    """
     costs: dict[str, Cost] = {}
     by_api: dict[tuple[str, str], Cost] = {}
     for call in facts.dataflow.calls_of(role):
         kind = (call.api, call.kind)
         if kind not in by_api:
-            by_api[kind] = call_cost(facts, call, layouts, resharding_method)
+            by_api[kind] = call_cost(facts, call, layouts, resharding_method, engine_facts)
         costs[call.key] = by_api[kind]
     return costs
 

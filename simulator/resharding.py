@@ -132,25 +132,31 @@ def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayout
 
 
 def weight_sync_cost(
-    facts: Facts, shape: ModelShape, trainer_gpus: ArrayLike, generation: GenerationLayouts, precision: str
+    facts: Facts,
+    shape: ModelShape,
+    trainer_gpus: ArrayLike,
+    generation: GenerationLayouts,
+    precision: str,
+    receiver: Facts | None = None,
 ) -> Cost:
     """Time to bring new weights from a trainer pool to a separate generation pool, shape ``[C]``.
 
     A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
     pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools
-    that share one domain use NVLink. On top come the engine's own terms, as in the transition, and where it hands
-    tensors over one by one from a single rank, the host time of that: per byte, growing by a share with each doubling
-    of the domains that the tree of receivers reaches.
+    that share one domain use NVLink; GPUs of another kind (``receiver``) share none. On top come the engine's own
+    terms, as in the transition, and where it hands tensors over one by one from a single rank, the host time of that:
+    per byte, growing by a share with each doubling of the domains that the tree of receivers reaches.
     """
     senders = np.asarray(trainer_gpus, dtype=np.float64)
     whole = shape.num_params * DTYPE_BYTES[precision]
     shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
-    domain = facts.group.nvlink_domain_gpus
-    per_gpu = comms.domain_bandwidth(facts) / domain
-    slower_side = np.minimum(np.minimum(senders, domain), np.minimum(generation.num_gpus, domain))
-    across = whole / (per_gpu * slower_side) + facts.device.spec.inter_node_latency_s
-    inside = shard / facts.device.spec.nvlink_bytes_per_s
-    near = senders + generation.num_gpus <= domain
+    there = receiver or facts
+    domain, its_domain = facts.group.nvlink_domain_gpus, there.group.nvlink_domain_gpus
+    out = comms.domain_bandwidth(facts) * np.minimum(senders / domain, 1.0)
+    into = comms.domain_bandwidth(there) * np.minimum(generation.num_gpus / its_domain, 1.0)
+    across = whole / np.minimum(out, into) + facts.device.spec.inter_node_latency_s
+    inside = shard / there.device.spec.nvlink_bytes_per_s
+    near = (senders + generation.num_gpus <= domain) & (there.group.device == facts.group.device)
     moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), Basis.ANALYTIC)
     engine = facts.generation
     domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)

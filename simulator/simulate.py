@@ -43,7 +43,9 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     """Cost of every call of the iteration by call key."""
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
-        for key, cost in role_costs(facts, entry.role, layouts_of(entry, plan), plan.resharding).items():
+        home = facts.on(plan.pool_of(entry.role).device)
+        engine = facts.on(plan.generation_pool_of(entry.role).device)
+        for key, cost in role_costs(home, entry.role, layouts_of(entry, plan), plan.resharding, engine).items():
             out[key] = _scalar(cost[0])
     return out
 

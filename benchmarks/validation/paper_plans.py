@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
 """``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
 
-MICRO_BATCHES = (1, 2, 4)
-"""The paper's search has no micro-batch size, so its runs used a small fixed one; which is not published."""
-
 GPUS_PER_STAGE = 8
 """Algorithm 2 lets p grow to N_l / U only: at most one pipeline stage per machine."""
 
@@ -41,14 +38,12 @@ def pins(size: str, roles: tuple[str, ...], how: str) -> tuple[Pin, ...]:
     stages, for pools that the published layout does not divide. ``free``: the paper's search space alone.
     """
     t, p, tg = ACTOR_LAYOUTS[size]
-    small: dict[str, int | str | tuple[int | str, ...]] = {"micro_batch": MICRO_BATCHES}
     actor = {"published": {"tp": t, "pp": p}, "tensor": {"tp": t, "pp": tuple(range(1, p + 1))}, "free": {}}[how]
     engine = {"tp": tg, "pp": 1} if how == "published" else {}
     out = []
     for role in roles:
-        train = {**small, **(actor if role == "actor" else {})} if role in ("actor", "critic") else {}
-        score = {} if role == "actor" else small
-        out.append(Pin(role, train, score, engine if role == "actor" else {}, min_gpus_per_stage=GPUS_PER_STAGE))
+        train = actor if role == "actor" else {}
+        out.append(Pin(role, train, {}, engine if role == "actor" else {}, min_gpus_per_stage=GPUS_PER_STAGE))
     return tuple(out)
 
 
@@ -114,7 +109,7 @@ def run_facts(system: str, algorithm: str, models: str, num_gpus: int) -> Facts:
 def generation_sweep(models: str, num_gpus: int, t_g: int) -> tuple[float, float]:
     """``(generation s, transition s)`` of Fig 15: every model in p1 t8, all colocated, best-effort KV cache."""
     facts = paper_facts("ppo", models, num_gpus)
-    trained = {"tp": 8, "pp": 1, "micro_batch": MICRO_BATCHES}
+    trained = {"tp": 8, "pp": 1}
     fixed = tuple(
         Pin(role, trained, {}, {"tp": t_g, "pp": 1}) if role == "actor"
         else Pin(role, trained) if role == "critic" else Pin(role, inference={"tp": 8, "pp": 1})

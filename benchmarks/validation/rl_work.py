@@ -104,7 +104,8 @@ def _algorithm(cells: Mapping[str, Any]) -> str:
     words = text_of(cells.get("algorithm")).lower()
     for name, ours in ALGORITHMS.items():
         if words.startswith(name):
-            return ours
+            with_reference = "ref" in text_of(cells.get("logprob_passes")).lower()
+            return "grpo" if ours == "dapo" and with_reference else ours  # DAPO has no reference; what has is GRPO
     raise NotPredicted(f"no dataflow for algorithm '{words}'")
 
 

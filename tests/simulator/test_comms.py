@@ -34,8 +34,8 @@ def test_ranks_in_a_domain(facts: Facts) -> None:
 
 
 def test_across_domains_by_hand(facts: Facts) -> None:
-    """25 GB/s per node at 0.95: an all-gather of the whole takes 3/4 of it through each of four nodes' cards."""
-    network, hop = 25e9 * 0.95, facts.device.spec.inter_node_latency_s
+    """25 GB/s per node at 0.85: an all-gather of the whole takes 3/4 of it through each of four nodes' cards."""
+    network, hop = 25e9 * 0.85, facts.device.spec.inter_node_latency_s
     whole_nodes = comms.strided(facts, "all_gather", GIB, 32, 1)
     assert float(whole_nodes.s) == pytest.approx(GIB * 3 / 4 / network + 3 * hop)
     one_rank_per_node = comms.strided(facts, "all_gather", GIB, 4, 8)  # eight such groups share a node's cards
@@ -73,7 +73,7 @@ def test_point_to_point_by_hand(facts: Facts) -> None:
     spec = facts.device.spec
     inside, across = comms.point_to_point(facts, GIB, [4, 8]).s
     assert inside == pytest.approx(GIB / spec.nvlink_bytes_per_s + 5e-6)
-    assert across == pytest.approx(GIB / (25e9 * 0.95 / 8) + spec.inter_node_latency_s)
+    assert across == pytest.approx(GIB / (25e9 * 0.85 / 8) + spec.inter_node_latency_s)
 
 
 def test_a_rack_scale_domain_has_the_cards_of_all_its_nodes() -> None:

@@ -158,7 +158,7 @@ def test_weight_sync_is_paced_by_the_slower_side() -> None:
     facts, shape = make_facts(nodes=8), load_model("llama-2-7b")
     engine = GenerationLayouts(*np.asarray([[4, 8, 1], [2, 2, 1], [1, 1, 1], [8, 8, 8]]))
     cost = weight_sync_cost(facts, shape, np.asarray([32, 32, 32]), engine, "bf16")
-    whole, per_gpu = 2 * shape.num_params, 25e9 * 0.95 / 8
+    whole, per_gpu = 2 * shape.num_params, 25e9 * 0.85 / 8
     latency = facts.device.spec.inter_node_latency_s
     assert cost.comm.s[0] == pytest.approx(whole / (8 * per_gpu) + latency)
     assert cost.comm.s[1] == cost.comm.s[0]

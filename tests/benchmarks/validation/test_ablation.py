@@ -32,7 +32,7 @@ def test_an_engine_fact_reaches_the_price_and_is_undone() -> None:
     with ablation.overridden(constant, constant.neutral):
         assert transition() == pytest.approx(before - facts.transition_fixed_s)
         assert load_generation_engine("vllm@0.3.1").facts_hash != facts.facts_hash
-        assert load_generation_engine("openrlhf-vllm@0.2.5").transition_fixed_s == 0  # a file of `also`
+        assert load_generation_engine("nemo-generate@0.2").transition_fixed_s == 0  # a file of `also`
         assert load_generation_engine("vllm@0.32").transition_fixed_s > 0  # another constant of that name
     assert (transition(), load_generation_engine("vllm@0.3.1")) == (before, facts)
 

@@ -1,0 +1,1 @@
+"""Engines: what computes inside a worker. One narrow interface, several ways behind it."""

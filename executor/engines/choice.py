@@ -1,0 +1,31 @@
+"""Which engine a role gets: plain data that travels to the ranks, and is built there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from executor.engines.fake import FakeEngine, FakeSpec
+from executor.engines.function import FunctionEngine, FunctionSpec
+
+if TYPE_CHECKING:
+    from executor.engines.torch_native.engine import ModelSpec
+    from executor.records import Identity
+    from simulator.groups import Degrees
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The spec says which engine: ``ModelSpec`` torch-native, ``FunctionSpec`` a function, ``FakeSpec`` the fake."""
+
+    spec: ModelSpec | FunctionSpec | FakeSpec
+
+    def build(self, identity: Identity, address: str, degrees: Degrees) -> Any:
+        """The engine of one rank, not yet loaded."""
+        if isinstance(self.spec, FakeSpec):
+            return FakeEngine(identity.rank, self.spec)
+        if isinstance(self.spec, FunctionSpec):
+            return FunctionEngine(self.spec)
+        from executor.engines.torch_native.engine import TorchNativeEngine
+
+        return TorchNativeEngine(identity, address, degrees, self.spec)

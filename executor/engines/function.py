@@ -1,0 +1,65 @@
+"""A reward that is a function: text in, a number out. Runs on CPU, on whatever rank the role has."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from executor.rewards import REWARDS
+from profiles.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from tensordict import TensorDict
+
+    from executor.text import TextCodec
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """``function``: a name of ``executor.rewards.REWARDS``, or ``module:function`` of the user's own."""
+
+    function: str
+    codec: TextCodec
+
+
+class FunctionEngine:
+    """Scores ``responses`` against ``answers`` (token ids, -1 where there is none)."""
+
+    comm_s = 0.0
+
+    def __init__(self, spec: FunctionSpec) -> None:
+        self.spec = spec
+
+    def load(self) -> None:
+        self.score = resolve_reward(self.spec.function)
+        self.spec.codec.load()
+
+    def scores(self, batch: TensorDict) -> torch.Tensor:
+        """``score(response, answer)`` of every row, ``[B]``."""
+        import torch
+
+        codec = self.spec.codec
+        responses = [
+            codec.decode(tokens[mask].tolist())
+            for tokens, mask in zip(batch["responses"], batch["response_mask"], strict=True)
+        ]
+        answers = [codec.decode(tokens[tokens >= 0].tolist()) for tokens in batch["answers"]]
+        return torch.tensor([float(self.score(r, a)) for r, a in zip(responses, answers, strict=True)])
+
+
+def resolve_reward(name: str) -> Callable[[str, str], float]:
+    """The function behind a name; ``InputError`` where there is none."""
+    if ":" not in name:
+        if name not in REWARDS:
+            raise UnknownNameError("reward function", name, REWARDS, hint="(or module:function)")
+        return REWARDS[name]
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"reward function {name}: {error}") from error
+    return found  # type: ignore[no-any-return]

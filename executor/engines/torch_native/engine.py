@@ -1,0 +1,222 @@
+"""The torch-native engine: holds a shard, runs passes, takes optimizer steps, changes layout, generates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from executor.engines.sequences import sequences_of
+from executor.engines.torch_native.comms import CommClock, join_world, make_groups
+from executor.engines.torch_native.config import load_config
+from executor.engines.torch_native.decoder import run_stage, whole_step
+from executor.engines.torch_native.flat import FlatParameters
+from executor.engines.torch_native.generation import Replica, generate, kv_bytes_per_sequence
+from executor.engines.torch_native.heads import local_logits, log_probs_and_entropy
+from executor.engines.torch_native.optimizer import FlatAdamW, OptimizerConfig
+from executor.engines.torch_native.pipeline import MicroBatch, Stages, run_forward, run_training
+from executor.engines.torch_native.resharding import gather_generation_weights, generation_slice, training_slice
+from executor.engines.torch_native.weights import EMBEDDING, HEAD, SCORE, cut_out, drawn, parameters_of, read
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tensordict import TensorDict
+
+    from executor.engines.base import Objective, Sampling
+    from executor.records import Identity
+    from simulator.groups import Degrees
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model a role runs, and how.
+
+    ``path`` is a ``config.json`` (weights drawn by ``seed``) or a folder with one and ``*.safetensors`` files.
+    ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
+    ``kv_cache_bytes`` of a rank (0: no limit) do not hold them.
+    """
+
+    path: str
+    seed: int = 0
+    dtype: str = "fp32"
+    value_head: bool = False
+    micro_batch: int = 1
+    zero_stage: int = 1
+    optimizer: OptimizerConfig | None = None
+    max_num_seqs: int = 1024
+    kv_cache_bytes: int = 0
+    device: str = field(default="cpu")
+
+
+class TorchNativeEngine:
+    """See ``executor.engines.base.Engine``."""
+
+    def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
+        self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
+        self.clock = CommClock()
+        self._replica: Replica | None = None
+
+    @property
+    def comm_s(self) -> float:
+        return self.clock.seconds
+
+    def load(self) -> None:
+        if self.spec.dtype not in DTYPES:
+            raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
+        self.config = load_config(self.spec.path)
+        self.config.require_divisible(self.degrees)
+        self.device = torch.device(self.spec.device)
+        self.dtype = DTYPES[self.spec.dtype]
+        self.piece = training_slice(self.identity.rank, self.degrees)
+        parameters = parameters_of(self.config, self.piece, value_head=self.spec.value_head)
+        values = self._values(parameters)
+        join_world(self.identity, self.address, self.device)
+        self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
+        self.flat = FlatParameters(
+            parameters, self.piece.t, values, dtype=self.dtype, device=self.device,
+            multiple=self.degrees.d, trained=self.spec.optimizer is not None,
+        )  # fmt: skip
+        if self.config.tied_embeddings and self.piece.stages > 1 and not self.spec.value_head:
+            self.flat.tied_names.add(EMBEDDING)
+        if self.spec.optimizer is not None:
+            zero_stage = self.spec.zero_stage
+            self.optimizer = FlatAdamW(self.flat, self.groups, self.spec.optimizer, zero_stage=zero_stage)
+
+    def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
+        folder = Path(self.spec.path)
+        has_files = folder.is_dir() and any(folder.glob("*.safetensors"))
+        found = read(parameters, self.piece, folder) if has_files else {}
+        for parameter in parameters:
+            if parameter.name not in found:
+                whole = drawn(parameter, self.config, self.spec.seed)
+                found[parameter.name] = cut_out(whole, parameter, self.piece)
+        return found
+
+    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+        return self._forward(batch, lambda hidden, first, micro: self._policy_outputs(hidden, first, micro)[0])
+
+    def values(self, batch: TensorDict) -> torch.Tensor | None:
+        return self._forward(batch, lambda hidden, first, micro: self._values_at(hidden, first))
+
+    def scores(self, batch: TensorDict) -> torch.Tensor | None:
+        def at_end(hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+            # the head of a reward model reads the last token itself, not the one before it
+            width = hidden.shape[1]
+            place = torch.arange(width, device=hidden.device)
+            last = (micro.token_mask * place).amax(1)
+            return self._head_of_values(hidden[torch.arange(len(last)), last])
+
+        return self._forward(batch, at_end)
+
+    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+        sums: dict[str, torch.Tensor] = {}
+        for objective in objectives:
+            self._accumulate(objective, sums)
+        norm = self.optimizer.step()
+        self._replica = None  # the generation copy is out of date
+        if not self.piece.is_last:
+            return None
+        names = sorted(sums)
+        totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
+        return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
+
+    def to_generation(self) -> None:
+        if self._replica is not None:
+            return
+        x, rank = self.degrees, self.identity.rank
+        weights: Any = self.flat.weights
+        if (x.pg, x.tg) != (x.p, x.t):
+            weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+        piece = generation_slice(rank, x)
+        self._replica = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
+
+    def to_training(self) -> None:
+        """Let go of the generation copy."""
+        self._replica = None
+
+    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
+        from tensordict import TensorDict
+
+        self.to_generation()
+        assert self._replica is not None
+        parts = []
+        with torch.no_grad():
+            for rows in batch.split(self._wave(batch, sampling)):
+                prompts, mask = rows["prompts"].to(self.device), rows["prompt_mask"].to(self.device)
+                parts.append(generate(self._replica, prompts, mask, rows["uid"], sampling))
+        columns = {
+            name: torch.cat([part[i] for part in parts]).cpu()
+            for i, name in enumerate(("responses", "response_mask", "log_probs"))
+        }
+        return TensorDict(columns, batch_size=batch.batch_size)
+
+    def _wave(self, batch: TensorDict, sampling: Sampling) -> int:
+        """Sequences that generate at once."""
+        assert self._replica is not None
+        length = batch["prompts"].shape[1] + sampling.max_tokens
+        size = kv_bytes_per_sequence(self.config, self._replica.piece, length, self.dtype.itemsize)
+        if self.spec.kv_cache_bytes and self.spec.kv_cache_bytes < size:
+            raise InputError(
+                f"a KV budget of {self.spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
+                f"({size:,} bytes)"
+            )
+        return min(self.spec.max_num_seqs, self.spec.kv_cache_bytes // size or self.spec.max_num_seqs)
+
+    def _stages(self) -> Stages:
+        def run(x: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
+            step = whole_step(token_mask)
+            return run_stage(self.flat.weights, self.config, self.piece, self.groups.tp, x, step)
+
+        return Stages(self.piece, self.groups.pp, run, self.config.hidden, self.dtype)
+
+    def _micros(self, rows: TensorDict) -> list[MicroBatch]:
+        return [
+            MicroBatch(part["tokens"].to(self.device), part["token_mask"].to(self.device), part)
+            for part in rows.split(self.spec.micro_batch)
+        ]
+
+    def _forward(
+        self, batch: TensorDict, output: Callable[[torch.Tensor, int, MicroBatch], torch.Tensor]
+    ) -> torch.Tensor | None:
+        rows, first = sequences_of(batch)
+        outputs = run_forward(self._stages(), self._micros(rows), lambda hidden, micro: output(hidden, first, micro))
+        return None if outputs is None else torch.cat(outputs).float().cpu()
+
+    def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
+        """Add an objective's gradients, and its metrics as shares of their global mean."""
+        counts = objective.rows["target_mask"].sum().double()
+        total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
+        first = objective.first_target
+
+        def loss(hidden: torch.Tensor, micro: MicroBatch) -> torch.Tensor:
+            found = objective.loss(self._outputs(hidden, first, micro), micro.rows.to(self.device))
+            for name, value in found.items():
+                share = value.detach().double() / total
+                sums[name] = sums.get(name, torch.zeros_like(total)) + share
+            return found["loss"] * (objective.weight / total.float())
+
+        run_training(self._stages(), self._micros(objective.rows), loss)
+
+    def _outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> dict[str, torch.Tensor]:
+        if self.spec.value_head:
+            return {"values": self._values_at(hidden, first)}
+        log_probs, entropy = self._policy_outputs(hidden, first, micro)
+        return {"log_probs": log_probs, "entropy": entropy}
+
+    def _policy_outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = self.flat.weights
+        head = weights[HEAD] if HEAD in weights else weights[EMBEDDING]
+        logits = local_logits(head, hidden[:, first - 1 : -1], self.groups.tp)
+        return log_probs_and_entropy(logits, micro.tokens[:, first:], self.groups.tp)
+
+    def _values_at(self, hidden: torch.Tensor, first: int) -> torch.Tensor:
+        return self._head_of_values(hidden[:, first - 1 : -1])
+
+    def _head_of_values(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(hidden, self.flat.weights[SCORE])[..., 0].float()

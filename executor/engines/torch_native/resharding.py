@@ -1,0 +1,68 @@
+"""The transition: from the training layout to the generation layout by one all-gather in each micro-DP group.
+
+The members of a micro-DP group hold exactly the training shards that make up their generation shard (groups and
+shards: ``simulator.groups``). Each rank gathers the group's flat buffers and puts its generation weights together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from executor.engines.torch_native.flat import extents_of
+from executor.engines.torch_native.weights import Slice, parameters_of
+from simulator.groups import Degrees, generation_coordinates, training_coordinates
+
+if TYPE_CHECKING:
+    from executor.engines.torch_native.comms import Group
+    from executor.engines.torch_native.config import DecoderConfig
+    from executor.engines.torch_native.flat import Extent
+
+
+def training_slice(rank: int, x: Degrees) -> Slice:
+    """What a rank holds in training."""
+    tp, pp, _ = training_coordinates(rank, x)
+    return Slice(pp, x.p, tp, x.t)
+
+
+def generation_slice(rank: int, x: Degrees) -> Slice:
+    """What a rank holds in generation."""
+    tg, pg, _, _ = generation_coordinates(rank, x)
+    return Slice(pg, x.pg, tg, x.tg)
+
+
+def gather_generation_weights(
+    data: torch.Tensor, config: DecoderConfig, x: Degrees, rank: int, group: Group
+) -> dict[str, torch.Tensor]:
+    """The generation shard of one rank, from the flat training buffers of its micro-DP group."""
+    tables = [_table(config, member, x) for member in group.ranks]
+    longest = max(table[-1].stop for table in tables)
+    mine = torch.zeros(longest, dtype=data.dtype, device=data.device)
+    own = tables[group.index][-1].stop
+    mine[:own] = data[:own]
+    return assemble(group.all_gather(mine), tables, generation_slice(rank, x), config)
+
+
+def assemble(
+    buffers: list[torch.Tensor], tables: list[list[Extent]], piece: Slice, config: DecoderConfig
+) -> dict[str, torch.Tensor]:
+    """Generation weights of ``piece`` from training buffers and their tables, given in rank order.
+
+    In rank order a stage's slices stand in the order of the tensor they were cut from, so pieces just join.
+    """
+    weights = {}
+    for parameter in parameters_of(config, piece, value_head=False):
+        parts = [
+            buffer[extent.start : extent.stop].view(extent.shape)
+            for buffer, table in zip(buffers, tables, strict=True)
+            for extent in table
+            if (extent.parameter.name, extent.parameter.layer) == (parameter.name, parameter.layer)
+        ]
+        weights[parameter.name] = parts[0].clone() if parameter.cut is None else torch.cat(parts, dim=parameter.cut)
+    return weights
+
+
+def _table(config: DecoderConfig, rank: int, x: Degrees) -> list[Extent]:
+    """Where a rank's training buffer holds what."""
+    return extents_of(parameters_of(config, training_slice(rank, x), value_head=False), x.t)

@@ -1,0 +1,44 @@
+"""The seam between the controller and processes: what a launcher must do. Ray and in-process ones implement it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from executor.pools import ResourcePool
+    from executor.records import CallRequest
+
+
+class Launcher(Protocol):
+    """Starts ranks, hands them calls, moves references. A rank runs its calls one by one in the order given."""
+
+    @property
+    def num_devices(self) -> int:
+        """Ranks with a device of their own that can be started."""
+
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether those devices are GPUs; else they are CPU processes."""
+
+    def start_pool(self, pool: ResourcePool) -> list[Any]:
+        """Start the ranks of a pool, in rank order; ``InfeasibleError`` if they find no place."""
+
+    def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run a set-up method on each rank with its own arguments; wait and return what they return."""
+
+    def submit(self, rank: Any, request: CallRequest) -> tuple[Any, Any]:
+        """Hand a call to a rank; at once return references to its output and its record."""
+
+    def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        """Wait until one of ``references`` is there (or failed) or the time is over; return those that are."""
+
+    def get(self, reference: Any) -> Any:
+        """The value behind a reference that is ready; raises what the rank raised."""
+
+    def put(self, value: Any) -> Any:
+        """A reference to a value of the controller."""
+
+    def stop(self) -> None:
+        """End every process that this launcher started. Safe to call twice."""

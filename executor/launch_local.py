@@ -1,0 +1,76 @@
+"""In-process launcher: every pool is one rank and lives in this process. Needs no Ray.
+
+Calls run when they are made, in call order, so nothing overlaps; scripts, workers and records are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from executor.records import Identity
+from executor.worker import RankProcess
+from profiles.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from executor.pools import ResourcePool
+    from executor.records import CallRequest
+
+
+@dataclass(frozen=True, eq=False)
+class LocalReference:
+    """A value, or the error in its place. Compared by identity, as references are."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class LocalLauncher:
+    """One process, one rank a pool. ``num_devices`` counts pools here: each is one rank of this process."""
+
+    def __init__(self, num_devices: int = 8) -> None:
+        self.num_devices = num_devices
+
+    @property
+    def uses_gpus(self) -> bool:
+        import torch
+
+        return torch.cuda.is_available()
+
+    def start_pool(self, pool: ResourcePool) -> list[RankProcess]:
+        if pool.num_ranks != 1:
+            raise InfeasibleError(
+                f"pool {pool.name} has {pool.num_ranks} ranks; without Ray a pool is one process: "
+                "install ray, or --scale-down to one device a pool",
+                fewest_gpus=pool.num_ranks,
+            )
+        return [RankProcess(Identity(pool.name, 0, 1), self._fetch)]
+
+    def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [getattr(rank, method)(*args) for rank, args in zip(ranks, arguments, strict=True)]
+
+    def submit(self, rank: RankProcess, request: CallRequest) -> tuple[LocalReference, LocalReference]:
+        try:
+            output, record = rank.call(request)
+        except Exception as error:
+            return LocalReference(error=error), LocalReference(error=error)
+        return LocalReference(output), LocalReference(record)
+
+    def ready(self, references: Sequence[LocalReference], timeout_s: float | None) -> list[LocalReference]:
+        return list(references)
+
+    def get(self, reference: LocalReference) -> Any:
+        if reference.error is not None:
+            raise reference.error
+        return reference.value
+
+    def put(self, value: Any) -> LocalReference:
+        return LocalReference(value)
+
+    def stop(self) -> None:
+        """Nothing was started."""
+
+    def _fetch(self, references: Sequence[LocalReference]) -> list[Any]:
+        return [self.get(reference) for reference in references]

@@ -1,0 +1,162 @@
+"""Ray launcher: every rank is an actor, every pool a placement group; data goes through Ray's object store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from executor.records import Identity
+from executor.worker import RankProcess
+from profiles.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from executor.pools import ResourcePool
+    from executor.records import CallRequest
+
+PLACEMENT_TIMEOUT_S = 60.0
+OBJECT_STORE_BYTES = 512 << 20
+"""Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
+
+
+class _RankActor(RankProcess):
+    """A rank inside a Ray actor."""
+
+    def __init__(self, identity: Identity) -> None:
+        import ray
+
+        super().__init__(identity, lambda references: ray.get(list(references)))
+
+    def node(self) -> str:
+        """The node that this rank runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def rename(self, identity: Identity) -> None:
+        """Take a rank number once every rank's node is known."""
+        self.identity = identity
+
+
+class RayLauncher:
+    """Starts ranks on a Ray cluster: the one at ``address``, or one of our own on this machine.
+
+    A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
+    CPUs). Raises ``InputError`` where Ray is missing or the address answers nothing.
+    """
+
+    def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
+        self._ray = _import_ray()
+        self._owns_cluster = False
+        self._actors: list[Any] = []
+        self._groups: list[Any] = []
+        if not self._ray.is_initialized():
+            self._connect(address, cpu_ranks, num_gpus)
+        elif address is not None and self._ray.get_runtime_context().gcs_address != address:
+            here = self._ray.get_runtime_context().gcs_address
+            raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
+        resources = self._ray.cluster_resources()
+        self.uses_gpus = resources.get("GPU", 0) >= 1
+        self.num_devices = int(resources.get("GPU" if self.uses_gpus else "CPU", 0))
+
+    def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
+        quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
+        if address:
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, ValueError) as error:
+                raise InputError(f"no Ray cluster answers at {address}: {error}") from error
+            self._owns_cluster = True  # our connection to it: shutdown leaves somebody else's cluster running
+            return
+        self._ray.init(num_cpus=cpu_ranks, num_gpus=num_gpus, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+        self._owns_cluster = True
+
+    def start_pool(self, pool: ResourcePool) -> list[Any]:
+        """Actors of one placement group, numbered so that consecutive ranks share a node."""
+        actor_class = self._ray.remote(_RankActor)
+        options: list[dict[str, Any]] = [{"num_cpus": 0}]
+        if pool.on_device:
+            options = self._placed(pool)
+        actors = [
+            actor_class.options(**options[i], max_restarts=0).remote(Identity(pool.name, i, pool.num_ranks))
+            for i in range(pool.num_ranks)
+        ]
+        self._actors += actors
+        nodes = self._ray.get([actor.node.remote() for actor in actors])
+        order = sorted(range(len(actors)), key=lambda i: (nodes.index(nodes[i]), i))
+        ranks = [actors[i] for i in order]
+        self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        return ranks
+
+    def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
+        """Reserve a bundle per rank; options that put one actor into each."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundle = {"GPU": 1.0} if self.uses_gpus else {"CPU": 1.0}
+        group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
+        self._groups.append(group)
+        if not group.wait(PLACEMENT_TIMEOUT_S):
+            kind = "GPUs" if self.uses_gpus else "CPU slots"
+            raise InfeasibleError(
+                f"pool {pool.name} found no {pool.num_ranks} free {kind} in {PLACEMENT_TIMEOUT_S:.0f} s; "
+                f"the cluster has {self.num_devices}, others may hold some"
+            )
+        share = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
+        return [
+            share | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
+            for i in range(pool.num_ranks)
+        ]
+
+    def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
+        return list(self._ray.get(calls))
+
+    def submit(self, rank: Any, request: CallRequest) -> tuple[Any, Any]:
+        data, record = rank.call.options(num_returns=2).remote(request)
+        return data, record
+
+    def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        done, rest = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)
+        if rest and done:
+            more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
+            done += more
+        return list(done)
+
+    def get(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            raise cause from None
+
+    def put(self, value: Any) -> Any:
+        return self._ray.put(value)
+
+    def stop(self) -> None:
+        """Kill our actors, free their placement groups, and shut down a cluster of our own."""
+        if not self._ray.is_initialized():
+            return
+        from ray.util.placement_group import remove_placement_group
+
+        for actor in self._actors:
+            self._ray.kill(actor, no_restart=True)
+        for group in self._groups:
+            remove_placement_group(group)
+        self._actors, self._groups = [], []
+        if self._owns_cluster:
+            self._ray.shutdown()
+
+
+def _import_ray() -> Any:
+    # read by Ray when it is imported: no usage reports, and no token file in the home folder
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise InputError("this plan needs several processes, which need Ray: pip install 'hybridmap[run]'") from error
+    return ray

@@ -1,0 +1,59 @@
+"""Advantages: GAE, group-relative, and against a greedy baseline. Masks are bool ``[B, R]``."""
+
+from __future__ import annotations
+
+import torch
+
+
+def gae(
+    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Generalised advantage estimates and returns, each ``[B, R]`` (Schulman et al. 2016, eq. 16).
+
+    After a row's last token the value is 0: a response ends there.
+    """
+    advantages = torch.zeros_like(rewards)
+    following = torch.zeros_like(rewards[:, 0])
+    next_value = torch.zeros_like(rewards[:, 0])
+    for t in range(rewards.shape[1] - 1, -1, -1):
+        here = mask[:, t]
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        following = torch.where(here, delta + gamma * lam * following, following)
+        next_value = torch.where(here, values[:, t], next_value)
+        advantages[:, t] = torch.where(here, following, torch.zeros_like(following))
+    return advantages, torch.where(mask, advantages + values, torch.zeros_like(values))
+
+
+def returns_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Discounted sum of the rewards from each token on, ``[B, R]``."""
+    advantages, _ = gae(rewards, torch.zeros_like(rewards), mask, gamma, 1.0)
+    return advantages
+
+
+def normalised(x: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
+    """``x`` with mean 0 and (biased) variance 1 over the tokens of ``mask``, and 0 elsewhere."""
+    num = mask.sum().clamp(min=1)
+    mean = (x * mask).sum() / num
+    variance = ((x - mean).square() * mask).sum() / num
+    return (x - mean) * torch.rsqrt(variance + eps) * mask
+
+
+def group_relative(scores: torch.Tensor, group: torch.Tensor, *, scale: bool = True, eps: float = 1e-4) -> torch.Tensor:
+    """Scores ``[B]`` less their group's mean, over its standard deviation if ``scale`` (GRPO; Shao et al. 2024).
+
+    ``group [B]`` names the prompt of each row. The deviation is the sample's (n - 1), and a group of one gives 0.
+    ``eps`` keeps rounding in groups of equal scores from growing into an advantage.
+    """
+    _, place, counts = torch.unique(group, return_inverse=True, return_counts=True)
+    mean = torch.zeros(len(counts)).index_add_(0, place, scores) / counts
+    centred = scores - mean[place]
+    if not scale:
+        return centred
+    squares = torch.zeros(len(counts)).index_add_(0, place, centred.square())
+    std = (squares / (counts - 1).clamp(min=1)).sqrt()
+    return centred / (std[place] + eps)
+
+
+def over_tokens(per_row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """A number per row as the same number at each of its tokens, ``[B, R]``."""
+    return per_row[:, None] * mask

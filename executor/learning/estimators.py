@@ -1,0 +1,76 @@
+"""``compute_advantage`` of each algorithm: from the columns of a batch to ``advantages`` and ``returns``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from tensordict import TensorDict
+
+from executor.learning.advantages import gae, group_relative, normalised, over_tokens, returns_to_go
+from executor.learning.kl import FixedKl, kl_estimate, token_rewards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from executor.learning.kl import AdaptiveKl
+    from executor.learning.lagrangian import LagrangeMultiplier
+
+
+@dataclass(frozen=True)
+class Estimation:
+    """What an estimator may read besides the batch."""
+
+    gamma: float
+    lam: float
+    kl: FixedKl | AdaptiveKl
+    multiplier: LagrangeMultiplier | None = None
+
+
+def ppo(batch: TensorDict, how: Estimation) -> TensorDict:
+    """GAE on scores with a KL penalty per token, normalised over the batch."""
+    return _gae(batch, batch["scores"], how)
+
+
+def safe_rlhf(batch: TensorDict, how: Estimation) -> TensorDict:
+    """As PPO, on reward and cost combined by the multiplier; the dataflow has one critic, and it learns this signal."""
+    assert how.multiplier is not None
+    return _gae(batch, how.multiplier.combined(batch["scores"], batch["costs"]), how)
+
+
+def remax(batch: TensorDict, how: Estimation) -> TensorDict:
+    """The score less that of the greedy response to the same prompt, with the KL penalty from each token on."""
+    mask = batch["response_mask"]
+    rewards = token_rewards(batch["scores"] - batch["greedy_scores"], _kl(batch), mask, how.kl.coefficient)
+    returns = returns_to_go(rewards, mask, how.gamma)
+    return TensorDict({"advantages": returns, "returns": returns}, batch_size=batch.batch_size)
+
+
+def grpo(batch: TensorDict, how: Estimation) -> TensorDict:
+    """Scores relative to the other responses to the same prompt; the KL term is in the loss."""
+    advantages = over_tokens(group_relative(batch["scores"], batch["group"]), batch["response_mask"])
+    return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
+
+
+ESTIMATORS: dict[str, Callable[[TensorDict, Estimation], TensorDict]] = {
+    "ppo": ppo, "safe-rlhf": safe_rlhf, "remax": remax, "grpo": grpo,
+}  # fmt: skip
+
+
+def _gae(batch: TensorDict, scores: torch.Tensor, how: Estimation) -> TensorDict:
+    mask = batch["response_mask"]
+    rewards = token_rewards(scores, _kl(batch), mask, how.kl.coefficient)
+    advantages, returns = gae(rewards, batch["values"], mask, how.gamma, how.lam)
+    return TensorDict({"advantages": normalised(advantages, mask), "returns": returns}, batch_size=batch.batch_size)
+
+
+def _kl(batch: TensorDict) -> torch.Tensor:
+    """Per token; 0 without a reference."""
+    reference = batch.get("ref_log_probs", None)
+    return torch.zeros_like(batch["log_probs"]) if reference is None else kl_estimate(batch["log_probs"], reference)
+
+
+def mean_kl(batch: TensorDict) -> float:
+    """KL summed over a response, mean over rows: what adaptive control steers."""
+    return float((_kl(batch) * batch["response_mask"]).sum(1).mean())

@@ -1,0 +1,105 @@
+"""The models of a run: a worker group per role, made from the plan, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from executor.controller_worker import ControllerWorker
+from executor.engines.choice import EngineChoice
+from executor.engines.function import FunctionSpec
+from executor.pools import CONTROLLER_POOL, degrees_of
+from executor.roles import WORKERS
+from executor.text import TextCodec
+from profiles.errors import InputError
+from simulator.dataflow import CONTROLLER, build_dataflow
+from simulator.groups import Degrees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from executor.controller import Controller
+    from executor.engines.torch_native.engine import ModelSpec
+    from executor.run_config import Hyperparameters, RunConfig
+    from executor.worker_group import WorkerGroup
+    from simulator.plan import Plan, RolePlan
+
+ALONE = Degrees(1, 1, 1, 1, 1)
+
+
+class Models:
+    """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one."""
+
+    def __init__(self, groups: Mapping[str, WorkerGroup]) -> None:
+        self.groups = dict(groups)
+
+    def __getattr__(self, role: str) -> WorkerGroup:
+        groups = self.__dict__.get("groups", {})
+        if role not in groups:
+            raise AttributeError(f"this run has no {role}; it has {', '.join(groups)}")
+        return groups[role]
+
+    def __contains__(self, role: str) -> bool:
+        return role in self.groups
+
+    def init(self) -> None:
+        """Load all models, those of different pools at the same time; the first failure ends it with its reason."""
+        futures = [future for group in self.groups.values() for future in group.init_model()]
+        for future in futures:
+            future.wait()
+
+
+def build_models(
+    controller: Controller, plan: Plan, config: RunConfig, hyper: Hyperparameters,
+    engines: Mapping[str, EngineChoice] | None = None,
+) -> Models:  # fmt: skip
+    """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake)."""
+    groups: dict[str, WorkerGroup] = {}
+    shared = {"algorithm": plan.algorithm, "hyper": hyper}
+    device = "cuda" if controller.launcher.uses_gpus else "cpu"
+    for entry in plan.roles:
+        degrees = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
+        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device)
+        options = {"engine": engine, **shared}
+        groups[entry.role] = controller.add_group(entry.role, entry.pool, WORKERS[entry.role], degrees, options)
+    if "reward" not in groups:
+        if config.reward is None:
+            raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
+        options = {"engine": EngineChoice(_function(config.reward.function, config)), **shared}
+        groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
+    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
+    return Models(groups)
+
+
+def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> EngineChoice:
+    """The engine that plan and run section give a role."""
+    function = config.function_of(entry.role)
+    if function is not None:
+        return EngineChoice(_function(function, config))
+    return EngineChoice(_model_spec(entry, plan, config, device))
+
+
+def _function(name: str, config: RunConfig) -> FunctionSpec:
+    return FunctionSpec(name, TextCodec(config.data.alphabet, config.data.tokenizer))
+
+
+def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> ModelSpec:
+    from executor.engines.torch_native.engine import ModelSpec
+    from executor.engines.torch_native.optimizer import OptimizerConfig
+
+    layout = entry.training or entry.inference
+    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
+    rate = config.critic_learning_rate if entry.role == "critic" else None
+    optimizer = OptimizerConfig(rate or config.learning_rate, max_grad_norm=config.max_grad_norm)
+    generation = entry.generation
+    return ModelSpec(
+        path=config.weights_of(entry.role),
+        seed=config.seed,
+        dtype=config.dtype,
+        value_head=entry.role in ("critic", "reward", "cost"),
+        micro_batch=layout.micro_batch if layout else 1,
+        zero_stage=entry.training.zero_stage if entry.training else 0,
+        optimizer=optimizer if flow.is_trained(entry.role) else None,
+        max_num_seqs=generation.max_num_seqs if generation else 1,
+        kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
+        device=device,
+    )

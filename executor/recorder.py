@@ -1,0 +1,129 @@
+"""From what ranks report to a ``Timeline`` of the simulator's type, and to files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from executor.memory import memory_capacity_bytes
+from simulator.dataflow import STAGES, Stage
+from simulator.timeline import PoolMemory, Span, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from executor.records import CallRecord
+    from simulator.dataflow import Dataflow
+
+_NEAR_S = 1e-9
+
+
+def timeline_of(
+    records: Iterable[CallRecord], flow: Dataflow, start_s: float, end_s: float, *, tokens: float, num_gpus: int,
+    per_rank: bool = False,
+) -> Timeline:  # fmt: skip
+    """One iteration between two wall-clock times, from the records of its calls; other calls are left out.
+
+    A span is a call on its pool, from its first rank's start to its last rank's end, or with ``per_rank`` a call on
+    one rank, its pool named ``A/0``. ``compute_s`` and ``comm_s`` are those of the rank that took longest.
+    """
+    stages = {call.key: call.stage for call in flow.calls}
+    grouped: dict[tuple[int, str], list[CallRecord]] = {}
+    for record in records:
+        if record.key in stages:
+            place = f"{record.pool}/{record.rank}" if per_rank else record.pool
+            grouped.setdefault((record.number, place), []).append(record)
+    spans = [_span(place, found, stages, start_s) for (_, place), found in sorted(grouped.items())]
+    marked, shares = _critical(spans, end_s - start_s)
+    return Timeline(
+        source="measured", iteration_s=end_s - start_s, stages=shares, spans=tuple(marked),
+        memory=_memory([r for found in grouped.values() for r in found]), basis={"measured": 1.0},
+        tokens=tokens, num_gpus=num_gpus,
+    )  # fmt: skip
+
+
+def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], origin_s: float) -> Span:
+    longest = max(records, key=lambda r: r.end_s - r.start_s)
+    start_s, end_s = min(r.start_s for r in records), max(r.end_s for r in records)
+    return Span(
+        call=longest.key, api=longest.api, role=longest.role, pool=place, stage=stages[longest.key],
+        start_s=start_s - origin_s, end_s=end_s - origin_s,
+        compute_s=max(longest.end_s - longest.start_s - longest.comm_s, 0.0), comm_s=longest.comm_s,
+        basis={"measured": end_s - start_s},
+    )  # fmt: skip
+
+
+def _critical(spans: list[Span], iteration_s: float) -> tuple[list[Span], dict[Stage, float]]:
+    """Walk back from the last span, each time to the latest one that had ended; time between spans is ``other``."""
+    shares: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+    at_s, critical = iteration_s, set()
+    while True:
+        before = [i for i, span in enumerate(spans) if i not in critical and span.end_s <= at_s + _NEAR_S]
+        if not before:
+            break
+        latest = max(before, key=lambda i: spans[i].end_s)
+        span = spans[latest]
+        critical.add(latest)
+        shares["other"] += at_s - min(span.end_s, at_s)
+        shares[span.stage] += min(span.end_s, at_s) - span.start_s
+        at_s = span.start_s
+    shares["other"] += at_s
+    marked = [s.model_copy(update={"critical": i in critical}) for i, s in enumerate(spans)]
+    return marked, {stage: share for stage, share in shares.items() if share > 0}
+
+
+def _memory(records: Sequence[CallRecord]) -> dict[str, PoolMemory]:
+    """The fullest rank of each pool."""
+    memory = {}
+    for pool in dict.fromkeys(record.pool for record in records):
+        fullest = max((r for r in records if r.pool == pool), key=lambda r: r.peak_memory_bytes)
+        used = fullest.peak_memory_bytes
+        memory[pool] = PoolMemory(
+            used_bytes=used, capacity_bytes=memory_capacity_bytes(), peak_call=fullest.key, classes={"process": used}
+        )
+    return memory
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole file or none of it: written beside and renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class MetricsLog:
+    """``metrics.jsonl``, one line an iteration, and TensorBoard events where it is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._lines = folder / "metrics.jsonl", ""
+        self._board = _tensorboard(folder)
+
+    def write(self, iteration: int, metrics: dict[str, Any]) -> None:
+        """Add an iteration; the file on disk always ends with a whole line."""
+        self._lines += json.dumps({"iteration": iteration, **metrics}) + "\n"
+        write_atomically(self._path, self._lines)
+        if self._board is not None:
+            for name, value in metrics.items():
+                self._board.add_scalar(name, value, iteration)
+
+    def close(self) -> None:
+        """Flush TensorBoard."""
+        if self._board is not None:
+            self._board.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

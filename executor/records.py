@@ -1,0 +1,63 @@
+"""Small records that travel between controller and ranks: what is asked for, and what is reported back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CallRequest:
+    """One call as one rank sees it.
+
+    Parameters
+    ----------
+    number
+        Position in the controller's call order, from 0.
+    key
+        Name of the call in the dataflow, such as ``generate_sequences:greedy``.
+    argument
+        A value, or a ``FutureShare`` that the rank resolves itself.
+    returns
+        Whether the protocol reads this rank's output; else it is dropped.
+    """
+
+    number: int
+    key: str
+    role: str
+    method: str
+    argument: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    returns: bool = True
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """What one rank did in one call. Times are wall clock in seconds since the epoch.
+
+    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them.
+    """
+
+    number: int
+    key: str
+    api: str
+    role: str
+    pool: str
+    rank: int
+    start_s: float
+    end_s: float
+    wait_s: float
+    comm_s: float
+    bytes_in: int
+    bytes_out: int
+    peak_memory_bytes: int
+    num_rows: int
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a process is: its pool, its rank there, the number of ranks."""
+
+    pool: str
+    rank: int
+    num_ranks: int

@@ -1,0 +1,176 @@
+"""Worker classes of the roles: the primitive APIs of the HybridFlow paper (Table 4) on an engine.
+
+Each rank has one instance per role. Outputs exist on the last pipeline stage; other stages return nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from executor.batch import PADDING, real_rows
+from executor.engines.base import Sampling
+from executor.minibatch import minibatches
+from executor.protocols import register
+from simulator.groups import training_coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from tensordict import TensorDict
+
+    from executor.engines.choice import EngineChoice
+    from executor.records import Identity
+    from executor.run_config import Hyperparameters
+    from simulator.groups import Degrees
+
+
+PROMPT = ("uid", "prompts", "prompt_mask")
+SAMPLE = ("prompts", "prompt_mask", "responses", "response_mask")
+PRETRAIN = ("pretrain_tokens", "pretrain_mask")
+
+
+class ModelWorker:
+    """A role's shard on one rank."""
+
+    def __init__(
+        self, identity: Identity, *, address: str, degrees: Degrees, engine: EngineChoice,
+        algorithm: str, hyper: Hyperparameters,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.hyper = algorithm, hyper
+        self.engine = engine.build(identity, address, degrees)
+        self._replica = training_coordinates(identity.rank, degrees)[2]
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds in collectives so far."""
+        return self.engine.comm_s
+
+    @register(protocol="ONE_TO_ALL")
+    def init_model(self) -> None:
+        """Load the weights."""
+        self.engine.load()
+
+    def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
+        """Steps over all epochs and mini-batches; the mean of each metric. ``objectives`` makes them from rows."""
+        steps = []
+        for _ in range(self.hyper.epochs):
+            for rows in minibatches(batch, self._replica, self.hyper.minibatches):
+                steps.append(self.engine.update(objectives(rows)))
+        found = [step for step in steps if step is not None]
+        if not found:
+            return None
+        return {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+
+
+class ActorWorker(ModelWorker):
+    """The policy: generates, scores its own tokens, learns."""
+
+    @register(protocol="ONE_TO_ALL")
+    def transition(self) -> None:
+        """Bring the weights into the generation layout."""
+        self.engine.to_generation()
+
+    @register(
+        protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs"),
+        preceded_by="transition",
+    )  # fmt: skip
+    def generate_sequences(self, batch: TensorDict, do_sample: bool = True) -> TensorDict:
+        """Responses to ``prompts``, with their log-probs."""
+        hyper = self.hyper
+        sampling = Sampling(
+            hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
+        )
+        output = self.engine.generate(batch, sampling)
+        if PADDING in batch.keys():  # noqa: SIM118
+            output[PADDING] = batch[PADDING]
+        return output
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",))
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
+        """``log_probs`` of the responses under the current weights."""
+        return columns_like(batch, log_probs=self.engine.log_probs(batch))
+
+    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",))
+    def compute_loss(self, batch: TensorDict) -> TensorDict | None:
+        """``pretrain_loss [B]``: mean negative log-likelihood of each row's pretraining text."""
+        text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
+        text["prompts"], text["responses"] = text["pretrain_tokens"][:, :1], text["pretrain_tokens"][:, 1:]
+        text["prompt_mask"], text["response_mask"] = text["pretrain_mask"][:, :1], text["pretrain_mask"][:, 1:]
+        log_probs = self.engine.log_probs(text)
+        if log_probs is None:
+            return None
+        mask = text["response_mask"]
+        return columns_like(batch, pretrain_loss=-(log_probs * mask).sum(1) / mask.sum(1).clamp(min=1))
+
+    @register(
+        protocol="3D_PROTO", reads=(*SAMPLE, *PRETRAIN, "log_probs", "ref_log_probs", "advantages", "pretrain_loss")
+    )
+    def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
+        """Optimizer steps on the algorithm's policy loss; metrics."""
+        from executor.objectives import policy_objectives
+
+        return self._updated(batch, lambda rows: policy_objectives(rows, self.algorithm, self.hyper))
+
+
+class CriticWorker(ModelWorker):
+    """The value model."""
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",))
+    def compute_values(self, batch: TensorDict) -> TensorDict | None:
+        """``values [B, R]``."""
+        return columns_like(batch, values=self.engine.values(batch))
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "values", "returns"))
+    def update_critic(self, batch: TensorDict) -> dict[str, float] | None:
+        """Optimizer steps on the value loss; metrics."""
+        from executor.objectives import value_objectives
+
+        return self._updated(batch, lambda rows: value_objectives(rows, self.hyper))
+
+
+class ReferenceWorker(ModelWorker):
+    """The policy as it was."""
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("ref_log_probs",))
+    def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict | None:
+        """``ref_log_probs [B, R]``."""
+        return columns_like(batch, ref_log_probs=self.engine.log_probs(batch))
+
+
+def _score_column(options: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset({options.get("column", "scores")})
+
+
+class RewardWorker(ModelWorker):
+    """A reward: a model with a value head, or a function."""
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=_score_column)
+    def compute_reward(self, batch: TensorDict, column: str = "scores") -> TensorDict | None:
+        """One score per response, ``[B]``."""
+        return columns_like(batch, **{column: self.engine.scores(batch)})
+
+
+class CostWorker(ModelWorker):
+    """The cost of Safe-RLHF, a second reward."""
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=("costs",))
+    def compute_cost(self, batch: TensorDict) -> TensorDict | None:
+        """``costs [B]``."""
+        return columns_like(batch, costs=self.engine.scores(batch))
+
+
+WORKERS: dict[str, type[ModelWorker]] = {
+    "actor": ActorWorker, "critic": CriticWorker, "reference": ReferenceWorker, "reward": RewardWorker,
+    "cost": CostWorker,
+}  # fmt: skip
+
+
+def columns_like(batch: TensorDict, **columns: torch.Tensor | None) -> TensorDict | None:
+    """New columns for the rows of ``batch``, with its padding marked; ``None`` where this stage has no output."""
+    from tensordict import TensorDict
+
+    if any(column is None for column in columns.values()):
+        return None
+    marked = {PADDING: ~real_rows(batch)} if PADDING in batch.keys() else {}  # noqa: SIM118
+    return TensorDict({**columns, **marked}, batch_size=batch.batch_size)

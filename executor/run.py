@@ -1,0 +1,165 @@
+"""Run a plan: start its pools, load its models, loop its algorithm's script, record what happened."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from executor.pools import require_devices, require_supported, resource_pools
+from profiles.errors import NotYetError
+from simulator.dataflow import Dataflow, build_dataflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from executor.algorithms.step import Step
+    from executor.controller import Controller
+    from executor.engines.choice import EngineChoice
+    from executor.futures import Future
+    from executor.launch import Launcher
+    from executor.models import Models
+    from executor.recorder import MetricsLog
+    from executor.run_config import Hyperparameters, RunConfig
+    from profiles.workload import Workload
+    from simulator.plan import Plan
+    from simulator.timeline import Timeline
+
+    Watcher = Callable[[int, dict[str, float]], None]
+
+
+class JobFacts(Protocol):
+    """What a run reads of a job; ``simulator.facts.Facts`` has it."""
+
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def workload(self) -> Workload: ...
+
+
+def run(
+    job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
+    watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
+) -> list[Timeline]:  # fmt: skip
+    """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
+
+    Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
+    same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics.
+
+    Raises
+    ------
+    InputError
+        The plan cannot run here, or a worker says that its input cannot work; nothing is started in the first case.
+    RankFailedError
+        A rank failed; the message has its traceback. Every process is ended before it is raised.
+    """
+    from executor.controller import Controller
+    from executor.models import build_models
+
+    require_runnable(plan)
+    launcher = choose_launcher(plan, run_config)
+    with Controller(launcher) as controller:
+        require_devices(plan, launcher.num_devices)
+        controller.start(resource_pools(plan))
+        hyper = hyperparameters(job_facts, run_config)
+        models = build_models(controller, plan, run_config, hyper, engines)
+        models.init()
+        count = iterations if iterations is not None else run_config.iterations
+        return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch)
+
+
+def require_runnable(plan: Plan) -> None:
+    """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
+    from executor.algorithms import SCRIPTS
+
+    if plan.algorithm not in SCRIPTS:
+        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
+    require_supported(plan)
+
+
+def choose_launcher(plan: Plan, config: RunConfig) -> Launcher:
+    """In this process for a plan of one device or where Ray is missing, else Ray."""
+    from executor.launch_local import LocalLauncher
+
+    has_ray = importlib.util.find_spec("ray") is not None
+    local = config.launcher == "local" or not has_ray or plan.num_gpus == 1
+    if config.launcher != "ray" and local and config.ray_address is None:
+        return LocalLauncher(config.cpu_ranks)
+    from executor.launch_ray import RayLauncher
+
+    return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks)
+
+
+def hyperparameters(job_facts: JobFacts, config: RunConfig) -> Hyperparameters:
+    """The learning section with what the job's workload says."""
+    work = job_facts.workload
+    given = {
+        "max_tokens": work.response.maximum, "epochs": work.epochs, "minibatches": work.minibatches,
+        "seed": config.seed,
+    }  # fmt: skip
+    return config.learning.model_copy(update=given)
+
+
+def _loop(
+    controller: Controller, models: Models, job_facts: JobFacts, plan: Plan, config: RunConfig, out_dir: Path,
+    iterations: int, watch: Watcher | None,
+) -> list[Timeline]:  # fmt: skip
+    from executor.algorithms import SCRIPTS
+    from executor.recorder import MetricsLog, write_atomically
+
+    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
+    batches = _prompts(controller, job_facts, config)
+    log, timelines, ranks = MetricsLog(out_dir), [], None
+    script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
+    try:
+        for iteration in range(iterations):
+            first, start_s = len(controller.records), time.time()
+            step = next(script)
+            metrics = _finish(controller, models, step)
+            records, end_s = controller.records[first:], time.time()
+            measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
+            timelines.append(_timeline(*measured, per_rank=False))
+            ranks = _timeline(*measured, per_rank=True)
+            _note(log, iteration, metrics | {"iteration_s": end_s - start_s}, watch)
+    finally:
+        log.close()
+    write_atomically(out_dir / "timeline.json", timelines[-1].model_dump_json(indent=1) + "\n")
+    if ranks is not None:
+        write_atomically(out_dir / "timeline-ranks.json", ranks.model_dump_json(indent=1) + "\n")
+    return timelines
+
+
+def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig) -> Iterator[Future]:
+    from executor.data import PromptSource
+
+    work = job_facts.workload
+    source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
+    iteration = 0
+    while True:
+        yield controller.put(source.batch(iteration))
+        iteration += 1
+
+
+def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:
+    """Wait for an iteration and read its metrics: the only values that the controller fetches."""
+    summary = models.controller.summarise(step.batch)
+    metrics: dict[str, float] = {}
+    for role, update in step.updates.items():
+        metrics |= {f"{role}/{name}": value for name, value in update.first().items()}
+    controller.wait_all()
+    return summary.first() | metrics
+
+
+def _timeline(
+    records: list[Any], flow: Dataflow, start_s: float, end_s: float, tokens: float, num_gpus: int, *, per_rank: bool
+) -> Timeline:
+    from executor.recorder import timeline_of
+
+    return timeline_of(records, flow, start_s, end_s, tokens=tokens, num_gpus=num_gpus, per_rank=per_rank)
+
+
+def _note(log: MetricsLog, iteration: int, metrics: dict[str, float], watch: Watcher | None) -> None:
+    log.write(iteration, metrics)
+    if watch is not None:
+        watch(iteration, metrics)

@@ -1,0 +1,142 @@
+"""The ``run:`` section of a job file: what a plan needs to run that planning does not ask. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A mapping of the job file; unknown keys fail."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataSection(Section):
+    """Where prompts come from, and how text becomes tokens.
+
+    ``task`` is a made-up task with known answers, ``file`` a JSONL file with ``prompt`` and (for functions)
+    ``answer``. ``alphabet`` makes each character a token; else ``tokenizer`` is a local Hugging Face folder.
+    """
+
+    task: str | None = None
+    file: str | None = None
+    digits: Annotated[int, Field(ge=2, le=10)] = 6
+    alphabet: str | None = None
+    tokenizer: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> DataSection:
+        if (self.task is None) == (self.file is None):
+            raise ValueError("give either task or file")
+        if (self.alphabet is None) == (self.tokenizer is None):
+            raise ValueError("give either alphabet or tokenizer")
+        return self
+
+
+class Hyperparameters(Section):
+    """Constants of the learning rules, and the parts of the workload that workers need.
+
+    ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of ``null`` does not clip values.
+    """
+
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
+    lam: Annotated[float, Field(ge=0, le=1)] = 0.95
+    clip: Positive = 0.2
+    value_clip: Positive | None = 0.2
+    kl_coefficient: NotNegative = 0.01
+    kl_target: Positive | None = None
+    kl_horizon: Annotated[int, Field(ge=1)] = 10_000
+    entropy_coefficient: NotNegative = 0.0
+    pretrain_coefficient: NotNegative = 0.1
+    cost_limit: float = 0.0
+    cost_learning_rate: Positive = 0.05
+    cost_multiplier: Positive = 1.0
+    temperature: Positive = 1.0
+    end_token: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] = 1
+    epochs: Annotated[int, Field(ge=1)] = 1
+    minibatches: Annotated[int, Field(ge=1)] = 1
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class FunctionSection(Section):
+    """A reward or cost that is a function: a built-in name, or ``module:function``."""
+
+    function: str
+
+
+class RunConfig(Section):
+    """How to run a plan.
+
+    ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
+    weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
+    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs.
+    """
+
+    weights: dict[str, str]
+    data: DataSection
+    reward: FunctionSection | None = None
+    cost: FunctionSection | None = None
+    learning_rate: Positive = 1e-6
+    critic_learning_rate: Positive | None = None
+    max_grad_norm: Positive = 1.0
+    iterations: Annotated[int, Field(ge=1)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    dtype: Literal["fp32", "bf16"] = "bf16"
+    plan: str | None = None
+    launcher: Literal["auto", "local", "ray"] = "auto"
+    ray_address: str | None = None
+    cpu_ranks: Annotated[int, Field(ge=1)] = 8
+    on_failure: Literal["stop"] = "stop"
+    learning: Hyperparameters = Hyperparameters()
+
+    @model_validator(mode="after")
+    def _actor_has_weights(self) -> RunConfig:
+        if "actor" not in self.weights:
+            raise ValueError("weights needs an entry for actor")
+        return self
+
+    def weights_of(self, role: str) -> str:
+        """Path of a role's weights."""
+        return self.weights.get(role, self.weights["actor"])
+
+    def function_of(self, role: str) -> str | None:
+        """The function that stands for a role, if one does."""
+        section = {"reward": self.reward, "cost": self.cost}.get(role)
+        return section.function if section else None
+
+
+def parse_run(document: Any, source: str = "run", base: Path | None = None) -> RunConfig:
+    """Check a ``run:`` section; ``InputError`` names every key that is wrong, in one message.
+
+    Paths in it start from ``base``, the folder of the job file.
+    """
+    try:
+        config = RunConfig.model_validate(document)
+        return config if base is None else _based(config, base)
+    except ValidationError as error:
+        problems = []
+        for found in error.errors():
+            place = ".".join(str(part) for part in found["loc"])
+            message = found["msg"].removeprefix("Value error, ")
+            problems.append(f"{place + ': ' if place else ''}{message}")
+        raise InputError(f"{source}: {'; '.join(problems)}") from None
+
+
+def _based(config: RunConfig, base: Path) -> RunConfig:
+    data = config.data.model_copy(
+        update={name: str(base / path) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
+    )
+    weights = {role: str(base / path) for role, path in config.weights.items()}
+    plan = str(base / config.plan) if config.plan else None
+    return config.model_copy(update={"data": data, "weights": weights, "plan": plan})

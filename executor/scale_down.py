@@ -1,0 +1,76 @@
+"""The same placement on the devices that exist: who shares with whom stays, sizes and degrees shrink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from profiles.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
+
+    Layout = TypeVar("Layout", ParallelLayout, GenerationLayout)
+
+
+def scale_down(plan: Plan, num_devices: int) -> Plan:
+    """A plan of at most ``num_devices`` devices with the structure of ``plan``; ``plan`` itself if it fits.
+
+    The largest pool halves until all fit, so pools keep their order of size. In a halved pool, data parallelism
+    shrinks first, then tensor, then pipeline parallelism: degrees stay divisors of what the model was split by.
+    Raises ``InfeasibleError`` if even one device a pool is too many.
+    """
+    if num_devices < 1:
+        raise InputError(f"scale-down needs at least one device, got {num_devices}")
+    if len(plan.pools) > num_devices:
+        raise InfeasibleError(
+            f"{plan.placement} has {len(plan.pools)} pools and needs a device for each, there are {num_devices}; "
+            "a placement with fewer pools fits",
+            fewest_gpus=len(plan.pools),
+        )
+    sizes = _shrunk_sizes({pool.name: pool.num_gpus for pool in plan.pools}, num_devices)
+    return plan.model_copy(
+        update={"pools": _packed(plan.pools, sizes), "roles": tuple(_shrunk_role(r, plan, sizes) for r in plan.roles)}
+    )
+
+
+def _shrunk_sizes(sizes: dict[str, int], num_devices: int) -> dict[str, int]:
+    while sum(sizes.values()) > num_devices:
+        largest = max(sizes, key=lambda name: sizes[name])  # first among equals: plan order
+        sizes = sizes | {largest: _largest_divisor_below(sizes[largest])}
+    return sizes
+
+
+def _largest_divisor_below(n: int) -> int:
+    return next(k for k in range(n // 2, 0, -1) if n % k == 0)
+
+
+def _packed(pools: tuple[Pool, ...], sizes: dict[str, int]) -> tuple[Pool, ...]:
+    packed, first = [], 0
+    for pool in pools:
+        packed.append(pool.model_copy(update={"first_gpu": first, "num_gpus": sizes[pool.name]}))
+        first += sizes[pool.name]
+    return tuple(packed)
+
+
+def _shrunk_role(entry: RolePlan, plan: Plan, sizes: dict[str, int]) -> RolePlan:
+    size, engine = sizes[entry.pool], sizes[entry.generation_pool or entry.pool]
+    before, engine_before = plan.pool_of(entry.role).num_gpus, plan.generation_pool_of(entry.role).num_gpus
+    return entry.model_copy(
+        update={
+            "training": _shrunk(entry.training, before // size) if entry.training else None,
+            "inference": _shrunk(entry.inference, before // size) if entry.inference else None,
+            "generation": _shrunk(entry.generation, engine_before // engine) if entry.generation else None,
+        }
+    )
+
+
+def _shrunk(layout: Layout, factor: int) -> Layout:
+    """``layout`` on one ``factor``-th of the ranks."""
+    degrees = {}
+    for name in ("dp", "tp", "pp"):
+        degree = getattr(layout, name)
+        cut = max(k for k in range(1, degree + 1) if degree % k == 0 and factor % k == 0)
+        degrees[name], factor = degree // cut, factor // cut
+    if hasattr(layout, "ep"):
+        degrees["ep"] = 1
+    return layout.model_copy(update=degrees)

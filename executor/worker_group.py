@@ -1,0 +1,69 @@
+"""Worker groups: one model as the script sees it. A call on the group is a call on every rank, by its protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from executor.futures import Future
+from executor.protocols import Skip, registration_of
+from profiles.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from executor.controller import Controller
+    from executor.protocols import Registration
+    from simulator.groups import Degrees
+
+
+@dataclass(frozen=True)
+class WorkerGroup:
+    """The ranks of one role. Methods that its worker class registers are methods here, and return futures at once."""
+
+    controller: Controller
+    role: str
+    pool: str
+    worker_class: type
+    degrees: Degrees
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        registration = registration_of(self.worker_class, method)
+        if registration is None:
+            if method.startswith("_"):
+                raise AttributeError(method)
+            raise UnknownNameError(f"call of {self.role}", method, callable_methods(self.worker_class))
+
+        def call(argument: Any = None, *, suffix: str = "", **options: Any) -> Any:
+            if registration.preceded_by is not None and not suffix:  # a second pass in an iteration finds it done
+                getattr(self, registration.preceded_by)()
+            return self._call(method, registration, argument, suffix, options)
+
+        return call
+
+    def _call(
+        self, method: str, registration: Registration, argument: Any, suffix: str, options: dict[str, Any]
+    ) -> Any:
+        protocol, inputs = registration.protocol, [None] * self.degrees.num_ranks
+        if isinstance(argument, Future):
+            argument = argument.reading(registration.reads)
+        if argument is not None or protocol.name == "RANK_ZERO":
+            inputs = protocol.distribute(argument, self.degrees)
+        outputs = self._dispatch(method, suffix, inputs, set(protocol.sources(self.degrees)), options)
+        columns = registration.returns(options) if registration.returns else None
+        return protocol.collect([out.having(columns) if out else None for out in outputs], self.degrees)
+
+    def _dispatch(
+        self, method: str, suffix: str, inputs: list[Any], sources: set[int], options: dict[str, Any]
+    ) -> list[Future | None]:
+        """Hand a call to every rank that has an input; one future per rank, ``None`` for ranks left out."""
+        key = f"{method}:{suffix}" if suffix else method
+        number = self.controller.next_number()
+        asked = {rank: value for rank, value in enumerate(inputs) if value is not Skip}
+        futures = self.controller.dispatch(self, number, key, method, asked, sources, options)
+        return [futures.get(rank) for rank in range(self.degrees.num_ranks)]
+
+
+def callable_methods(worker_class: type) -> list[str]:
+    """Names of the methods that a worker class registers."""
+    return [name for name in dir(worker_class) if registration_of(worker_class, name) is not None]

@@ -1,0 +1,78 @@
+"""Small plans and jobs for executor tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from executor.run_config import RunConfig, parse_run
+from profiles.workload import LengthDistribution, Workload
+from simulator.dataflow import build_dataflow
+from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
+TINY = EXAMPLES / "tiny-config.json"
+ROLES = {
+    "ppo": ("actor", "critic", "reference", "reward"), "remax": ("actor", "reference", "reward"), "grpo": ("actor",),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+}  # fmt: skip
+
+Layout = tuple[int, int, int]
+"""(p, t, d)."""
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What a run reads of a job."""
+
+    algorithm: str
+    workload: Workload
+
+
+def job(algorithm: str, *, prompts: int = 8, samples: int = 1, response: int = 3, minibatches: int = 1) -> JobFacts:
+    return JobFacts(algorithm, Workload(prompts, samples, 4, LengthDistribution.fixed(response), 1, minibatches))
+
+
+def plan(
+    algorithm: str, pools: dict[str, tuple[tuple[str, ...], Layout]], *, generation: tuple[int, int] | None = None,
+    micro_batch: int = 4, zero_stage: int = 1,
+) -> Plan:  # fmt: skip
+    """Pools by name, each with its roles and the (p, t, d) of all of them; ``generation`` is the actor's (p_g, t_g)."""
+    made, entries, first = [], [], 0
+    flow = build_dataflow(algorithm, tuple(r for roles, _ in pools.values() for r in roles))
+    for name, (roles, (p, t, d)) in pools.items():
+        made.append(Pool(name=name, device="cpu", first_gpu=first, num_gpus=p * t * d, roles=roles))
+        first += p * t * d
+        for role in roles:
+            layout = ParallelLayout(dp=d, tp=t, pp=p, micro_batch=micro_batch, zero_stage=zero_stage)
+            pg, tg = generation or (p, t)
+            engine = GenerationLayout(dp=p * t * d // (pg * tg), tp=tg, pp=pg, max_num_seqs=64, kv_cache_bytes=0)
+            entries.append(
+                RolePlan(
+                    role=role, pool=name, training=layout if flow.is_trained(role) else None,
+                    inference=layout if any(call.kind == "forward" for call in flow.calls_of(role)) else None,
+                    generation=engine if role == "actor" else None,
+                )
+            )  # fmt: skip
+    return Plan(
+        algorithm=algorithm, placement=placement_name(tuple(roles for roles, _ in pools.values())),
+        pools=tuple(made), roles=tuple(entries),
+    )  # fmt: skip
+
+
+def colocated(algorithm: str, layout: Layout = (1, 1, 1), **options: object) -> Plan:
+    return plan(algorithm, {"A": (ROLES[algorithm], layout)}, **options)  # type: ignore[arg-type]
+
+
+def config(weights: Path = TINY, **changes: object) -> RunConfig:
+    document = {
+        "weights": {"actor": str(weights)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1,
+        "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"},
+        "reward": {"function": "per-character"}, "cost": {"function": "first-is-even"},
+    }  # fmt: skip
+    return parse_run(document | changes)
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

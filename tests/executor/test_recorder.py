@@ -1,0 +1,94 @@
+"""Protects measured timelines: spans as ranks saw them, stage times that add up, files that are whole or absent."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executor.recorder import MetricsLog, timeline_of, write_atomically
+from executor.records import CallRecord
+from simulator.dataflow import build_dataflow
+from simulator.timeline import Timeline
+
+FLOW = build_dataflow("ppo", ("actor", "critic", "reference", "reward"))
+
+
+def record(number, key, pool, rank, start_s, end_s, comm_s=0.0, peak=100):
+    call = FLOW.calls[FLOW.index(key)]
+    return CallRecord(
+        number, key, call.api, call.role, pool, rank, 1000 + start_s, 1000 + end_s, 0.0, comm_s, 1, 2, peak, 4
+    )
+
+
+RECORDS = [
+    record(0, "transition", "A", 0, 0.0, 1.0),
+    record(1, "generate_sequences", "A", 0, 1.0, 3.0),
+    record(1, "generate_sequences", "A", 1, 1.5, 4.0, comm_s=0.5, peak=300),
+    record(2, "compute_values", "B", 0, 4.5, 5.5),
+    record(3, "compute_ref_log_prob", "A", 0, 4.0, 7.0),
+    record(4, "update_critic", "B", 0, 7.0, 8.0),
+    record(5, "update_actor", "A", 0, 7.0, 9.0),
+]
+
+
+def test_a_call_on_several_ranks_is_one_span_from_first_start_to_last_end():
+    timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3)
+    generate = timeline.spans[1]
+    assert (generate.start_s, generate.end_s, generate.comm_s, generate.compute_s) == (1.0, 4.0, 0.5, 2.0)
+    assert (generate.pool, generate.role, generate.stage) == ("A", "actor", "generation")
+    assert timeline.source == "measured"
+    assert timeline.tokens_per_s == 5.0
+    assert timeline.memory["A"].used_bytes == 300
+    assert timeline.memory["A"].peak_call == "generate_sequences"
+
+
+def test_with_a_span_per_rank_pools_name_it():
+    timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3, per_rank=True)
+    assert [(s.pool, s.start_s, s.end_s) for s in timeline.spans if s.api == "generate_sequences"] == [
+        ("A/0", 1.0, 3.0), ("A/1", 1.5, 4.0),
+    ]  # fmt: skip
+
+
+def test_stage_times_follow_the_critical_path_and_add_up():
+    timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3)
+    assert timeline.stages == {"transition": 1.0, "generation": 3.0, "preparation": 3.0, "training": 2.0, "other": 1.0}
+    assert [s.call for s in timeline.spans if s.critical] == [
+        "transition", "generate_sequences", "compute_ref_log_prob", "update_actor",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(FLOW.calls), st.floats(0, 9), st.floats(0, 5)), max_size=12))
+def test_stage_times_add_up_whatever_ran(calls):
+    records = [record(i, call.key, "A", 0, start, start + length) for i, (call, start, length) in enumerate(calls)]
+    timeline = timeline_of(records, FLOW, 1000.0, 1015.0, tokens=1, num_gpus=1)
+    assert sum(timeline.stages.values()) == pytest.approx(15.0, abs=1e-6)
+    assert Timeline.model_validate_json(timeline.model_dump_json()) == timeline
+
+
+def test_calls_beside_the_dataflow_are_left_out():
+    other = CallRecord(9, "summarise", "summarise", "controller", "controller", 0, 1001, 1002, 0, 0, 0, 0, 0, 0)
+    assert timeline_of([other], FLOW, 1000.0, 1010.0, tokens=1, num_gpus=1).spans == ()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    write_atomically(tmp_path / "timeline.json", "old")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("executor.recorder.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "timeline.json", "new")
+    assert [file.name for file in tmp_path.iterdir()] == ["timeline.json"]
+    assert (tmp_path / "timeline.json").read_text() == "old"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_metrics_are_a_line_an_iteration(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.write(0, {"reward": 0.5})
+    log.write(1, {"reward": 0.75})
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [{"iteration": 0, "reward": 0.5}, {"iteration": 1, "reward": 0.75}]

@@ -1,0 +1,106 @@
+"""Protects the promise that a plan changes where and when, never what: the same curve from every layout and placement.
+
+Five PPO iterations of two optimizer steps each on a tiny model in fp32; rewards, losses and gradient norms must equal
+those of one process to float tolerance, sampled tokens included.
+"""
+
+import json
+
+import pytest
+
+from executor.run import run
+from tests.executor.plans import ROLES, TINY, colocated, config, job, metrics, plan
+
+ray = pytest.importorskip("ray")
+from executor.launch_ray import RayLauncher  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ITERATIONS = 5
+JOB = job("ppo", prompts=8, minibatches=2)
+CONFIG = config(learning_rate=3e-3, launcher="ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """One Ray for all runs of this file; runs find it and leave it alone."""
+    launcher = RayLauncher(cpu_ranks=4)
+    yield
+    launcher.stop()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The curve of one process, without Ray."""
+    folder = tmp_path_factory.mktemp("reference")
+    run(JOB, colocated("ppo"), config(learning_rate=3e-3, launcher="local"), folder, ITERATIONS)
+    curve = metrics(folder)
+    assert len({line["reward"] for line in curve}) > 2  # the curve moves: equal curves mean something
+    assert curve[-1]["critic/loss"] < curve[0]["critic/loss"]
+    return curve
+
+
+def assert_same_curve(found, reference):
+    assert len(found) == len(reference) == ITERATIONS
+    for mine, theirs in zip(found, reference, strict=True):
+        mine, theirs = ({k: v for k, v in line.items() if k != "iteration_s"} for line in (mine, theirs))
+        assert mine == pytest.approx(theirs, rel=2e-3, abs=2e-5)
+        assert mine["reward"] == pytest.approx(theirs["reward"], abs=1e-6)  # the very same tokens
+
+
+@pytest.mark.parametrize(("layout", "options"), [
+    pytest.param((2, 1, 1), {}, marks=pytest.mark.slow),
+    pytest.param((1, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
+    pytest.param((1, 1, 2), {"zero_stage": 0}, marks=pytest.mark.slow),
+    pytest.param((1, 1, 2), {"zero_stage": 1, "micro_batch": 3}, marks=pytest.mark.slow),
+    pytest.param((2, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
+    pytest.param((2, 2, 1), {"generation": (1, 2)}, marks=pytest.mark.slow),
+    pytest.param((1, 2, 2), {"generation": (1, 1)}, marks=pytest.mark.slow),
+], ids=str)  # fmt: skip
+def test_every_layout_gives_the_curve_of_one_process(layout, options, reference, tmp_path):
+    run(JOB, colocated("ppo", layout, **options), CONFIG, tmp_path, ITERATIONS)
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+PLACEMENTS = {
+    "colocate": {"A": (ROLES["ppo"], (1, 2, 2))},
+    "split": {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 2, 1))},
+    "standalone": {role: ((role,), (1, 1, 1)) for role in ROLES["ppo"]},
+    "mixed": {
+        "A": (("actor",), (2, 1, 1)), "B": (("critic", "reference"), (1, 1, 1)), "C": (("reward",), (1, 1, 1)),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_every_placement_on_four_ranks_gives_the_curve_of_one_process(placement, reference, tmp_path):
+    timeline = run(JOB, plan("ppo", PLACEMENTS[placement]), CONFIG, tmp_path, ITERATIONS)[-1]
+    assert timeline.num_gpus == 4
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+@pytest.mark.slow
+def test_rows_that_do_not_divide_among_ranks_are_padded_and_change_nothing(tmp_path):
+    """Seven prompts over two ranks: the filler row is generated, scored and trained on without leaving a trace."""
+    uneven = job("ppo", prompts=7)
+    run(uneven, colocated("ppo"), config(launcher="local"), tmp_path / "one", ITERATIONS)
+    run(
+        uneven,
+        colocated("ppo", (1, 1, 2)),
+        CONFIG.model_copy(update={"learning_rate": 1e-3}),
+        tmp_path / "two",
+        ITERATIONS,
+    )
+    assert_same_curve(metrics(tmp_path / "two"), metrics(tmp_path / "one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_other_families_and_tied_embeddings_train_alike_in_every_dimension(family, tmp_path):
+    document = json.loads(TINY.read_text()) | {"model_type": family, "tie_word_embeddings": True, "head_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    weights = {"weights": tmp_path / "config.json", "learning_rate": 3e-3}
+    run(JOB, colocated("ppo"), config(**weights, launcher="local"), tmp_path / "one", ITERATIONS)
+    sharded = colocated("ppo", (2, 2, 1), generation=(2, 1))
+    run(JOB, sharded, config(**weights, launcher="ray"), tmp_path / "four", ITERATIONS)
+    assert_same_curve(metrics(tmp_path / "four"), metrics(tmp_path / "one"))

@@ -1,0 +1,134 @@
+"""Protects runs on Ray as a whole: overlap in the timeline, Ctrl-C, killed ranks, plans that are too large."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from executor.engines.choice import EngineChoice
+from executor.engines.fake import FakeSpec, Fault
+from executor.errors import RankFailedError
+from executor.run import run
+from executor.scale_down import scale_down
+from profiles.errors import InfeasibleError
+from simulator.dataflow import CONTROLLER, build_dataflow
+from simulator.simulate import play
+from tests.executor.plans import ROLES, colocated, config, job, plan
+
+ray = pytest.importorskip("ray")
+from executor.launch_ray import RayLauncher  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
+DURATIONS_S = {
+    "transition": 0.1, "generate_sequences": 0.4, "compute_values": 0.3, "compute_ref_log_prob": 0.4,
+    "compute_reward": 0.2, "update_critic": 0.5, "update_actor": 0.6,
+}  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+def fakes(*faults):
+    return {role: EngineChoice(FakeSpec(role, DURATIONS_S, 1.0, faults)) for role in ROLES["ppo"]}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    launcher = RayLauncher(cpu_ranks=4)
+    yield
+    launcher.stop()
+
+
+def test_independent_pools_overlap_as_the_simulator_plays_it(cluster, tmp_path):
+    timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 2, engines=fakes())[-1]
+    of = {span.call: span for span in timeline.spans}
+    for a, b in [("compute_values", "compute_ref_log_prob"), ("update_critic", "update_actor")]:
+        shared_s = min(of[a].end_s, of[b].end_s) - max(of[a].start_s, of[b].start_s)
+        assert shared_s > 0.8 * min(of[a].duration_s, of[b].duration_s)
+    flow = build_dataflow("ppo", ROLES["ppo"])
+    pool_of = {"actor": "A", "reference": "A", "critic": "B", "reward": "B", CONTROLLER: CONTROLLER}
+    played = play(flow, {call.key: DURATIONS_S.get(call.key, 0.0) for call in flow.calls}, pool_of)
+    for call, record in zip(flow.calls, played, strict=True):
+        assert of[call.key].start_s == pytest.approx(record.start_s, abs=0.25)
+    assert timeline.iteration_s == pytest.approx(max(r.end_s for r in played), abs=0.35)
+
+
+def test_spans_per_rank_are_recorded_too(cluster, tmp_path):
+    run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 1, engines=fakes())
+    ranks = json.loads((tmp_path / "timeline-ranks.json").read_text())
+    assert {span["pool"] for span in ranks["spans"]} == {"A/0", "B/0", "B/1", "controller/0"}
+
+
+def test_a_rank_killed_in_the_middle_ends_the_run_and_is_named(cluster, tmp_path):
+    fault = Fault("critic", "update_critic", call=1, rank=1, kind="kill")
+    with pytest.raises(RankFailedError, match=r"critic.update_critic failed on rank 1 of pool B: its process ended"):
+        run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 5, engines=fakes(fault))
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(cluster, tmp_path):
+    large = colocated("ppo", (1, 2, 4))
+    with pytest.raises(InfeasibleError, match="asks for 8 devices, there are 4; --scale-down"):
+        run(job("ppo"), large, config(launcher="ray"), tmp_path, 1)
+    assert list(tmp_path.iterdir()) == []
+    timelines = run(job("ppo"), scale_down(large, 2), config(launcher="ray"), tmp_path, 1)
+    assert timelines[0].num_gpus == 2
+
+
+def marked_processes(mark: str) -> list[str]:
+    """Command lines of live processes that inherited ``mark`` in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if not folder.name.isdigit() or mark.encode() not in (folder / "environ").read_bytes():
+                continue
+            if "Z" not in (folder / "stat").read_text().rsplit(")", 1)[1][:3]:
+                found.append((folder / "cmdline").read_text().replace("\0", " ")[:120])
+        except OSError:
+            continue
+    return found
+
+
+SCRIPT = """
+import sys
+from executor.engines.choice import EngineChoice
+from executor.engines.fake import FakeSpec
+from executor.run import run
+from tests.executor.plans import ROLES, config, job, plan
+split = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 1))}
+fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
+run(job("ppo"), plan("ppo", split), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
+    watch=lambda i, m: print("iteration", i, flush=True))
+"""
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["signal", "terminal"])
+def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path):
+    mark = uuid.uuid4().hex
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env=os.environ | {"HYBRIDMAP_TEST": mark}, start_new_session=True,
+    )  # fmt: skip
+    with child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith("iteration 1"):
+                break
+        assert len(marked_processes(mark)) > 3
+        if whole_group:
+            os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+        else:
+            child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=30) != 0
+    deadline_s = time.monotonic() + 15
+    while marked_processes(mark) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert marked_processes(mark) == []
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["metrics.jsonl"]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == list(range(len(lines)))

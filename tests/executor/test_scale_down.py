@@ -1,0 +1,53 @@
+"""Protects scale-down: the same structure, never more devices than asked for, layouts that fill their pools."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executor.pools import degrees_of
+from executor.scale_down import scale_down
+from profiles.errors import InfeasibleError, InputError
+from tests.executor.plans import colocated, plan
+
+SIZES = st.tuples(*[st.sampled_from([1, 2, 4])] * 3)
+
+
+@given(first=SIZES, second=SIZES, devices=st.integers(2, 64))
+def test_structure_stays_and_pools_are_filled(first, second, devices):
+    big = plan("ppo", {"A": (("actor", "reference"), first), "B": (("critic", "reward"), second)})
+    small = scale_down(big, devices)
+    assert small.num_gpus <= devices
+    assert small.placement == big.placement
+    assert [pool.roles for pool in small.pools] == [pool.roles for pool in big.pools]
+    assert small.pools[0].first_gpu == 0
+    assert small.pools[1].first_gpu == small.pools[0].num_gpus
+    for entry in small.roles:
+        x = degrees_of(entry, small.pool_of(entry.role).num_gpus)  # raises unless the layout fills the pool
+        before = degrees_of(big.role(entry.role), big.pool_of(entry.role).num_gpus)
+        assert before.p % x.p == before.t % x.t == before.d % x.d == 0
+
+
+@given(first=SIZES, second=SIZES)
+def test_a_plan_that_fits_stays_as_it_is(first, second):
+    big = plan("ppo", {"A": (("actor", "reference"), first), "B": (("critic", "reward"), second)})
+    assert scale_down(big, big.num_gpus) == big
+
+
+def test_data_parallelism_goes_first_then_tensor_then_pipeline():
+    big = colocated("ppo", (2, 2, 4))
+    degrees = [degrees_of(scale_down(big, n).role("actor"), n) for n in (16, 8, 4, 2, 1)]
+    assert [(x.p, x.t, x.d) for x in degrees] == [(2, 2, 4), (2, 2, 2), (2, 2, 1), (2, 1, 1), (1, 1, 1)]
+
+
+def test_generation_shrinks_with_its_pool():
+    small = scale_down(colocated("ppo", (1, 4, 2), generation=(1, 2)), 2)
+    x = degrees_of(small.role("actor"), 2)
+    assert (x.p, x.t, x.d, x.pg, x.tg) == (1, 2, 1, 1, 2)
+
+
+def test_more_pools_than_devices_cannot_run():
+    split = plan("ppo", {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 1, 2))})
+    with pytest.raises(InfeasibleError, match="has 2 pools and needs a device for each, there are 1"):
+        scale_down(split, 1)
+    with pytest.raises(InputError, match="at least one device"):
+        scale_down(split, 0)
