@@ -16,7 +16,7 @@ from tests.builders import TINY, make_facts, make_plan, workload
 ROLES = ("actor", "critic", "reference", "reward")
 
 
-def network_job(bytes_per_s=12.5e9):
+def network_job(bytes_per_s=18e9):
     """Colocate wins on this network, split on half of it."""
     work = workload(16, 512, 512, minibatches=2)
     return make_facts("ppo", TINY, nodes=2, gpus_per_node=2, inter_node_bytes_per_s=bytes_per_s, work=work)
@@ -25,7 +25,7 @@ def network_job(bytes_per_s=12.5e9):
 @pytest.fixture(scope="module")
 def flipped():
     facts = network_job()
-    best, halved = find_plan(facts), find_plan(network_job(6.25e9), runners_up=False)
+    best, halved = find_plan(facts), find_plan(network_job(9e9), runners_up=False)
     assert best.plan.placement != halved.plan.placement
     return facts, best
 
