@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
+    from executor.run_config import RunConfig
     from hybridmap.job_schema import JobFile
     from profiles.model_shape import ModelShape
 
@@ -40,9 +41,12 @@ class Job:
     document
         The job in normal form, a plain JSON-able mapping: every default filled in, roles in dataflow order, and in
         place of a path the content of its file. Two jobs mean the same if their documents are equal.
+    run
+        How to run a plan, if the file says so. Planning never looks at it, so it is no part of the document.
     """
 
     document: Mapping[str, Any] = field(hash=False)
+    run: RunConfig | None = field(default=None, compare=False)
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""
@@ -102,10 +106,19 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                     "generation": parsed.engines.generation or default_engine("generation"),
                 },
                 "implementation": parsed.implementation.model_dump(),
-            }
+            },
+            _run_section(parsed, source, base),
         )
         job.facts()  # whatever else is wrong shows now, not when the job is planned
     return job
+
+
+def _run_section(parsed: JobFile, source: str, base: Path | None) -> RunConfig | None:
+    if parsed.run is None:
+        return None
+    from executor.run_config import parse_run
+
+    return parse_run(parsed.run, f"{source}: run", base)
 
 
 def _role(role: str, parsed: JobFile, base: Path | None) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class JobFile(Section):
     run: Any = None
 
 
-RESERVED_KEYS = ("pin", "objective", "schedule", "run")
+RESERVED_KEYS = ("pin", "objective", "schedule")
 
 _SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): JobFile,
