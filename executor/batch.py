@@ -79,7 +79,7 @@ def join(batches: Sequence[TensorDict]) -> TensorDict:
     """Rows of all ``batches`` in order, filler rows dropped."""
     import torch
 
-    joined: TensorDict = torch.cat([drop_padding(batch) for batch in batches])  # type: ignore[assignment]
+    joined: TensorDict = torch.cat([drop_padding(batch) for batch in batches])
     return joined
 
 
