@@ -79,7 +79,7 @@ def join(batches: Sequence[TensorDict]) -> TensorDict:
     """Rows of all ``batches`` in order, filler rows dropped."""
     import torch
 
-    joined: TensorDict = torch.cat([drop_padding(batch) for batch in batches])  # type: ignore[assignment]
+    joined: TensorDict = torch.cat([drop_padding(batch) for batch in batches])
     return joined
 
 
@@ -124,7 +124,8 @@ def to_wire(batch: TensorDict) -> Wire:
     for name, tensor in batch.items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         plain = tensor.detach().cpu().contiguous()
-        wire[name] = ((plain.view(torch.int16) if tensor.dtype == torch.bfloat16 else plain).numpy(), dtype)
+        values: Any = (plain.view(torch.int16) if tensor.dtype == torch.bfloat16 else plain).numpy()
+        wire[name] = (values, dtype)
     return wire
 
 

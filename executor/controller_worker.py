@@ -37,7 +37,9 @@ class ControllerWorker:
         self.kl: FixedKl | AdaptiveKl = FixedKl(hyper.kl_coefficient)
         if hyper.kl_target is not None:
             self.kl = AdaptiveKl(hyper.kl_coefficient, hyper.kl_target, hyper.kl_horizon)
-        self.multiplier = LagrangeMultiplier(hyper.cost_multiplier, hyper.cost_limit, hyper.cost_learning_rate)
+        self.multiplier = LagrangeMultiplier(
+            hyper.cost_multiplier, hyper.cost_limit, hyper.cost_learning_rate, hyper.cost_multiplier_floor
+        )
 
     @register(protocol="3D_PROTO", returns=("advantages", "returns"))
     def compute_advantage(self, batch: TensorDict) -> TensorDict:

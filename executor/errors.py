@@ -34,6 +34,8 @@ class UpstreamError(HybridmapError):
 class RankFailedError(HybridmapError):
     """A rank failed; carries the failure that explains the others, and its rank's traceback in the message."""
 
+    exit_status = 1
+
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(

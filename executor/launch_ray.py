@@ -69,7 +69,9 @@ class RayLauncher:
                 raise InputError(f"no Ray cluster answers at {address}: {error}") from error
             self._owns_cluster = True  # our connection to it: shutdown leaves somebody else's cluster running
             return
-        self._ray.init(num_cpus=cpu_ranks, num_gpus=num_gpus, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+        # "local": without it Ray joins whatever cluster last ran on this machine, a stranger's or a dead one
+        own = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
+        self._ray.init("local", **own, **quiet)
         self._owns_cluster = True
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:

@@ -36,7 +36,8 @@ class Models:
         groups = self.__dict__.get("groups", {})
         if role not in groups:
             raise AttributeError(f"this run has no {role}; it has {', '.join(groups)}")
-        return groups[role]
+        group: WorkerGroup = groups[role]
+        return group
 
     def __contains__(self, role: str) -> bool:
         return role in self.groups

@@ -44,7 +44,7 @@ class ModelWorker:
     @property
     def comm_s(self) -> float:
         """Seconds in collectives so far."""
-        return self.engine.comm_s
+        return float(self.engine.comm_s)
 
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
@@ -81,7 +81,7 @@ class ActorWorker(ModelWorker):
         sampling = Sampling(
             hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
         )
-        output = self.engine.generate(batch, sampling)
+        output: TensorDict = self.engine.generate(batch, sampling)
         if PADDING in batch.keys():  # noqa: SIM118
             output[PADDING] = batch[PADDING]
         return output

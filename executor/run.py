@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import require_devices, require_supported, resource_pools
 from profiles.errors import NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from executor.controller import Controller
     from executor.engines.choice import EngineChoice
     from executor.futures import Future
-    from executor.launch import Launcher
     from executor.models import Models
     from executor.recorder import MetricsLog
     from executor.run_config import Hyperparameters, RunConfig
@@ -58,6 +58,8 @@ def run(
     from executor.models import build_models
 
     require_runnable(plan)
+    if not runs_here(plan, run_config):
+        require_devices(plan, count_devices(plan, run_config))
     launcher = choose_launcher(plan, run_config)
     with Controller(launcher) as controller:
         require_devices(plan, launcher.num_devices)
@@ -76,19 +78,6 @@ def require_runnable(plan: Plan) -> None:
     if plan.algorithm not in SCRIPTS:
         raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
     require_supported(plan)
-
-
-def choose_launcher(plan: Plan, config: RunConfig) -> Launcher:
-    """In this process for a plan of one device or where Ray is missing, else Ray."""
-    from executor.launch_local import LocalLauncher
-
-    has_ray = importlib.util.find_spec("ray") is not None
-    local = config.launcher == "local" or not has_ray or plan.num_gpus == 1
-    if config.launcher != "ray" and local and config.ray_address is None:
-        return LocalLauncher(config.cpu_ranks)
-    from executor.launch_ray import RayLauncher
-
-    return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks)
 
 
 def hyperparameters(job_facts: JobFacts, config: RunConfig) -> Hyperparameters:
@@ -110,6 +99,8 @@ def _loop(
 
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
     batches = _prompts(controller, job_facts, config)
+    for name in ("timeline.json", "timeline-ranks.json"):
+        (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, timelines, ranks = MetricsLog(out_dir), [], None
     script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
     try:
@@ -121,7 +112,7 @@ def _loop(
             measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
             timelines.append(_timeline(*measured, per_rank=False))
             ranks = _timeline(*measured, per_rank=True)
-            _note(log, iteration, metrics | {"iteration_s": end_s - start_s}, watch)
+            _note(log, iteration, metrics | _seconds(timelines[-1]), watch)
     finally:
         log.close()
     write_atomically(out_dir / "timeline.json", timelines[-1].model_dump_json(indent=1) + "\n")
@@ -131,14 +122,12 @@ def _loop(
 
 
 def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig) -> Iterator[Future]:
+    """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
     from executor.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
-    iteration = 0
-    while True:
-        yield controller.put(source.batch(iteration))
-        iteration += 1
+    return (controller.put(source.batch(iteration)) for iteration in itertools.count())
 
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:
@@ -148,7 +137,8 @@ def _finish(controller: Controller, models: Models, step: Step) -> dict[str, flo
     for role, update in step.updates.items():
         metrics |= {f"{role}/{name}": value for name, value in update.first().items()}
     controller.wait_all()
-    return summary.first() | metrics
+    whole: dict[str, float] = summary.first()
+    return whole | metrics
 
 
 def _timeline(
@@ -157,6 +147,11 @@ def _timeline(
     from executor.recorder import timeline_of
 
     return timeline_of(records, flow, start_s, end_s, tokens=tokens, num_gpus=num_gpus, per_rank=per_rank)
+
+
+def _seconds(timeline: Timeline) -> dict[str, float]:
+    stages = {f"seconds/{stage}": seconds for stage, seconds in timeline.stages.items()}
+    return {"iteration_s": timeline.iteration_s, "tokens_per_s": timeline.tokens_per_s, **stages}
 
 
 def _note(log: MetricsLog, iteration: int, metrics: dict[str, float], watch: Watcher | None) -> None:

@@ -47,6 +47,8 @@ class Hyperparameters(Section):
     """Constants of the learning rules, and the parts of the workload that workers need.
 
     ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of ``null`` does not clip values.
+    ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost is below its limit: it comes
+    back as slowly as it fell, so a low floor lets the limit be broken for long.
     """
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
@@ -61,6 +63,7 @@ class Hyperparameters(Section):
     cost_limit: float = 0.0
     cost_learning_rate: Positive = 0.05
     cost_multiplier: Positive = 1.0
+    cost_multiplier_floor: Positive = 1e-4
     temperature: Positive = 1.0
     end_token: Annotated[int, Field(ge=0)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] = 1

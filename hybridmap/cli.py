@@ -1,6 +1,7 @@
 """The ``hybridmap`` command: its names, its errors, and nothing else.
 
-Exit status: 0 done; 2 the input cannot work as given (one message, no traceback); 1 a fault of ours.
+Exit status: 0 done; 2 the input cannot work as given (one message, no traceback); 1 a fault of ours or of a rank;
+130 stopped by Ctrl-C while running a plan.
 """
 
 import sys
@@ -18,6 +19,7 @@ from hybridmap.commands.frontier import frontier
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
 from hybridmap.commands.robust import robust
+from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
 from hybridmap.console import fail
 from profiles.errors import HybridmapError, InputError
@@ -76,6 +78,7 @@ app.command("compare")(compare)
 app.command("robust")(robust)
 app.command("explain")(explain)
 app.command("frontier")(frontier)
+app.command("run")(run)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
+    from executor.run_config import RunConfig
     from hybridmap.job_schema import JobFile
     from mapper.goal import Objective
     from mapper.pins import AnyPin
@@ -43,9 +44,12 @@ class Job:
     document
         The job in normal form, a plain JSON-able mapping: every default filled in, roles in dataflow order, and in
         place of a path the content of its file. Two jobs mean the same if their documents are equal.
+    run
+        How to run a plan, if the file says so. Planning never looks at it, so it is no part of the document.
     """
 
     document: Mapping[str, Any] = field(hash=False)
+    run: RunConfig | None = field(default=None, compare=False)
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""
@@ -115,7 +119,8 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                 "implementation": parsed.implementation.model_dump(),
                 "objective": objective_document(parsed.objective),
                 "pin": pin_document(parsed.pin, flow.roles),
-            }
+            },
+            _run_section(parsed, source, base),
         )
         _check(job)  # whatever else is wrong shows now, not when the job is planned
     return job
@@ -127,6 +132,14 @@ def _check(job: Job) -> None:
         job.objective()
     with _at("pin"):
         check_pin_document(job.document["pin"], facts)
+
+
+def _run_section(parsed: JobFile, source: str, base: Path | None) -> RunConfig | None:
+    if parsed.run is None:
+        return None
+    from executor.run_config import parse_run
+
+    return parse_run(parsed.run, f"{source}: run", base)
 
 
 def _role(role: str, parsed: JobFile, base: Path | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-EXIT_BAD_INPUT = 2
 PIPED_WIDTH = 200
 """Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
 
@@ -116,4 +115,4 @@ def fail(error: HybridmapError, as_json: bool) -> NoReturn:
         say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
     else:
         say_json({"error": str(error)})
-    raise SystemExit(EXIT_BAD_INPUT)
+    raise SystemExit(error.exit_status)

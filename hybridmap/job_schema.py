@@ -163,7 +163,7 @@ class JobFile(Section):
     run: Any = None
 
 
-RESERVED_KEYS = ("schedule", "run")
+RESERVED_KEYS = ("schedule",)
 
 _SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): JobFile,

@@ -117,10 +117,29 @@ def read_plan_file(path: Path) -> PlanFile:
     try:
         return PlanFile.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        what = "is missing" if first["type"] == "missing" else f"got {described(first['input'])}: {first['msg']}"
-        raise FileFormatError(f"{path}: {place}: {what}") from None
+        raise _misfit(path, error) from None
+
+
+def read_plan(path: Path) -> tuple[Plan, dict[str, Any] | None]:
+    """A plan to run, from what ``hybridmap plan`` wrote or from a bare plan; with the job that it was made for.
+
+    Errors as in ``read_plan_file``.
+    """
+    content = _read_json(path)
+    if not isinstance(content, dict) or "pools" not in content:
+        file = read_plan_file(path)
+        return file.plan, file.job
+    try:
+        return Plan.model_validate(content), None
+    except ValidationError as error:
+        raise _misfit(path, error) from None
+
+
+def _misfit(path: Path, error: ValidationError) -> FileFormatError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    what = "is missing" if first["type"] == "missing" else f"got {described(first['input'])}: {first['msg']}"
+    return FileFormatError(f"{path}: {place}: {what}")
 
 
 def _read_json(path: Path) -> object:

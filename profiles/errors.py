@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class HybridmapError(Exception):
     """Base of every error that hybridmap raises on purpose."""
 
+    exit_status = 2
+    """What the command line ends with."""
+
 
 class InputError(HybridmapError, ValueError):
     """The input cannot work as given. The message says what was asked, the limit and the next step."""

@@ -46,12 +46,12 @@ def group_relative(scores: torch.Tensor, group: torch.Tensor, *, scale: bool = T
     """
     _, place, counts = torch.unique(group, return_inverse=True, return_counts=True)
     mean = torch.zeros(len(counts)).index_add_(0, place, scores) / counts
-    centred = scores - mean[place]
+    centred = torch.sub(scores, mean[place])
     if not scale:
         return centred
     squares = torch.zeros(len(counts)).index_add_(0, place, centred.square())
     std = (squares / (counts - 1).clamp(min=1)).sqrt()
-    return centred / (std[place] + eps)
+    return torch.div(centred, std[place] + eps)
 
 
 def over_tokens(per_row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -76,3 +76,9 @@ def config(weights: Path = TINY, **changes: object) -> RunConfig:
 
 def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def learned(line: dict[str, float]) -> dict[str, float]:
+    """The metrics of an iteration that no clock decides."""
+    timed = ("iteration_s", "tokens_per_s")
+    return {name: value for name, value in line.items() if name not in timed and not name.startswith("seconds/")}

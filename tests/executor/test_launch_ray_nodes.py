@@ -37,3 +37,14 @@ def test_pools_spread_over_the_nodes_of_a_cluster(monkeypatch):
                 RayLauncher("127.0.0.1:1")
     finally:
         nodes.shutdown()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_our_own_is_ours_even_where_another_one_is_named(monkeypatch):
+    """Ray joins the cluster that the environment, or a file of the last run, names, dead or alive; unless told."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    launcher = RayLauncher(cpu_ranks=2)
+    try:
+        assert launcher.num_devices == 2
+    finally:
+        launcher.stop()

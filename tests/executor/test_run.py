@@ -8,7 +8,7 @@ from executor.run import run
 from profiles.errors import InputError, NotYetError
 from simulator.dataflow import build_dataflow
 from simulator.timeline import Timeline
-from tests.executor.plans import ROLES, colocated, config, job, metrics
+from tests.executor.plans import ROLES, colocated, config, job, learned, metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -32,7 +32,7 @@ def test_the_seed_decides_the_run(tmp_path):
     curves = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(job("ppo"), colocated("ppo"), config(seed=seed), tmp_path / name, 3)
-        curves.append([{**line, "iteration_s": 0} for line in metrics(tmp_path / name)])
+        curves.append([learned(line) for line in metrics(tmp_path / name)])
     assert curves[0] == curves[1]
     assert curves[0] != curves[2]
 

@@ -133,7 +133,7 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     assert str(caught.value).endswith("job.yaml: unknown key 'promts' in workload; did you mean prompts?")
 
 
-@pytest.mark.parametrize("key", ["schedule", "run"])
+@pytest.mark.parametrize("key", ["schedule"])
 def test_reserved_keys(write_job, small_job, key):
     with pytest.raises(NotYetError, match=f"'{key}' is reserved and not yet supported"):
         load_job(write_job(small_job | {key: "x"}))

@@ -64,4 +64,5 @@ def uniforms(seed: int, uids: torch.Tensor, num: int) -> torch.Tensor:
 def _mixed(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
     x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
+    x ^= x >> np.uint64(31)
+    return x

@@ -1,0 +1,116 @@
+"""``hybridmap run``: run a plan for real, and leave its metrics and its measured timeline in files.
+
+The one door to torch and Ray: they are imported while this command runs, by what it imports of the executor.
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybridmap.commands.options import Json
+from hybridmap.console import say_json, warn
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from executor.run_config import RunConfig
+    from hybridmap.config import Job
+    from simulator.plan import Plan
+
+NEEDED = ("torch", "tensordict", "safetensors")
+EXIT_INTERRUPTED = 130
+
+
+def run(
+    job: Annotated[Path, typer.Argument(metavar="RUN.yaml", help="A job with a run: section.")],
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="plan.json", help="The plan; else run.plan of the file.", show_default=False),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="Instead of run.iterations.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for metrics and timelines.")] = Path(
+        "hybridmap-run"
+    ),
+    scale_down: Annotated[
+        bool, typer.Option("--scale-down", help="The same placement on the devices that there are.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a plan: generate, score and train as its placement says.
+
+    Writes metrics.jsonl (and TensorBoard events), timeline.json and timeline-ranks.json.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.plan_file import require_folder
+
+    given = load_job(job)
+    if given.run is None:
+        raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
+    chosen = _plan_to_run(given, given.run, job, plan)
+    require_folder(out)
+    require_installed()
+    if scale_down:
+        chosen = _scaled(chosen, given.run)
+    _run(given, chosen, given.run, out, iterations or given.run.iterations, as_json)
+
+
+def require_installed() -> None:
+    """Raise ``InputError`` where the install has only what planning needs."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"running a plan needs {', '.join(missing)}: pip install 'hybridmap[run]'")
+
+
+def _plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None) -> "Plan":
+    """The plan of ``--plan`` or of the run section; it must be one of this job's algorithm and roles."""
+    from hybridmap.job_difference import differences
+    from hybridmap.plan_file import read_plan
+
+    if path is None and config.plan is None:
+        raise InputError(
+            f"{job} names no plan: 'hybridmap plan {job}' finds one, then --plan hybridmap-out/plan.json "
+            "(or run.plan in the file)"
+        )
+    source = path or Path(config.plan or "")
+    found, embedded = read_plan(source)
+    wanted, has = given.document["algorithm"], list(given.document["models"])
+    roles = [entry.role for entry in found.roles]
+    if found.algorithm != wanted or sorted(roles) != sorted(has):
+        raise InputError(
+            f"{source} places {', '.join(roles)} of {found.algorithm}; {job} is {wanted} with {', '.join(has)}"
+        )
+    for key, here, there in differences(given.document, embedded) if embedded is not None else ():
+        warn(f"{source} was made for another job: {key} is {there} there, {here} in {job}")
+    return found
+
+
+def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
+    from executor.launch_choice import count_devices
+    from executor.scale_down import scale_down
+
+    scaled = scale_down(plan, count_devices(plan, config))
+    if scaled.num_gpus < plan.num_gpus:
+        sizes = ", ".join(f"{pool.name} {pool.num_gpus}" for pool in scaled.pools)
+        warn(f"scaled down from {plan.num_gpus} devices to {scaled.num_gpus} ({sizes}); the placement is the same")
+    return scaled
+
+
+def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool) -> None:
+    from executor.run import run as run_plan
+    from hybridmap.run_view import RunView, run_document, show_run
+
+    view = RunView(iterations, quiet=as_json)
+    try:
+        with view:
+            timelines = run_plan(given.facts(), plan, config, out, iterations, watch=view.show)
+    except KeyboardInterrupt:
+        kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""
+        warn(f"stopped after {len(view.rows)} of {iterations} iterations{kept}")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    if as_json:
+        say_json(run_document(view.rows, timelines[-1], out))
+    else:
+        show_run(view.rows, timelines[-1], out)
