@@ -44,7 +44,7 @@ def plan(
     runners_up: bool = True,
     hint: Plan | None = None,
 ) -> Result:
-    """Find the best plan of a job under its objective and pins.
+    """Find the best plan of a job under its objective, schedule and pins.
 
     ``mapper.search.find_plan`` has the parameters and errors.
     """
@@ -52,7 +52,7 @@ def plan(
 
     return find_plan(
         job.facts(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
-        pins=job.pins(), objective=job.objective(), hint=hint,
+        pins=job.pins(), objective=job.objective(), hint=hint, modes=job.modes(),
     )  # fmt: skip
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from hybridmap.job_inputs import cluster_document, response_document, role_document
 from hybridmap.job_leaves import MOST_SAMPLES
 from hybridmap.job_problems import parse_job
-from hybridmap.job_request import check_pin_document, objective_document, objective_of, pin_document, pins_of
+from hybridmap.job_request import (
+    check_pin_document,
+    modes_of,
+    objective_document,
+    objective_of,
+    pin_document,
+    pins_of,
+    schedule_document,
+)
 from hybridmap.yaml_file import read_yaml
 from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
@@ -22,7 +30,7 @@ from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
 from simulator.dataflow import build_dataflow
-from simulator.facts import Facts, Implementation, RoleSpec
+from simulator.facts import DeviceKind, Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from executor.run_config import RunConfig
     from hybridmap.job_schema import JobFile
     from mapper.goal import Objective
+    from mapper.mode import Mode
     from mapper.pins import AnyPin
     from profiles.model_shape import ModelShape
 
@@ -57,7 +66,11 @@ class Job:
 
     def objective(self) -> Objective:
         """What a plan of this job is to be good at."""
-        return objective_of(self.document["objective"], self.facts().group.device)
+        return objective_of(self.document["objective"], self.facts().kinds)
+
+    def modes(self) -> tuple[Mode, ...]:
+        """Where the actor may generate, and when."""
+        return modes_of(self.document["schedule"])
 
     def pins(self) -> tuple[AnyPin, ...]:
         """What the job fixes of its plan."""
@@ -66,23 +79,18 @@ class Job:
     @cached_property
     def _facts(self) -> Facts:
         doc = self.document
-        cluster, engines = doc["cluster"][0], doc["engines"]
-        device = load_device(cluster["device"])
+        engines = doc["engines"]
+        first, *others = (_device_kind(entry) for entry in doc["cluster"])
         return Facts(
             algorithm=doc["algorithm"],
             roles={role: RoleSpec(_shape(role, x["shape"]), x["precision"]) for role, x in doc["models"].items()},
             workload=_workload(doc["workload"]),
-            group=ClusterGroup(
-                device=device.name,
-                nodes=cluster["nodes"],
-                gpus_per_node=cluster["gpus_per_node"],
-                inter_node_bytes_per_s=gbit_per_s_to_bytes_per_s(cluster["inter_node_gbps"]),
-                nvlink_domain_gpus=cluster["nvlink_domain_gpus"],
-            ),
-            device=device,
+            group=first.group,
+            device=first.device,
             training=load_training_engine(engines["training"]),
             generation=load_generation_engine(engines["generation"]),
             implementation=Implementation(**doc["implementation"]),
+            others=tuple(others),
         )
 
 
@@ -111,13 +119,14 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                 "algorithm": parsed.algorithm,
                 "models": {role: _role(role, parsed, base) for role in flow.roles},
                 "workload": _workload_document(parsed, base),
-                "cluster": [_cluster(parsed, base)],
+                "cluster": [_cluster(parsed, base, i) for i in range(len(parsed.cluster))],
                 "engines": {
                     "training": parsed.engines.training or default_engine("training"),
                     "generation": parsed.engines.generation or default_engine("generation"),
                 },
                 "implementation": parsed.implementation.model_dump(),
                 "objective": objective_document(parsed.objective),
+                "schedule": schedule_document(parsed.schedule),
                 "pin": pin_document(parsed.pin, flow.roles),
             },
             _run_section(parsed, source, base),
@@ -130,8 +139,10 @@ def _check(job: Job) -> None:
     facts = job.facts()
     with _at("objective"):
         job.objective()
+    with _at("schedule"):
+        modes = job.modes()
     with _at("pin"):
-        check_pin_document(job.document["pin"], facts)
+        check_pin_document(job.document["pin"], facts, modes)
 
 
 def _run_section(parsed: JobFile, source: str, base: Path | None) -> RunConfig | None:
@@ -147,9 +158,21 @@ def _role(role: str, parsed: JobFile, base: Path | None) -> dict[str, Any]:
         return role_document(parsed.models[role], base)
 
 
-def _cluster(parsed: JobFile, base: Path | None) -> dict[str, Any]:
-    with _at("cluster[0]"):
-        return cluster_document(parsed.cluster[0], base)
+def _cluster(parsed: JobFile, base: Path | None, i: int) -> dict[str, Any]:
+    with _at(f"cluster[{i}]"):
+        return cluster_document(parsed.cluster[i], base)
+
+
+def _device_kind(entry: Mapping[str, Any]) -> DeviceKind:
+    device = load_device(entry["device"])
+    group = ClusterGroup(
+        device=device.name,
+        nodes=entry["nodes"],
+        gpus_per_node=entry["gpus_per_node"],
+        inter_node_bytes_per_s=gbit_per_s_to_bytes_per_s(entry["inter_node_gbps"]),
+        nvlink_domain_gpus=entry["nvlink_domain_gpus"],
+    )
+    return DeviceKind(group, device)
 
 
 def _workload_document(parsed: JobFile, base: Path | None) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from simulator.plan import RECOMPUTE_LEVELS
 MINIMISE = ("time", "cost", "gpus")
 MAXIMISE = ("throughput_per_gpu",)
 MOST_GPUS = MOST_NODES * 1024
+MOST_STEPS = 64
+SCHEDULES = ("sync", "one-step-off", "async", "any")
+GENERATION_POOLS = ("shared", "own", "any")
 
 
 class ObjectiveSection(Section):
@@ -103,11 +106,38 @@ class ShareSection(Section):
     forbid: list[Group] = Field(default_factory=list)
 
 
+def _is_spare(value: Any) -> bool:
+    counts = value.values() if isinstance(value, dict) else [value]
+    named = not isinstance(value, dict) or (value and all(is_name(key) for key in value))
+    return bool(named) and all(type(n) is int and 0 <= n <= MOST_NODES for n in counts)
+
+
+SpareNodes = Annotated[Any, leaf("a whole number of nodes, or {device: nodes} where there are several", _is_spare)]
+
+
+class ScheduleSection(Section):
+    """How iterations follow each other, and where the actor generates."""
+
+    kind: Annotated[Any, one_of(SCHEDULES)] = "sync"
+    generation_pool: Annotated[Any, one_of(GENERATION_POOLS)] | None = None
+    steps_in_flight: Annotated[Any, whole(MOST_STEPS)] | None = None
+    in_flight_updates: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
+
+
+def as_schedule(value: Any) -> Any:
+    """``one-step-off`` alone stands for ``{kind: one-step-off}``."""
+    if isinstance(value, str) and value in SCHEDULES:
+        return {"kind": value}
+    if not isinstance(value, dict):
+        raise refusal(f"one of {', '.join(SCHEDULES)}, or a mapping such as {{kind: async, steps_in_flight: 2}}")
+    return value
+
+
 class PinSection(Section):
     """All pins; in the file the roles stand beside ``share`` and ``spare_nodes``."""
 
     share: ShareSection = ShareSection()
-    spare_nodes: Annotated[Any, whole(MOST_NODES, 0)] = 0
+    spare_nodes: SpareNodes = 0
     roles: dict[Name, RolePin] = Field(default_factory=dict)
 
 
@@ -120,10 +150,12 @@ def as_pins(value: Any) -> Any:
 
 
 Objective = Annotated[ObjectiveSection, BeforeValidator(as_objective)]
+Schedule = Annotated[ScheduleSection, BeforeValidator(as_schedule)]
 Pins = Annotated[PinSection, BeforeValidator(as_pins)]
 
 SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("objective",): ObjectiveSection,
+    ("schedule",): ScheduleSection,
     ("pin", "share"): ShareSection,
     ("pin", "roles"): RolePin,
     ("pin", "roles", "training"): LayoutPin,

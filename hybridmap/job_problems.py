@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from hybridmap.job_leaves import EXPECTED
-from hybridmap.job_schema import RESERVED_KEYS, RESPONSE_TAGS, JobFile, keys_at
-from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
+from hybridmap.job_schema import RESPONSE_TAGS, JobFile, keys_at
+from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -35,8 +34,6 @@ def parse_job(raw: object, source: str) -> JobFile:
     ------
     FileFormatError
         Not a mapping, or values of the wrong type; ``UnknownKeyError`` if the one problem is an unknown key.
-    NotYetError
-        A reserved key, or a cluster of several device kinds.
     """
     if not isinstance(raw, dict):
         given = "is empty" if raw is None else f"holds {described(raw)}"
@@ -45,13 +42,9 @@ def parse_job(raw: object, source: str) -> JobFile:
         job = JobFile.model_validate(raw)
     except ValidationError as error:
         raise _refusal(error, source) from None
-    _refuse_reserved(raw, source)
     if not job.cluster:
-        raise FileFormatError(f"{source}: cluster: got an empty list, expected one entry with device and nodes")
-    if len(job.cluster) > 1:
-        raise NotYetError(
-            f"{source}: cluster: {len(job.cluster)} entries; clusters of several device kinds are not planned yet, "
-            "give one entry"
+        raise FileFormatError(
+            f"{source}: cluster: got an empty list, expected an entry with device and nodes for each kind of GPU"
         )
     return job
 
@@ -74,12 +67,6 @@ def described(value: object) -> str:
     if isinstance(value, datetime.date):
         return f"the date {value}"
     return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
-
-
-def _refuse_reserved(raw: Mapping[str, object], source: str) -> None:
-    for key in RESERVED_KEYS:
-        if key in raw:
-            raise NotYetError(f"{source}: '{key}' is reserved and not yet supported; leave it out")
 
 
 def _refusal(error: ValidationError, source: str) -> InputError:
@@ -123,8 +110,7 @@ def _as_unknown_key(detail: ErrorDetails) -> UnknownKeyError:
 def _unknown_key(key: str, place: str, known: tuple[str, ...]) -> str:
     where = f" in {place}" if place else ""
     near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.6)
-    free = [name for name in known if place or name not in RESERVED_KEYS]
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(free)}"
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     return f"unknown key '{key}'{where}; {hint}"
 
 

@@ -1,10 +1,11 @@
-"""The parts of a job that say what plan is wanted: its objective and its pins, as documents and as the mapper's."""
+"""The parts of a job that say what plan is wanted: objective, schedule and pins, as documents and as the mapper's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from mapper.goal import Objective
+from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.pins import Pin, check_pins
 from mapper.sharing import Share, Spare
 from profiles.errors import InputError, UnknownNameError
@@ -13,7 +14,7 @@ from profiles.store import device_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hybridmap.job_choices import ObjectiveSection, PinSection
+    from hybridmap.job_choices import ObjectiveSection, PinSection, ScheduleSection
     from mapper.goal import Goal
     from mapper.pins import AnyPin
     from simulator.facts import Facts
@@ -26,7 +27,7 @@ def objective_document(objective: ObjectiveSection) -> dict[str, Any]:
     return {key: value for key, value in objective.model_dump().items() if value is not None and value != {}}
 
 
-def objective_of(document: Mapping[str, Any], device: str) -> Objective:
+def objective_of(document: Mapping[str, Any], devices: tuple[str, ...]) -> Objective:
     """The mapper's objective.
 
     Raises ``InputError`` if a price or a target is missing, or one is given that this objective has no use for.
@@ -38,14 +39,18 @@ def objective_of(document: Mapping[str, Any], device: str) -> Objective:
     prices: Mapping[str, float] = document.get("price_per_gpu_hour", {})
     target = document.get("target_iteration_s")
     for name in prices:
-        if name != device:
-            raise _other_device("price_per_gpu_hour", name, device)
-    if goal == "cost" and not prices:
-        raise InputError(f"cost needs a price, such as price_per_gpu_hour: {{{device}: 2.5}}")
+        if name not in devices:
+            raise _other_device("price_per_gpu_hour", name, devices)
+    unpriced = [device for device in devices if device not in prices]
+    if unpriced and (goal == "cost" or prices):
+        raise InputError(
+            f"{'cost needs a price' if goal == 'cost' else 'a price is missing'}, such as "
+            f"price_per_gpu_hour: {{{', '.join(f'{device}: 2.5' for device in unpriced)}}}"
+        )
     if (goal == "gpus") is (target is None):
         wants = "gpus needs target_iteration_s, the longest iteration that will do"
         raise InputError(wants if goal == "gpus" else f"{goal} has no use for target_iteration_s; that goes with gpus")
-    return Objective(goal, float(prices.get(device, 0.0)), None if target is None else float(target))
+    return Objective(goal, tuple(prices.items()), None if target is None else float(target))
 
 
 def pin_document(pins: PinSection, roles: tuple[str, ...]) -> dict[str, Any]:
@@ -69,25 +74,65 @@ def pins_of(document: Mapping[str, Any]) -> tuple[AnyPin, ...]:
     share = document.get("share", {})
     pins: list[AnyPin] = [Share(tuple(group), True) for group in share.get("require", ())]
     pins += [Share(tuple(group), False) for group in share.get("forbid", ())]
-    if document.get("spare_nodes"):
-        pins.append(Spare(document["spare_nodes"]))
+    spare = document.get("spare_nodes", 0)
+    if isinstance(spare, dict):
+        pins += [Spare(nodes, kind) for kind, nodes in spare.items() if nodes]
+    elif spare:
+        pins.append(Spare(spare))
     for role in _pinned_roles(document):
         fixed = document[role]
         train, score, generate = ({k: _value(v) for k, v in fixed.get(s, {}).items()} for s in STAGES)
-        if set(fixed) - {"device"}:
-            pins.append(Pin(role, train, score, generate, fixed.get("gpus")))
+        pins.append(Pin(role, train, score, generate, fixed.get("gpus"), device=fixed.get("device")))
     return tuple(pins)
 
 
-def check_pin_document(document: Mapping[str, Any], facts: Facts) -> None:
+def check_pin_document(document: Mapping[str, Any], facts: Facts, modes: tuple[Mode, ...]) -> None:
     """Raise ``InputError`` for pins of what the job does not have."""
-    for role in _pinned_roles(document):
-        if role not in facts.dataflow.roles:
-            raise UnknownNameError("role or key", role, (*facts.dataflow.roles, "share", "spare_nodes"))
-        device = document[role].get("device", facts.group.device)
-        if device != facts.group.device:
-            raise _other_device(f"{role}.device", device, facts.group.device)
-    check_pins(facts, pins_of(document))
+    for mode in modes:
+        flow = search_flow(facts.dataflow, mode)
+        for role in _pinned_roles(document):
+            if role == ROLLOUT and role not in flow.roles:
+                raise InputError(
+                    "rollout: the actor generates on the GPUs that it trains on; with schedule: {generation_pool: own} "
+                    "it has a pool to pin"
+                )
+            if role not in flow.roles:
+                raise UnknownNameError("role or key", role, (*flow.roles, "share", "spare_nodes"))
+            device = document[role].get("device", facts.kinds[0])
+            if device not in facts.kinds:
+                raise _other_device(f"{role}.device", device, facts.kinds)
+            if mode.own_pool and "generation" in document[role] and role != ROLLOUT:
+                raise InputError(
+                    f"{role}.generation: on a pool of its own the actor generates as rollout; pin rollout.generation"
+                )
+        check_pins(facts, flow, pins_of(document))
+
+
+def schedule_document(schedule: ScheduleSection) -> dict[str, Any]:
+    """What was given, less what was not."""
+    given = schedule.model_dump(exclude_none=True)
+    return {key: value for key, value in given.items() if key == "kind" or value is not False}
+
+
+def modes_of(document: Mapping[str, Any]) -> tuple[Mode, ...]:
+    """The mapper's modes, in the order in which they are searched.
+
+    ``any`` is every schedule that trains on samples at most one step old. Raises ``InputError`` for a combination that
+    makes no sense.
+    """
+    kind, updates = document["kind"], document.get("in_flight_updates", False)
+    steps = document.get("steps_in_flight", 1)
+    where = document.get("generation_pool", {"sync": "shared", "any": "any"}.get(kind, "own"))
+    if kind == "any":
+        if steps != 1 or updates or where != "any":
+            raise InputError(
+                "any takes the best of sync and one-step-off on shared and own pools; name one to say more"
+            )
+        return (SYNC, Mode(own_pool=True), Mode("one-step-off", own_pool=True))
+    if kind != "sync" and where == "any":
+        where = "own"  # it needs one
+    pools = {"shared": (False,), "own": (True,), "any": (False, True)}[where]
+    return tuple(Mode(kind, own, steps, updates) for own in pools)
 
 
 def _pinned_roles(document: Mapping[str, Any]) -> list[str]:
@@ -98,10 +143,10 @@ def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _other_device(place: str, name: str, device: str) -> InputError:
-    """``name`` is another device than the cluster's: one that there is, or a misspelt one."""
+def _other_device(place: str, name: str, devices: tuple[str, ...]) -> InputError:
+    """``name`` is no device of the cluster's: one that there is, or a misspelt one."""
     if name in device_names():
-        return InputError(f"{place}: the cluster has {device} alone, not {name}")
-    unknown = UnknownNameError("device", name, (device,))
+        return InputError(f"{place}: the cluster has {' and '.join(devices)} alone, not {name}")
+    unknown = UnknownNameError("device", name, devices)
     unknown.args = (f"{place}: {unknown}",)
     return unknown

@@ -159,11 +159,9 @@ class JobFile(Section):
     implementation: ImplementationSection = ImplementationSection()
     objective: job_choices.Objective = job_choices.ObjectiveSection(minimise="time")
     pin: job_choices.Pins = job_choices.PinSection()
-    schedule: Any = None
+    schedule: job_choices.Schedule = job_choices.ScheduleSection()
     run: Any = None
 
-
-RESERVED_KEYS = ("schedule",)
 
 _SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): JobFile,

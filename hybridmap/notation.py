@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mapper.problem import named_partition
@@ -84,7 +85,13 @@ def difference_text(stages: Mapping[Stage, float], best: Mapping[Stage, float]) 
 
 
 def placement_title(plan: Plan) -> str:
-    """Who shares what, after ``colocate``, ``split`` or ``standalone`` where that is what it is."""
+    """Who shares what, after ``colocate``, ``split`` or ``standalone`` where that is what it is; then the schedule."""
+    sets = plan.placement
+    if len(plan.gpus) > 1:
+        names = re.findall(r"{[^}]*}", plan.placement)
+        sets = " ".join(f"{name} on {pool.device}" for name, pool in zip(names, plan.pools, strict=True))
+    if any(entry.separate_generation for entry in plan.roles):
+        return f"{sets}, {plan.schedule}"
     roles = tuple(entry.role for entry in plan.roles)
     there = {frozenset(pool.roles) for pool in plan.pools}
     for name in ("colocate", "split", "standalone"):
@@ -93,13 +100,13 @@ def placement_title(plan: Plan) -> str:
         except InputError:  # these roles have no split
             continue
         if {frozenset(group) for group in named} == there:
-            return f"{name} {plan.placement}"
-    return plan.placement
+            return f"{name} {sets}"
+    return sets
 
 
 def job_title(facts: Facts) -> str:
     """``PPO, 4 x llama-2-7b, 1,024 prompts of 1,024 + 1,024 tokens, on 16 x a100-80gb-sxm (2 nodes)``."""
-    work, group = facts.workload, facts.group
+    work = facts.workload
     by_model: dict[str, list[str]] = {}
     for role, spec in facts.roles.items():
         name = spec.shape.name + ("" if spec.precision == "bf16" else f" ({spec.precision})")
@@ -110,11 +117,12 @@ def job_title(facts: Facts) -> str:
         models = ", ".join(f"{model} ({', '.join(roles)})" for model, roles in by_model.items())
     response = f"{work.response.maximum:,}" if work.response.kind == "fixed" else _spread(facts)
     group_of = f" x {work.samples_per_prompt} samples" if work.samples_per_prompt > 1 else ""
-    nodes = f"{group.nodes:,} node{'s' if group.nodes > 1 else ''}"
+    groups = [facts.on(kind).group for kind in facts.kinds]
+    gpus = " + ".join(f"{g.num_gpus:,} x {g.device} ({g.nodes:,} node{'s' if g.nodes > 1 else ''})" for g in groups)
     algorithm = TITLES.get(facts.algorithm, facts.algorithm.upper())
     return (
         f"{algorithm}, {models}, {work.prompts:,} prompts{group_of} of {work.prompt_length:,} + {response} tokens, "
-        f"on {group.num_gpus:,} x {group.device} ({nodes})"
+        f"on {gpus}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mapper.goal import Goal
+    from mapper.goal import Goal, Objective
     from mapper.result import Result
 
 UNITS: dict[Goal, str] = {
@@ -21,10 +21,16 @@ def objective_lines(result: Result) -> list[str]:
         return []
     wanted = {
         "throughput_per_gpu": "the most tokens/s per GPU",
-        "cost": f"the least cost at {objective.price_per_gpu_hour:g} per GPU-hour",
+        "cost": f"the least cost at {_prices(objective)} per GPU-hour",
         "gpus": f"the fewest GPUs with an iteration of at most {objective.target_iteration_s or 0:,g} s",
     }[objective.goal]
     return [f"objective {wanted}: {value_text(result, result.value)}"]
+
+
+def _prices(objective: Objective) -> str:
+    if len(objective.prices) == 1:
+        return f"{objective.prices[0][1]:g}"
+    return " and ".join(f"{price:g} ({kind})" for kind, price in objective.prices)
 
 
 def bound_text(result: Result) -> str:
@@ -48,7 +54,7 @@ def value_text(result: Result, value: float) -> str:
 def objective_document(result: Result) -> dict[str, Any]:
     """The objective with its value and bound, both in ``unit``."""
     objective = result.objective
-    given = {"price_per_gpu_hour": objective.price_per_gpu_hour, "target_iteration_s": objective.target_iteration_s}
+    given = {"price_per_gpu_hour": dict(objective.prices), "target_iteration_s": objective.target_iteration_s}
     return {
         "goal": objective.goal,
         **{key: value for key, value in given.items() if value},

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mapper.result import Result
     from simulator.facts import Facts
-    from simulator.plan import Plan, Pool
+    from simulator.plan import Plan, Pool, RolePlan
     from simulator.timeline import Timeline
 
 COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
@@ -44,32 +44,56 @@ def header_lines(facts: Facts, more: Sequence[str] = ()) -> list[str]:
 def show_plan(plan: Plan, timeline: Timeline) -> None:
     """Print who is where and in which layout, then the stages and the speed."""
     table = new_table(COLUMNS)
+    mixed = len(plan.gpus) > 1
     for pool in plan.pools:
-        for i, role in enumerate(pool.roles):
-            entry = plan.role(role)
-            texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
-            first = i == 0
-            table.add_row(
-                pool.name if first else "",
-                gpus_text(pool) if first else "",
-                role,
-                *texts,
-                _memory(plan, pool, timeline, i),
-            )
+        rows = _rows(plan, pool)
+        for i, texts in enumerate(rows):
+            memory = _memory(plan, pool, timeline, i, len(rows))
+            gpus = gpus_text(pool) + (f" {pool.device}" if mixed else "")
+            table.add_row(pool.name if i == 0 else "", gpus if i == 0 else "", *texts, memory)
     say_table(table)
+    if plan.schedule != "sync":
+        say(f"schedule {schedule_text(plan)}")
     say(f"({LEGEND})")
     say()
     say(stages_text(timeline.stages))
     say("\n".join(speed_lines(timeline)))
 
 
-def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int) -> str:
+def _rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
+    """Role, training, generation and scoring of each role on a pool; an engine apart from its role is one more."""
+    out = []
+    for role in pool.roles:
+        entry = plan.role(role)
+        engine = None if entry.separate_generation else entry.generation
+        out.append((role, training_text(entry.training), generation_text(engine), scoring_text(entry.inference)))
+    for entry in _engines_on(plan, pool):
+        if entry.separate_generation:
+            out.append((f"{entry.role} (rollout)", "", generation_text(entry.generation), ""))
+    return out
+
+
+def _engines_on(plan: Plan, pool: Pool) -> list[RolePlan]:
+    """The roles that generate on a pool."""
+    return [e for e in plan.roles if e.generation is not None and plan.generation_pool_of(e.role).name == pool.name]
+
+
+def schedule_text(plan: Plan) -> str:
+    """What a schedule other than sync means for the samples that are trained on."""
+    if plan.schedule == "one-step-off":
+        text = "one-step-off: trains on the samples of the step before while the next ones are generated"
+    else:
+        text = f"async: {plan.steps_in_flight} step(s) of samples in flight, so samples are up to that many steps old"
+    return text + ("; new weights reach the engines while they generate" if plan.in_flight_updates else "")
+
+
+def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: int) -> str:
     """What fills the fullest GPU of a pool, beside its first roles: the sum, then when, then the KV budget."""
     memory = timeline.memory[pool.name]
-    engines = [plan.role(role).generation for role in pool.roles]
+    engines = [entry.generation for entry in _engines_on(plan, pool)]
     kv = "".join(f" (KV {gib(engine.kv_cache_bytes)})" for engine in engines if engine is not None)
     lines = [f"{gib(memory.used_bytes)} of {gib(memory.capacity_bytes)} GiB{kv}", f"peak in {memory.peak_call}"]
-    return "\n".join(lines[line:] if line == len(pool.roles) - 1 else lines[line : line + 1])
+    return "\n".join(lines[line:] if line == num_lines - 1 else lines[line : line + 1])
 
 
 def speed_lines(timeline: Timeline) -> list[str]:
@@ -121,11 +145,11 @@ def result_lines(result: Result, facts: Facts) -> list[str]:
 
 def _unused_lines(result: Result, facts: Facts) -> list[str]:
     """How many GPUs stay idle, and why."""
-    idle = facts.group.num_gpus - result.plan.num_gpus
+    idle = facts.num_gpus - result.plan.num_gpus
     if not idle:
         return []
     better = "faster" if result.objective.goal == "time" else "better by the objective"
-    return [f"{idle:,} of {facts.group.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
+    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
 
 
 def _runner_up_lines(result: Result, facts: Facts) -> list[str]:

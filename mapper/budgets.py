@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mapper.best import best_choice, gpus_of, ticks_of, with_budget
+from mapper.best import best_choice
+from mapper.choices import ticks_of, with_budget
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Found:
     bound_ticks
         No choice on at most as many GPUs takes fewer ticks.
     least
-        No choice is worth less: ticks x GPUs for GPU time, GPUs for the fewest GPUs.
+        No choice is worth less: ticks x what its GPUs count for GPU time, GPUs for the fewest GPUs.
     floor_ticks
         No choice at all takes fewer ticks.
     """
@@ -51,11 +52,11 @@ class Search:
     seed: int
     deadline: float
 
-    def at(self, num_gpus: int, known: Choice | None, cutoff: int | None = None) -> tuple[Choice | None, int]:
-        """The best choice found on at most ``num_gpus``, and a lower bound in ticks (0: nothing is known)."""
+    def at(self, budget: int, known: Choice | None, cutoff: int | None = None) -> tuple[Choice | None, int]:
+        """The best choice found whose GPUs count at most ``budget``, and a lower bound in ticks (0: nothing known)."""
         left_s = max(self.deadline - time.perf_counter(), 0.05)
         try:
-            choice, solution = best_choice(with_budget(self.x, num_gpus), self.seed, left_s, known, cutoff)
+            choice, solution = best_choice(with_budget(self.x, budget), self.seed, left_s, known, cutoff)
         except InputError:  # time is up
             return None, 0
         bound = solution.bound_ticks
@@ -82,37 +83,52 @@ def is_never(ticks: int) -> bool:
 
 
 def budgets_of(x: Instance) -> list[int]:
-    """Every number of GPUs that pools may add up to, ascending."""
+    """Everything that the GPUs of a choice may count together, ascending."""
     reachable = 0
-    mask = (1 << (x.num_gpus + 1)) - 1
     for partition in x.partitions:
-        sums = 1  # bit n is set if the pools so far may have n GPUs together
-        for roles in partition:
-            grown = 0
-            for n in x.sizes[roles]:
-                grown |= sums << n
-            sums = grown & mask
-        reachable |= sums
-    return [n for n in range(1, x.num_gpus + 1) if reachable >> n & 1]
+        sums = {kind: 1 for kind in x.kinds}  # bit n is set if the pools of the kind so far may have n GPUs together
+        for group in partition:
+            mask, grown = (1 << (x.gpus[group.kind] + 1)) - 1, 0
+            for n in x.sizes[group]:
+                grown |= sums[group.kind] << n
+            sums[group.kind] = grown & mask
+        whole = 1
+        for kind, of_kind in sums.items():
+            whole = _shifted(whole, [n * x.weight[kind] for n in _bits(of_kind)])
+        reachable |= whole
+    return [n for n in _bits(reachable) if 1 <= n <= x.budget]
+
+
+def _bits(number: int) -> list[int]:
+    """Positions of the bits that are set, ascending."""
+    return [i for i, bit in enumerate(reversed(bin(number)[2:])) if bit == "1"]
+
+
+def _shifted(number: int, by: list[int]) -> int:
+    out = 0
+    for n in by:
+        out |= number << n
+    return out
 
 
 def least_gpu_time(search: Search, known: Choice | None) -> Found | None:
-    """The choice with the least ticks x GPUs; ``None`` if nothing fits. Raises ``InputError`` if nothing is found.
+    """The choice with the least ticks x what its GPUs count; ``None`` if nothing fits.
 
-    Branch and bound over ranges of budgets: a range is worth at least its smallest budget times the bound of its
-    largest. Only ranges that may beat the best choice are looked into, and there only choices that would.
+    Raises ``InputError`` if nothing is found in time. Branch and bound over ranges of budgets: a range is worth at
+    least its smallest budget times the bound of its largest. Only ranges that may beat the best choice are looked into,
+    and there only choices that would.
     """
     budgets = budgets_of(search.x)
-    choice, floor = search.at(search.x.num_gpus, known)
+    choice, floor = search.at(search.x.budget, known)
     if choice is None:
         _check_proven(floor)
         return None
-    best, worth = choice, ticks_of(search.x, choice) * gpus_of(choice)
-    if known is not None and (value := ticks_of(search.x, known) * gpus_of(known)) < worth:
+    best, worth = choice, ticks_of(search.x, choice) * search.x.spent(choice.pools)
+    if known is not None and (value := ticks_of(search.x, known) * search.x.spent(known.pools)) < worth:
         best, worth = known, value
-    least = gpus_of(choice) * floor  # of the budgets that this choice settles
+    least = search.x.spent(choice.pools) * floor  # of the budgets that this choice settles
     ranges: list[tuple[int, int, int, int]] = []
-    _push(ranges, budgets, 0, bisect.bisect_left(budgets, gpus_of(choice)) - 1, floor)
+    _push(ranges, budgets, 0, bisect.bisect_left(budgets, search.x.spent(choice.pools)) - 1, floor)
     while ranges and ranges[0][0] < worth and not search.over:
         _, low, high, bound = heapq.heappop(ranges)
         middle = (low + high) // 2
@@ -123,10 +139,10 @@ def least_gpu_time(search: Search, known: Choice | None) -> Found | None:
         if choice is None:  # nothing there can beat the best, or time is up
             least = min(least, budgets[low] * proven)
             continue
-        used = max(gpus_of(choice), budgets[low])
+        used = max(search.x.spent(choice.pools), budgets[low])
         least = min(least, used * proven)
         _push(ranges, budgets, low, bisect.bisect_left(budgets, used) - 1, proven)
-        if (value := ticks_of(search.x, choice) * gpus_of(choice)) < worth:
+        if (value := ticks_of(search.x, choice) * search.x.spent(choice.pools)) < worth:
             best, worth = choice, value
     least = min([least, worth, *(item[0] for item in ranges)])
     return _found(search, best, least, floor)
@@ -138,16 +154,16 @@ def fewest_gpus_within(search: Search, most_ticks: int, known: Choice | None) ->
     Raises ``InputError`` if nothing is found in time.
     """
     budgets = budgets_of(search.x)
-    choice, bound = search.at(search.x.num_gpus, known, most_ticks)
+    choice, bound = search.at(search.x.budget, known, most_ticks)
     if choice is None or ticks_of(search.x, choice) > most_ticks:
         _check_proven(bound if bound <= most_ticks else _NEVER)
         return None
-    best, low, high = choice, 0, bisect.bisect_left(budgets, gpus_of(choice))
+    best, low, high = choice, 0, bisect.bisect_left(budgets, search.x.spent(choice.pools))
     while low < high and not search.over:
         middle = (low + high) // 2
         choice, bound = search.at(budgets[middle], None, most_ticks)
         if choice is not None and ticks_of(search.x, choice) <= most_ticks:
-            best, high = choice, bisect.bisect_left(budgets, gpus_of(choice))
+            best, high = choice, bisect.bisect_left(budgets, search.x.spent(choice.pools))
         elif bound > most_ticks:
             low = middle + 1
         else:  # time is up
@@ -157,7 +173,7 @@ def fewest_gpus_within(search: Search, most_ticks: int, known: Choice | None) ->
 
 def _found(search: Search, choice: Choice, least: int, floor: int) -> Found:
     """The fastest choice on as many GPUs as ``choice`` has, with its proof."""
-    fastest, bound = search.at(gpus_of(choice), choice)
+    fastest, bound = search.at(search.x.spent(choice.pools), choice)
     if fastest is None:
         fastest, bound = choice, floor
     return Found(fastest, ticks_of(search.x, fastest), max(bound, floor), least, floor)

@@ -1,4 +1,4 @@
-"""Candidate tables: for each role, every configuration on every pool size, priced, filtered and pruned."""
+"""Candidate tables: for each role, every configuration on every kind and pool size, priced, filtered and pruned."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper import layout_space
-from mapper.pareto import non_dominated
+from mapper.engine_rows import engine_rows, same_shards
+from mapper.mode import ROLLOUT
+from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
-from profiles.units import DTYPE_BYTES, MIB
-from simulator import generation, memory, pricing, resharding
-from simulator.layouts import GenerationLayouts, Layouts
+from profiles.units import MIB
+from simulator import memory, pricing, resharding
 from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mapper.mode import Mode
     from mapper.problem import Problem
     from profiles.records import Floats, Ints
-    from simulator.dataflow import Call
+    from simulator.dataflow import Call, Dataflow
     from simulator.facts import Facts
+    from simulator.layouts import Layouts
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
 NUM_ZERO_STAGES = 4
@@ -32,6 +37,8 @@ class RoleTable:
 
     Parameters
     ----------
+    kind
+        Kind of GPU, as a position in ``Facts.kinds``; times and memory are those on that kind.
     num_gpus
         The smallest pool that holds the row; it runs on larger ones as well and leaves GPUs idle there.
     durations_s
@@ -45,6 +52,7 @@ class RoleTable:
     """
 
     role: str
+    kind: Ints
     num_gpus: Ints
     durations_s: dict[str, Floats]
     resident_bytes: Floats
@@ -61,15 +69,12 @@ class RoleTable:
         x = self.layouts
         return replace(
             self,
+            kind=self.kind[index],
             num_gpus=self.num_gpus[index],
             durations_s={key: value[index] for key, value in self.durations_s.items()},
             resident_bytes=self.resident_bytes[index],
             transient_bytes=self.transient_bytes[index],
-            layouts=RoleLayouts(
-                None if x.training is None else x.training.take(index),
-                None if x.inference is None else x.inference.take(index),
-                None if x.generation is None else x.generation.take(index),
-            ),
+            layouts=x.take(index),
             kv_bytes=self.kv_bytes[index],
         )
 
@@ -85,17 +90,45 @@ class RoleTable:
 
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
-    """Price every configuration of ``role`` on every pool size; drop what cannot fit alone and what is dominated."""
-    facts, pin = problem.facts, pin_of(problem.pins, role)
-    table = _weights_table(facts, role, problem.sizes, pin)
-    if facts.dataflow.generates(role):
-        table = _with_generation(facts, role, problem.sizes, table, pin, prune)
-    fits = (
-        table.resident_bytes + table.transient_bytes + facts.generation.memory_reserve_bytes
-        <= facts.memory_capacity_bytes
-    )
-    table = table.take(np.flatnonzero(fits))
+    """Price every configuration of ``role`` on every kind and pool size.
+
+    What cannot fit alone is dropped, and unless ``prune`` is off what another row of its kind dominates.
+    """
+    kinds = enumerate(problem.facts.kinds)
+    return joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
+
+
+def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool) -> RoleTable:
+    facts, pin, sizes = problem.facts.on(kind), pin_of(problem.pins, role), problem.sizes[kind]
+    if role == ROLLOUT:
+        table = rollout_table(facts, sizes, pin, problem.mode, prune)
+    else:
+        table = _weights_table(facts, problem.flow, role, sizes, pin)
+        if problem.flow.generates(role):
+            table = _with_generation(facts, role, table, pin, prune)
+    capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    allowed = pin.device in (None, kind)
+    fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
+    table = replace(table.take(np.flatnonzero(fits)), kind=np.full(int(np.sum(fits)), position, dtype=np.int64))
     return table.take(_pruned(table)) if prune else table
+
+
+def joined(tables: Sequence[RoleTable]) -> RoleTable:
+    """The rows of several kinds' tables of one role, in their order."""
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    return RoleTable(
+        role=first.role,
+        kind=np.concatenate([t.kind for t in tables]),
+        num_gpus=np.concatenate([t.num_gpus for t in tables]),
+        durations_s={key: np.concatenate([t.durations_s[key] for t in tables]) for key in first.durations_s},
+        resident_bytes=np.concatenate([t.resident_bytes for t in tables]),
+        transient_bytes=np.concatenate([t.transient_bytes for t in tables]),
+        layouts=RoleLayouts.joined([t.layouts for t in tables]),
+        kv_bytes=np.concatenate([t.kv_bytes for t in tables]),
+        num_priced=sum(t.num_priced for t in tables),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +144,13 @@ class _PricedRows:
         return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
 
 
-def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) -> RoleTable:
+def _weights_table(facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin) -> RoleTable:
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
     that it trains in, with a micro-batch of its own.
     """
-    flow, spec, work = facts.dataflow, facts.roles[role], facts.workload
+    spec, work = facts.roles[role], facts.workload
     kinds = {call.kind: call for call in flow.calls_of(role)}
     trained = "train" in kinds
     samples = work.minibatch_samples if trained else work.num_samples
@@ -137,10 +170,10 @@ def _weights_table(facts: Facts, role: str, sizes: tuple[int, ...], pin: Pin) ->
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
-    return _joined(facts, role, train, forward, _smallest_pool(used, sizes))
+    return _paired(facts, flow, role, train, forward, smallest_pool(used, sizes))
 
 
-def _smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
+def smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
     """The smallest of ``sizes`` with at least ``used`` GPUs, elementwise."""
     ascending = np.asarray(sorted(sizes), dtype=np.int64)
     return ascending[np.searchsorted(ascending, used)]
@@ -162,14 +195,15 @@ def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedR
     given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
     seconds = pricing.call_cost(facts, call, given).time.s
     rows = _PricedRows(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
-    return rows.take(_non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
+    return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
 
 
-def _joined(
-    facts: Facts, role: str, train: _PricedRows | None, forward: _PricedRows | None, gpus_of_spread: Ints
-) -> RoleTable:
+def _paired(
+    facts: Facts, flow: Dataflow, role: str, train: _PricedRows | None, forward: _PricedRows | None,
+    gpus_of_spread: Ints,
+) -> RoleTable:  # fmt: skip
     """One table of rows that pair training with inference in the same spread (or have only one of them)."""
-    flow, spec = facts.dataflow, facts.roles[role]
+    spec = facts.roles[role]
     present = [rows for rows in (train, forward) if rows is not None]
     by_kind = {"train": train, "forward": forward}
     durations = {call.key: rows.seconds for call in flow.calls_of(role) if (rows := by_kind.get(call.kind)) is not None}
@@ -177,6 +211,7 @@ def _joined(
     resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
     return RoleTable(
         role=role,
+        kind=np.zeros(len(present[0].seconds), dtype=np.int64),
         num_gpus=gpus_of_spread[present[0].spread // NUM_ZERO_STAGES],
         durations_s=durations,
         resident_bytes=memory.total(resident),
@@ -187,54 +222,53 @@ def _joined(
     )
 
 
-def _with_generation(
-    facts: Facts, role: str, sizes: tuple[int, ...], table: RoleTable, pin: Pin, prune: bool
-) -> RoleTable:
+def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, prune: bool) -> RoleTable:
     """Pair every weights configuration with every engine configuration of the same GPUs."""
     spec, flow = facts.roles[role], facts.dataflow
     if prune:
         table = table.take(_pruned(table, keep_apart=True))
-    engine = _engines(facts, role, np.unique(table.layouts.weights.num_gpus), pin)
-    copy = memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision])
-    kv = generation.kv_cache_bytes(facts, spec.shape, engine)
-    work = memory.generation_working_bytes(facts, spec.shape, engine)
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    index = np.flatnonzero(kv + work <= room)
-    engine, copy, kv, work = engine.take(index), copy[index], kv[index], work[index]
-    seconds = generation.generation_cost(facts, spec.shape, engine, spec.precision).time.s
-    if prune:
-        key = (engine.num_gpus * 1024 + engine.tp) * 1024 + engine.pp
-        index = _non_dominated_by_group(key, np.stack([seconds, kv + work], axis=1))
-        engine, copy, kv, work, seconds = engine.take(index), copy[index], kv[index], work[index], seconds[index]
-    left, right = _pairs(table.layouts.weights.num_gpus, engine.num_gpus)
-    paired, chosen = table.take(left), engine.take(right)
+    rows = engine_rows(facts, role, np.unique(table.layouts.weights.num_gpus), pin, None, prune)
+    left, right = _pairs(table.layouts.weights.num_gpus, rows.engine.num_gpus)
+    paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
-    shared = resharding.shares_weights(facts, training, chosen)
-    transition = resharding.transition_cost(facts, spec.shape, training, chosen, spec.precision).time.s
+    shared = resharding.shares_weights(facts, training, rows.engine)
+    transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
     durations = dict(paired.durations_s)
     for call in flow.calls_of(role):
-        if call.kind == "transition":
-            durations[call.key] = transition
-        elif call.kind == "generate":
-            durations[call.key] = seconds[right]
-    need = np.where(shared, 0.0, copy[right]) + kv[right] + work[right]
+        if call.kind in ("transition", "generate"):
+            durations[call.key] = transition if call.kind == "transition" else rows.seconds
+    need = np.where(shared, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
     return replace(
         paired,
         durations_s=durations,
         transient_bytes=np.maximum(paired.transient_bytes, need),
-        layouts=replace(paired.layouts, generation=chosen),
-        kv_bytes=kv[right],
-        num_priced=paired.num_priced + len(engine) + len(left),
+        layouts=replace(paired.layouts, generation=rows.engine),
+        kv_bytes=rows.kv_bytes,
+        num_priced=paired.num_priced + rows.num_priced + len(left),
     )
 
 
-def _engines(facts: Facts, role: str, used: Ints, pin: Pin) -> GenerationLayouts:
-    """Engine configurations on each of the numbers of GPUs ``used``."""
-    parts = [layout_space.generation_layouts(facts, facts.roles[role].shape, int(n)) for n in used]
-    columns = ("dp", "tp", "pp", "max_num_seqs")
-    none = np.zeros(0, dtype=np.int64)
-    engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
-    return engine.take(matching(pin, "generation", engine))
+def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, prune: bool) -> RoleTable:
+    """Engine configurations of an actor that generates on a pool of its own; the transfer of weights is not priced.
+
+    Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
+    """
+    role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
+    used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes), dtype=np.int64)
+    rows = engine_rows(facts, role, used, pin, mode.steady_steps, prune)
+    num_priced = rows.num_priced
+    calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
+    return RoleTable(
+        role=ROLLOUT,
+        kind=np.zeros(len(rows.seconds), dtype=np.int64),
+        num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
+        durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
+        resident_bytes=np.zeros(len(rows.seconds)),
+        transient_bytes=rows.weight_bytes + rows.kv_bytes + rows.working_bytes,
+        layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
+        kv_bytes=rows.kv_bytes,
+        num_priced=num_priced,
+    )
 
 
 def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
@@ -250,8 +284,12 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     if keep_apart:
         weights = table.layouts.weights
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
-        return _non_dominated_by_group(key, values)
-    rows = _non_dominated_by_group(table.num_gpus, values)
+        return non_dominated_by_group(key, values)
+    if table.role == ROLLOUT:  # what the transfer of weights depends on
+        engine = table.layouts.generation
+        assert engine is not None, "the rollout generates"
+        return non_dominated_by_group(same_shards(engine), values)
+    rows = non_dominated_by_group(table.num_gpus, values)
     with_gpus = np.concatenate([table.num_gpus[rows, None].astype(np.float64), values[rows]], axis=1)
     return np.asarray(rows[non_dominated(with_gpus)], dtype=np.int64)
 
@@ -262,19 +300,6 @@ def _merged_durations(table: RoleTable) -> list[Floats]:
     if "transition" in table.durations_s:
         out["generate_sequences"] = out["generate_sequences"] + table.durations_s["transition"]
     return list(out.values())
-
-
-def _non_dominated_by_group(key: Ints, values: Floats) -> Ints:
-    """Rows that no other row of equal key dominates, ascending."""
-    kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
-    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
-
-
-def _by_group(key: Ints) -> list[Ints]:
-    """Row indices by equal key."""
-    order = np.argsort(key, kind="stable")
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
-    return [part for part in np.split(order, cuts) if len(part)]
 
 
 def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:

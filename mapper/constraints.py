@@ -25,21 +25,28 @@ class Rule(Protocol):
 
 
 class OnePlacement:
-    """Exactly one allowed set partition is chosen, and exactly its sets get a pool of one size each."""
+    """Exactly one allowed placement is chosen, and exactly its groups get a pool of one size each."""
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
         model.add_exactly_one(v.partition.values())
-        for roles, sizes in x.sizes.items():
-            holders = [var for partition, var in v.partition.items() if roles in partition]
-            model.add(sum(holders) == v.shared[roles])
-            model.add(sum(v.pool[roles, n] for n in sizes) == v.shared[roles])
+        for group, sizes in x.sizes.items():
+            holders = [var for partition, var in v.partition.items() if group in partition]
+            model.add(sum(holders) == v.shared[group])
+            model.add(sum(v.pool[group, n] for n in sizes) == v.shared[group])
 
 
 class GpusSuffice:
-    """The pools together use no more GPUs than there are (slices pack, see ``problem.pool_sizes``)."""
+    """The pools of each kind use no more GPUs than there are (slices pack, see ``problem.pool_sizes``).
+
+    Together they count no more than the budget, where that is less.
+    """
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
-        model.add(sum(n * var for (_, n), var in v.pool.items()) <= x.num_gpus)
+        for kind, most in x.gpus.items():
+            pools = [n * var for (group, n), var in v.pool.items() if group.kind == kind]
+            model.add(sum(pools) <= most)
+        if x.budget < sum(x.weight[kind] * most for kind, most in x.gpus.items()):
+            model.add(sum(x.weight[group.kind] * n * var for (group, n), var in v.pool.items()) <= x.budget)
 
 
 class EqualSizes:
@@ -56,7 +63,7 @@ class EqualSizes:
 
 
 class OneConfiguration:
-    """Each role has exactly one configuration, and its pool is large enough for it.
+    """Each role has exactly one configuration, and its pool is of that kind and large enough for it.
 
     Each size that a configuration may need is a boolean of its own; if ``n`` or more is needed, the pool has at least
     ``n``, for every ``n``.
@@ -65,13 +72,19 @@ class OneConfiguration:
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
         for role, picks in v.pick.items():
             model.add_exactly_one(picks)
-            sizes = sorted(set(x.tables[role].num_gpus.tolist()))
-            needs = [model.new_bool_var(f"{role} needs {n}") for n in sizes]
-            for n, need in zip(sizes, needs, strict=True):
-                model.add(sum(picks[i] for i in np.flatnonzero(x.tables[role].num_gpus == n)) == need)
-            for i, n in enumerate(sizes):
-                pools = [var for (roles, size), var in v.pool.items() if size >= n and role in roles]
-                model.add(sum(needs[i:]) <= sum(pools))
+            for i, kind in enumerate(x.kinds):
+                self._of_kind(model, x, v, role, i, kind)
+
+    def _of_kind(self, model: cp_model.CpModel, x: Instance, v: Variables, role: str, i: int, kind: str) -> None:
+        table, picks = x.tables[role], v.pick[role]
+        mine = table.kind == i
+        sizes = sorted(set(table.num_gpus[mine].tolist()))
+        needs = [model.new_bool_var(f"{role} needs {n} {kind}") for n in sizes]
+        for n, need in zip(sizes, needs, strict=True):
+            model.add(sum(picks[j] for j in np.flatnonzero(mine & (table.num_gpus == n))) == need)
+        held = [(size, var) for (group, size), var in v.pool.items() if group.kind == kind and role in group.roles]
+        for j, n in enumerate(sizes):
+            model.add(sum(needs[j:]) <= sum(var for size, var in held if size >= n))
 
 
 class PickedValues:
@@ -91,10 +104,10 @@ class MemoryShared:
     """In each set: every role's resident memory plus any one role's transient memory fits beside the reserve."""
 
     def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
-        for roles, chosen in v.shared.items():
-            resident = sum(v.resident[role] for role in roles)
-            for role in roles:
-                model.add(resident + v.transient[role] <= x.capacity_mib).only_enforce_if(chosen)
+        for group, chosen in v.shared.items():
+            resident = sum(v.resident[role] for role in group.roles)
+            for role in group.roles:
+                model.add(resident + v.transient[role] <= x.capacity_mib[group.kind]).only_enforce_if(chosen)
 
 
 def _dot(values: Ints, picks: list[cp_model.IntVar]) -> cp_model.LinearExprT:

@@ -15,6 +15,9 @@ import numpy as np
 from mapper.families import RESOURCES, scaled
 from mapper.findings import Finding, findings
 from mapper.makespan import makespan
+from mapper.mode import mode_of
+from mapper.placing import placement_of
+from mapper.problem import Group
 from mapper.shortlist import make_shortlist
 from mapper.thresholds import Scan, changed, scan
 from simulator.feasibility import layouts_of
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from mapper.families import Family
     from mapper.pins import AnyPin
-    from mapper.problem import Problem, Sets
+    from mapper.problem import Placement, Problem
     from mapper.result import RunnerUp
     from mapper.shortlist import Shortlist
     from simulator.facts import Facts
@@ -111,21 +114,17 @@ def explain(
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)
     faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}
-    shortlist = make_shortlist(facts, pins)
+    shortlist = make_shortlist(facts, pins, mode_of(plan))
     memory = tuple(memory_limit(facts, plan, pool, timeline, shortlist) for pool in plan.pools)
     found = tuple(findings(facts, plan, timeline, runners_up))
-    won, rivals = sets_of(plan), tuple(sets_of(other.plan) for other in runners_up)
+    same = [other.plan for other in runners_up if mode_of(other.plan) == mode_of(plan)]
+    won, rivals = placement_of(plan), tuple(placement_of(other) for other in same)
     whole = scan(shortlist, won, rivals, began + budget_s) if rivals else None
     return Explanation(
         timeline=timeline, stages=stages, twice_as_fast=faster, memory=memory, idle=idle_of(facts, plan, timeline),
         scan=whole, confirmed=_confirmed(shortlist.problem, won, whole, began + budget_s), findings=found,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
-
-
-def sets_of(plan: Plan) -> Sets:
-    """Who shares GPUs with whom."""
-    return tuple(pool.roles for pool in plan.pools)
 
 
 def _at(facts: Facts, plan: Plan, family: Family, factor: float) -> Timeline:
@@ -177,16 +176,19 @@ def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, short
 
 def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline, shortlist: Shortlist) -> Better | None:
     """The row of ``role`` that makes the iteration faster, does not fit beside the others, and lacks least."""
+    if mode_of(plan).own_pool:  # calls of one role on two pools: not looked into
+        return None
     table = shortlist.tables[role]
-    table = table.take(np.flatnonzero(table.num_gpus <= pool.num_gpus))
+    table = table.take(shortlist.base.rows(role, Group(pool.roles, pool.device), pool.num_gpus))
     if not len(table):
         return None
+    facts = facts.on(pool.device)
     needs = [role_memory(facts, other, layouts_of(plan.role(other), plan)) for other in pool.roles if other != role]
     kept = sum(float(need.resident_bytes[0]) for need in needs) + facts.generation.memory_reserve_bytes
     beside = max((float(need.transient_bytes[0]) for need in needs), default=0.0)
     short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - facts.memory_capacity_bytes
     durations = {span.call: np.asarray(span.duration_s) for span in timeline.spans} | dict(table.durations_s)
-    ends = makespan(shortlist.base, sets_of(plan), durations)
+    ends = makespan(shortlist.base, placement_of(plan), durations)
     rows = np.flatnonzero((short > 0) & (ends < timeline.iteration_s * (1 - WORTHWHILE)))
     if not len(rows):
         return None
@@ -196,12 +198,13 @@ def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline,
     return Better(entry, float(short[row]), float(ends[row]))
 
 
-def _confirmed(problem: Problem, won: Sets, whole: Scan | None, deadline: float) -> bool | None:
+def _confirmed(problem: Problem, won: Placement, whole: Scan | None, deadline: float) -> bool | None:
     """Whether a search of everything agrees that the nearest flip is one; ``None`` if there is none, or no time."""
     if whole is None or not whole.flips or time.perf_counter() > deadline:
         return None
     from mapper.search import find_plan
 
     flip = whole.flips[0]
-    there = find_plan(changed(problem.facts, flip.dimension, flip.wins), runners_up=False, pins=problem.pins)
-    return set(sets_of(there.plan)) != set(won)
+    drawn = changed(problem.facts, flip.dimension, flip.wins)
+    there = find_plan(drawn, runners_up=False, pins=problem.pins, modes=(problem.mode,))
+    return set(placement_of(there.plan)) != set(won)

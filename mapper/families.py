@@ -12,12 +12,15 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from profiles.workload import LengthDistribution
+from simulator.facts import DeviceKind
 from simulator.uncertainty import load_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from profiles.engine_facts import GenerationEngine, TrainingEngine
+    from profiles.hardware import ClusterGroup
+    from profiles.store import DeviceProfile
     from profiles.workload import Workload
     from simulator.facts import Facts
 
@@ -83,19 +86,39 @@ def scaled(facts: Facts, factors: Mapping[Family, float]) -> Facts:
 
 
 def _with_device(facts: Facts, at: Mapping[Family, float]) -> Facts:
-    """Rates of GPU, links and network divided by their factors, the network's latency multiplied."""
-    spec, group = facts.device.spec, facts.group
-    spec = replace(
-        spec,
-        peak_flop_per_s=_slower(spec.peak_flop_per_s, at["compute"]),
-        sustained_flop_per_s=_slower(spec.sustained_flop_per_s, at["compute"]),
-        flash_2_flop_per_s=_slower(spec.flash_2_flop_per_s, at["compute"]),
-        memory_bytes_per_s=spec.memory_bytes_per_s / at["memory"],
-        nvlink_bytes_per_s=spec.nvlink_bytes_per_s / at["nvlink"],
-        inter_node_latency_s=spec.inter_node_latency_s * at["network"],
-    )
-    rate = group.inter_node_bytes_per_s / at["network"]
-    return replace(facts, device=facts.device.with_spec(spec), group=replace(group, inter_node_bytes_per_s=rate))
+    """Rates of GPU, links and network of every kind divided by their factors, the network's latency multiplied."""
+
+    def of_kind(group: ClusterGroup, device: DeviceProfile) -> tuple[ClusterGroup, DeviceProfile]:
+        spec = replace(
+            device.spec,
+            peak_flop_per_s=_slower(device.spec.peak_flop_per_s, at["compute"]),
+            sustained_flop_per_s=_slower(device.spec.sustained_flop_per_s, at["compute"]),
+            flash_2_flop_per_s=_slower(device.spec.flash_2_flop_per_s, at["compute"]),
+            memory_bytes_per_s=device.spec.memory_bytes_per_s / at["memory"],
+            nvlink_bytes_per_s=device.spec.nvlink_bytes_per_s / at["nvlink"],
+            inter_node_latency_s=device.spec.inter_node_latency_s * at["network"],
+        )
+        rate = group.inter_node_bytes_per_s / at["network"]
+        return replace(group, inter_node_bytes_per_s=rate), device.with_spec(spec)
+
+    return _on_each_kind(facts, of_kind)
+
+
+def with_memory(facts: Facts, num_bytes: Callable[[int], int]) -> Facts:
+    """``facts`` with another memory of each kind of GPU, by a function of its bytes."""
+
+    def of_kind(group: ClusterGroup, device: DeviceProfile) -> tuple[ClusterGroup, DeviceProfile]:
+        return group, device.with_spec(replace(device.spec, memory_bytes=num_bytes(int(device.spec.memory_bytes))))
+
+    return _on_each_kind(facts, of_kind)
+
+
+def _on_each_kind(
+    facts: Facts, change: Callable[[ClusterGroup, DeviceProfile], tuple[ClusterGroup, DeviceProfile]]
+) -> Facts:
+    group, device = change(facts.group, facts.device)
+    others = tuple(DeviceKind(*change(kind.group, kind.device)) for kind in facts.others)
+    return replace(facts, group=group, device=device, others=others)
 
 
 def _slower(rates: Mapping[str, float], factor: float) -> dict[str, float]:

@@ -11,22 +11,25 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mapper.best import gpus_of, ticks_of
 from mapper.budgets import Search, is_never
-from mapper.goal import Objective
+from mapper.choices import gpus_of, ticks_of
 from mapper.infeasible import explain_infeasible
 from mapper.instance import make_instance
+from mapper.mode import SYNC
+from mapper.placing import build_plan
 from mapper.problem import make_problem
 from mapper.result import OPTIMAL_GAP
-from mapper.search import build_plan
 from profiles.errors import InputError
 from simulator.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mapper.goal import Objective
     from mapper.instance import Instance
+    from mapper.mode import Mode
     from mapper.pins import AnyPin
+    from mapper.problem import Problem
     from mapper.variables import Choice
     from simulator.facts import Facts
     from simulator.plan import Plan
@@ -77,19 +80,19 @@ class Step:
 
 def frontier(
     facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
-    pins: tuple[AnyPin, ...] = (), price_per_gpu_hour: float | None = None,
+    pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, price: Objective | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[FrontierPoint, ...]:  # fmt: skip
     """The fastest plan on at most as many GPUs as each pool size has; fewest GPUs first, each one faster.
 
     Parameters
     ----------
-    facts, placement, even, seed, pins
+    facts, placement, even, seed, pins, mode
         As in ``find_plan``.
     time_limit_s
         When it is over what is known is returned; points that are not ``proven`` may have better plans.
-    price_per_gpu_hour
-        In any currency.
+    price
+        An objective with prices; what an iteration costs is added.
     progress
         Called with the budgets that are settled and how many there are.
 
@@ -99,16 +102,15 @@ def frontier(
         Not even all GPUs hold a plan.
     """
     deadline = time.perf_counter() + time_limit_s
-    problem = make_problem(facts, placement, even, pins)
+    problem = make_problem(facts, placement, even, pins, mode)
     x = make_instance(problem)
-    budgets = sorted({n for n in problem.sizes if n < x.num_gpus} | {x.num_gpus})
+    budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
     steps, none_below = trace(Search(x, seed, deadline), budgets, progress or (lambda done, total: None))
     if not steps:
         if none_below:
             raise explain_infeasible(problem)
         raise InputError(f"no plan was found or ruled out within {time_limit_s:g} s; give a longer time limit")
-    price = None if price_per_gpu_hour is None else Objective("cost", price_per_gpu_hour)
-    points = [_point(x, facts, step, price, none_below or i > 0) for i, step in enumerate(steps)]
+    points = [_point(x, problem, step, price, none_below or i > 0) for i, step in enumerate(steps)]
     return tuple(points)
 
 
@@ -177,14 +179,14 @@ def _steps(known: list[tuple[int, Choice] | None], bound: list[int], budgets: li
     return steps, starts[0] == 0 or is_never(bound[starts[0] - 1])
 
 
-def _point(x: Instance, facts: Facts, step: Step, price: Objective | None, none_below: bool) -> FrontierPoint:
-    plan = build_plan(x, step.choice, facts)
-    timeline = simulate(plan, facts)
+def _point(x: Instance, problem: Problem, step: Step, price: Objective | None, none_below: bool) -> FrontierPoint:
+    plan = build_plan(x, step.choice, problem)
+    timeline = simulate(plan, problem.facts)
     seconds = timeline.iteration_s
     bound_s = min(max(step.bound_ticks * x.tick_s - x.rounding_s, 0.0), seconds)
     gap = (seconds - bound_s) / seconds
     return FrontierPoint(
         num_gpus=plan.num_gpus, up_to_gpus=step.last_budget, plan=plan, timeline=timeline, iteration_s=seconds,
         bound_s=bound_s, gap=gap, proven=gap <= OPTIMAL_GAP and none_below,
-        cost_per_iteration=None if price is None else price.cost(seconds, plan.num_gpus),
+        cost_per_iteration=None if price is None else price.cost(seconds, plan.gpus),
     )  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.instance import Instance
-    from mapper.problem import Sets
+    from mapper.problem import Group, Placement
     from profiles.records import Ints
 
 MAX_ALLOCATIONS = 250_000
@@ -56,12 +56,12 @@ class _Picks:
 def greedy(x: Instance) -> tuple[Choice | None, int]:
     """A feasible choice and its ticks; ``(None, 0)`` if this heuristic finds none (the solver still may).
 
-    For each set and size, roles take turns to pick their fastest configuration in the memory that the others leave,
+    For each group and size, roles take turns to pick their fastest configuration in the memory that the others leave,
     from the least hungry start, until nothing changes; several orders of the first turn are tried. Then every
     allocation of every placement is played with those picks.
     """
-    worth = {role: _worth_picking(x, role) for role in x.tables}
-    picks = {roles: _picked(x, roles, sizes, worth) for roles, sizes in x.sizes.items()}
+    worth = {(role, kind): _worth_picking(x, role, kind) for role in x.tables for kind in x.kinds}
+    picks = {group: _picked(x, group, sizes, worth) for group, sizes in x.sizes.items()}
     best: tuple[int, Choice | None] = (0, None)
     for partition in x.partitions:
         found = _best_allocation(x, partition, picks)
@@ -70,28 +70,30 @@ def greedy(x: Instance) -> tuple[Choice | None, int]:
     return best[1], best[0]
 
 
-def _worth_picking(x: Instance, role: str) -> _Rows:
-    """Rows that no other beats in GPUs, total time and memory: a pick depends on nothing else."""
-    gpus, resident, transient = x.tables[role].num_gpus, x.resident_mib[role], x.transient_mib[role]
-    load = np.sum(list(x.ticks[role].values()), axis=0)
+def _worth_picking(x: Instance, role: str, kind: str) -> _Rows:
+    """Rows that no other of the kind beats in GPUs, total time and memory: a pick depends on nothing else."""
+    of_kind = x.rows_on(role, kind)
+    gpus, resident = x.tables[role].num_gpus[of_kind], x.resident_mib[role][of_kind]
+    transient, load = x.transient_mib[role][of_kind], x.turns(role)[of_kind]
     kept = non_dominated(np.stack([gpus, load, resident, resident + transient], axis=1).astype(np.float64))
     kept = kept[np.argsort(load[kept], kind="stable")]
-    return _Rows(kept, gpus[kept], load[kept], resident[kept], transient[kept], (resident + transient)[kept])
+    return _Rows(of_kind[kept], gpus[kept], load[kept], resident[kept], transient[kept], (resident + transient)[kept])
 
 
-def _picked(x: Instance, roles: tuple[str, ...], sizes: tuple[int, ...], worth: dict[str, _Rows]) -> _Picks:
-    """The set's picks by size: of the orders tried, the one with the shortest load.
+def _picked(x: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple[str, str], _Rows]) -> _Picks:
+    """The group's picks by size: of the orders tried, the one with the shortest load.
 
     A size whose picks are no faster than a smaller one's would take those, so it is left out unless sizes must agree.
     """
     if not sizes:
         return _Picks(np.zeros(0, dtype=np.int64), {})
-    every, rows = np.asarray(sizes, dtype=np.int64), {role: worth[role] for role in roles}
+    roles, every = group.roles, np.asarray(sizes, dtype=np.int64)
+    rows = {role: worth[role, group.kind] for role in roles}
     gained, of = _sizes_that_gain(every, rows)
     best = np.full(len(gained), NEVER)
     chosen = {role: np.zeros(len(gained), dtype=np.int64) for role in roles}
     for order in _orders(roles):
-        at, fits = _descend(gained, order, rows, x.capacity_mib)
+        at, fits = _descend(gained, order, rows, x.capacity_mib[group.kind])
         load = np.sum([rows[role].load[at[role]] for role in roles], axis=0)
         better = np.flatnonzero(fits & (load < best))
         best[better] = load[better]
@@ -144,56 +146,66 @@ def _descend(
     return at, there & (resident + transient <= capacity)
 
 
-def _best_allocation(x: Instance, partition: Sets, picks: dict[tuple[str, ...], _Picks]) -> tuple[int, Choice] | None:
+def _best_allocation(x: Instance, partition: Placement, picks: dict[Group, _Picks]) -> tuple[int, Choice] | None:
     """The fastest allocation of one placement, all of them played at once."""
-    sizes = [picks[roles].sizes for roles in partition]
-    at = _allocations(x, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
+    sizes = [picks[group].sizes for group in partition]
+    kinds = [group.kind for group in partition]
+    at = _allocations(x, kinds, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
     if not len(at):
         return None
     durations = {key: np.asarray(t, dtype=np.float64)[0] for key, t in x.ticks["controller"].items()}
-    for axis, roles in enumerate(partition):
-        for role, rows in picks[roles].rows.items():
+    for axis, group in enumerate(partition):
+        for role, rows in picks[group].rows.items():
             for key, ticks in x.ticks[role].items():
                 durations[key] = ticks[rows].astype(np.float64)[at[:, axis]]
     ends = np.broadcast_to(makespan(x, partition, durations), (len(at),))
     best = int(np.argmin(ends))
-    pools = tuple((roles, int(s[i])) for roles, s, i in zip(partition, sizes, at[best], strict=True))
-    chosen = [(picks[roles].rows, i) for roles, i in zip(partition, at[best], strict=True)]
+    pools = tuple((group, int(s[i])) for group, s, i in zip(partition, sizes, at[best], strict=True))
+    chosen = [(picks[group].rows, i) for group, i in zip(partition, at[best], strict=True)]
     return int(ends[best]), Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()})
 
 
-def _allocations(x: Instance, sizes: list[Ints]) -> Ints:
-    """Positions in ``sizes`` of tuples that the cluster holds, ``[A, sets]``: all, or a sample if they are too many.
+def _allocations(x: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+    """Positions in ``sizes`` of tuples that the cluster holds, ``[A, groups]``: all, or a sample if they are too many.
 
-    The last set takes the largest pool that is left: a larger one is never slower.
+    The last group takes the largest pool that is left: a larger one is never slower.
     """
-    if x.equal_sizes:
+    if x.equal_sizes:  # of one kind
         same = reduce(np.intersect1d, sizes)
-        same = same[same * len(sizes) <= x.num_gpus]
+        same = same[same * len(sizes) <= x.gpus[kinds[0]]]
         return np.stack([np.searchsorted(s, same) for s in sizes], axis=1)
     *free, last = sizes
     shape = [len(s) for s in free]
     total = math.prod(shape)
-    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(x.num_gpus, sizes)
-    left = np.full(len(at), x.num_gpus)
-    for s, position in zip(free, at.T, strict=True):
-        left = left - s[position]
-    largest = np.searchsorted(last, left, side="right") - 1
-    return np.concatenate([at, largest[:, None]], axis=1)[largest >= 0]
+    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(x, kinds, sizes)
+    left = {kind: np.full(len(at), most) for kind, most in x.gpus.items()}
+    budget = np.full(len(at), x.budget)
+    for kind, s, position in zip(kinds[:-1], free, at.T, strict=True):
+        left[kind] = left[kind] - s[position]
+        budget = budget - x.weight[kind] * s[position]
+    there = np.all([n >= 0 for n in left.values()], axis=0)
+    room = np.minimum(left[kinds[-1]], budget // x.weight[kinds[-1]])
+    largest = np.searchsorted(last, room, side="right") - 1
+    return np.asarray(np.concatenate([at, largest[:, None]], axis=1)[there & (largest >= 0)], dtype=np.int64)
 
 
-def _drawn(num_gpus: int, sizes: list[Ints]) -> Ints:
-    """A fixed random sample of positions for all sets but the last.
+def _drawn(x: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+    """A fixed random sample of positions for all groups but the last.
 
-    One set after another takes a size that leaves room for the smallest ones after it.
+    One group after another takes a size that leaves room for the smallest ones after it.
     """
     random = np.random.default_rng(0)
-    left = np.full(MAX_ALLOCATIONS, num_gpus - sum(int(s[0]) for s in sizes), dtype=np.int64)
-    if left[0] < 0:
+    least = {kind: sum(int(s[0]) for k, s in zip(kinds, sizes, strict=True) if k == kind) for kind in x.gpus}
+    left = {kind: np.full(MAX_ALLOCATIONS, most - least[kind], dtype=np.int64) for kind, most in x.gpus.items()}
+    counted = sum(x.weight[kind] * n for kind, n in least.items())
+    budget = np.full(MAX_ALLOCATIONS, x.budget - counted, dtype=np.int64)
+    if budget[0] < 0 or any(n[0] < 0 for n in left.values()):
         return np.zeros((0, len(sizes) - 1), dtype=np.int64)
     columns = []
-    for s in sizes[:-1]:
-        fitting = np.searchsorted(s, left + s[0], side="right")
-        columns.append((random.random(len(left)) * fitting).astype(np.int64))
-        left = left + s[0] - s[columns[-1]]
+    for kind, s in zip(kinds[:-1], sizes[:-1], strict=True):
+        room = np.minimum(left[kind], budget // x.weight[kind])
+        fitting = np.searchsorted(s, room + s[0], side="right")
+        columns.append((random.random(MAX_ALLOCATIONS) * fitting).astype(np.int64))
+        more = s[columns[-1]] - s[0]
+        left[kind], budget = left[kind] - more, budget - x.weight[kind] * more
     return np.stack(columns, axis=1)

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mapper.best import fits
+from mapper.choices import fits
+from mapper.mode import ROLLOUT
+from mapper.placing import placement_of
 from mapper.variables import Choice
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
-    from simulator.plan import Plan
+    from simulator.plan import GenerationLayout, ParallelLayout, Plan
+
+    Layouts3 = tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]
 
 
 def choice_of_plan(x: Instance, plan: Plan) -> Choice | str:
     """The choice that builds ``plan``, or in one line why there is none."""
-    roles = tuple(x.tables)
+    roles = tuple(role for role in x.tables if role != ROLLOUT)
     if {entry.role for entry in plan.roles} != set(roles):
         return f"it has the roles {', '.join(entry.role for entry in plan.roles)}, the job has {', '.join(roles)}"
-    if any(entry.separate_generation for entry in plan.roles) or plan.schedule != "sync":
-        return "it generates on a pool of its own, which is not searched"
+    if any(entry.separate_generation for entry in plan.roles) != (ROLLOUT in x.tables):
+        return "it generates on a pool of its own, or this search does and it does not"
     rows: dict[str, int] = {}
     for entry in plan.roles:
-        layouts = (entry.training, entry.inference, entry.generation)
-        table = x.tables[entry.role]
-        row = next((i for i in range(len(table)) if table.records(i) == layouts), None)
-        if row is None:
-            return f"the layouts of its {entry.role} are not among those searched (pinned, or others are as good)"
-        rows[entry.role] = row
-    sets = {frozenset(group): group for group in x.sizes}
-    pools = tuple((sets.get(frozenset(pool.roles), pool.roles), pool.num_gpus) for pool in plan.pools)
-    choice = Choice(pools, rows)
+        layouts: Layouts3 = (entry.training, entry.inference, entry.generation)
+        if entry.separate_generation:
+            rows[ROLLOUT] = _row(x, ROLLOUT, (None, None, entry.generation), plan.generation_pool_of(entry.role).device)
+            layouts = (entry.training, entry.inference, None)
+        rows[entry.role] = _row(x, entry.role, layouts, plan.pool_of(entry.role).device)
+    if missing := [role for role, row in rows.items() if row < 0]:
+        return f"the layouts of its {missing[0]} are not among those searched (pinned, or others are as good)"
+    sizes = tuple(pool.num_gpus for pool in plan.pools)
+    choice = Choice(tuple(zip(placement_of(plan), sizes, strict=True)), rows)
     if not fits(x, choice):
-        return (
-            f"its pools ({plan.placement} on {' + '.join(str(n) for _, n in pools)} GPUs) are not among those searched"
-        )
+        return f"its pools ({plan.placement} on {' + '.join(map(str, sizes))} GPUs) are not among those searched"
     return choice
+
+
+def _row(x: Instance, role: str, layouts: Layouts3, kind: str) -> int:
+    """The row of a role's table with these layouts on this kind of GPU; -1 if there is none."""
+    table = x.tables[role]
+    known = x.rows_on(role, kind).tolist() if kind in x.kinds else []
+    return next((i for i in known if table.records(i) == layouts), -1)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates import role_table
+from mapper.families import with_memory
 from mapper.greedy import greedy
 from mapper.instance import make_instance
+from mapper.mode import ROLLOUT
 from mapper.pins import joined, parts_of, pin_of
 from mapper.problem import pool_sizes, with_pins
 from mapper.sharing import Share, Spare
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mapper.candidates import RoleTable
     from mapper.pins import AnyPin
     from mapper.problem import Problem
+    from simulator.facts import Facts
 
 MAX_NODES = 1024
 """Up to this many nodes the fewest GPUs are looked for."""
@@ -37,22 +40,22 @@ def explain_infeasible(problem: Problem) -> InfeasibleError:
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
-    capacity = facts.memory_capacity_bytes
+    capacity = max(facts.on(kind).memory_capacity_bytes for kind in facts.kinds)
     fewest = fewest_gpus(problem)
-    there = f"there are {capacity / GIB:.1f} GiB per GPU on {problem.num_gpus} x {facts.group.device}"
+    there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
-        what = (
-            f"{role} ({facts.roles[role].shape.name}) alone needs at least {needs[role] / GIB:.1f} GiB per GPU; {there}"
-        )
+        what = f"{role} ({name_of(facts, role)}) alone needs at least {needs[role] / GIB:.1f} GiB per GPU; {there}"
     else:
         total = sum(needs.values())
         what = (
-            f"each role fits alone, but not all together: the hungriest, {role} ({facts.roles[role].shape.name}), "
+            f"each role fits alone, but not all together: the hungriest, {role} ({name_of(facts, role)}), "
             f"needs at least {needs[role] / GIB:.1f} GiB per GPU with all GPUs to itself, the roles one by one "
             f"{total / GIB:.1f} GiB in sum; {there}"
         )
     next_step = (
-        f"the fewest GPUs that would do: {fewest}" if fewest else f"not even {MAX_NODES} nodes of this kind would do"
+        f"the fewest GPUs{_of_first(facts)} that would do: {fewest}"
+        if fewest
+        else f"not even {MAX_NODES} nodes{_of_first(facts)} would do"
     )
     return InfeasibleError(f"no plan fits: {what}; {next_step}", fewest_gpus=fewest)
 
@@ -62,7 +65,7 @@ def _blamed_pins(problem: Problem) -> InfeasibleError | None:
     if not problem.pins or not _feasible(with_pins(problem, ()), {}):
         return None
     parts = conflict(problem)
-    group = f"{problem.facts.group.num_gpus:,} x {problem.facts.group.device}"
+    group = " + ".join(f"{problem.facts.on(k).group.num_gpus:,} x {k}" for k in problem.facts.kinds)
     asked = "" if problem.placement == "any" else f" with placement {problem.placement}"
     if len(parts) > 1:
         named = f"these {len(parts)} conflict: {'; '.join(str(part) for part in parts)}"
@@ -90,7 +93,8 @@ def _feasible(problem: Problem, priced: dict[tuple[object, ...], RoleTable]) -> 
     """Whether some plan satisfies the pins (or none was ruled out in time); tables are priced once per role's pin."""
     tables = {}
     for role in problem.roles:
-        key = (role, problem.sizes, str(pin_of(problem.pins, role)), pin_of(problem.pins, role).min_gpus_per_stage)
+        sizes = tuple(problem.sizes.items())
+        key = (role, sizes, str(pin_of(problem.pins, role)), pin_of(problem.pins, role).min_gpus_per_stage)
         if key not in priced:
             priced[key] = role_table(problem, role)
         tables[role] = priced[key]
@@ -114,31 +118,35 @@ def _limit_of(problem: Problem, part: AnyPin) -> str:
     alone = with_pins(problem, (part,))
     if len(role_table(alone, part.role)):
         return "the role fits so by itself, but not beside the others"
-    need = smallest_need_bytes(alone, part.role, alone.sizes)
+    need = smallest_need_bytes(alone, part.role, every_size=True)
     if need < float("inf"):
-        capacity = problem.facts.memory_capacity_bytes
+        capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.kinds)
         return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
+    sizes = sorted({n for of_kind in alone.sizes.values() for n in of_kind})
     return (
-        f"no pool of {', '.join(map(str, alone.sizes))} GPUs divides into these degrees with this model's "
+        f"no pool of {', '.join(map(str, sizes))} GPUs divides into these degrees with this model's "
         f"heads and layers, the samples of an update and {problem.facts.training.name}"
     )
 
 
-def smallest_need_bytes(problem: Problem, role: str, sizes: tuple[int, ...] = ()) -> float:
-    """Memory per GPU that ``role`` needs at least with all the GPUs, or a pool of ``sizes``, to itself.
+def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False) -> float:
+    """Memory per GPU that ``role`` needs at least with all GPUs of a kind, or a pool of any size, to itself.
 
     The reserve is included; infinite if no layout spreads over them.
     """
     facts = problem.facts
-    roomy = replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=2**60)))
-    table = role_table(replace(problem, facts=roomy, sizes=sizes or problem.sizes[-1:]), role)
+    sizes = problem.sizes if every_size else {kind: sizes[-1:] for kind, sizes in problem.sizes.items()}
+    table = role_table(replace(problem, facts=with_memory(facts, lambda _: 2**60), sizes=sizes), role)
     if not len(table):
         return float("inf")
     return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.generation.memory_reserve_bytes
 
 
 def fewest_gpus(problem: Problem) -> int | None:
-    """The fewest GPUs of this kind on which some allowed placement fits, or ``None``; doubles nodes, then bisects."""
+    """The fewest GPUs of the first kind, beside all others, on which some allowed placement fits, or ``None``.
+
+    Doubles nodes, then bisects.
+    """
     low, high = 0, problem.facts.group.nodes
     while not _fits(problem, high):
         low, high = high, high * 2
@@ -152,6 +160,20 @@ def fewest_gpus(problem: Problem) -> int | None:
 
 def _fits(problem: Problem, nodes: int) -> bool:
     group = replace(problem.facts.group, nodes=nodes)
-    sizes = pool_sizes(nodes, group.gpus_per_node)
+    sizes = problem.sizes | {group.device: pool_sizes(nodes, group.gpus_per_node)}
     larger = replace(problem, facts=replace(problem.facts, group=group), sizes=sizes)
     return greedy(make_instance(larger))[0] is not None
+
+
+def cluster_of(problem: Problem) -> str:
+    """The GPUs that a plan may use, as a message names them."""
+    return " + ".join(f"{n} x {kind}" for kind, n in problem.gpus.items())
+
+
+def name_of(facts: Facts, role: str) -> str:
+    """The model of a role; a generating actor on a pool of its own has the actor's."""
+    return facts.roles["actor" if role == ROLLOUT else role].shape.name
+
+
+def _of_first(facts: Facts) -> str:
+    return f" of {facts.group.device}" if len(facts.kinds) > 1 else ""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapper.candidates import RoleTable, role_table, to_mib
+from mapper.mode import ROLLOUT
+from mapper.weight_sync import WeightSync
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER, Dataflow
 from simulator.pricing import controller_cost, is_controller
 
 if TYPE_CHECKING:
-    from mapper.problem import Problem, Sets
+    from mapper.problem import Group, Placement, Problem
     from profiles.records import Floats, Ints
 
 TICKS_PER_ITERATION = 1_000_000
@@ -30,8 +32,16 @@ class Instance:
 
     Parameters
     ----------
-    flow, partitions, sizes, num_gpus, equal_sizes
-        As in ``Problem``; ``sizes`` by set: pool sizes on which the set can fit at all.
+    flow, partitions, equal_sizes
+        As in ``Problem``.
+    kinds
+        Kinds of GPU; the ``kind`` of a table's rows is a position in it.
+    sizes
+        By group: pool sizes on which it can fit at all.
+    gpus
+        GPUs that there are by kind.
+    weight, budget
+        What a GPU of each kind counts (1, or a price in whole units), and what all pools may count together.
     tables
         Candidates by role.
     ticks
@@ -39,23 +49,29 @@ class Instance:
     resident_mib, transient_mib
         Memory needs by role, each ``[C]``, rounded up.
     capacity_mib
-        Memory of a GPU less the reserve, rounded down.
+        By kind: memory of a GPU less the reserve, rounded down.
+    sync
+        What a transfer of weights between two pools takes, where the actor generates on a pool of its own.
     tick_s
         Length of a tick. Each duration is rounded to the nearest tick, so an iteration is off by at most
         ``rounding_s``.
     """
 
     flow: Dataflow
-    partitions: tuple[Sets, ...]
-    sizes: dict[tuple[str, ...], tuple[int, ...]]
-    num_gpus: int
+    partitions: tuple[Placement, ...]
+    kinds: tuple[str, ...]
+    sizes: dict[Group, tuple[int, ...]]
+    gpus: dict[str, int]
+    weight: dict[str, int]
+    budget: int
     equal_sizes: bool
     tables: dict[str, RoleTable]
     ticks: dict[str, dict[str, Ints]]
     resident_mib: dict[str, Ints]
     transient_mib: dict[str, Ints]
-    capacity_mib: int
+    capacity_mib: dict[str, int]
     tick_s: float
+    sync: WeightSync | None = None
 
     @property
     def rounding_s(self) -> float:
@@ -67,9 +83,28 @@ class Instance:
         """Candidates after pruning, over all roles."""
         return sum(len(table) for table in self.tables.values())
 
-    def rows(self, role: str, num_gpus: int) -> Ints:
-        """Rows of a role's table that run on a pool of ``num_gpus``."""
-        return np.flatnonzero(self.tables[role].num_gpus <= num_gpus)
+    def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
+        """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
+        table = self.tables[role]
+        return np.flatnonzero((table.kind == self.kinds.index(group.kind)) & (table.num_gpus <= num_gpus))
+
+    def rows_on(self, role: str, kind: str) -> Ints:
+        """Rows of a role's table on one kind of GPU."""
+        return np.flatnonzero(self.tables[role].kind == self.kinds.index(kind))
+
+    def turns(self, role: str) -> Ints:
+        """Ticks that each row of a role keeps its pool busy, all calls together."""
+        mine = [call.key for call in self.flow.calls_of(role)]
+        none = np.zeros(len(self.tables[role]), dtype=np.int64)
+        return np.asarray(sum((self.ticks[role][key] for key in mine), none), dtype=np.int64)
+
+    def spent(self, pools: tuple[tuple[Group, int], ...]) -> int:
+        """What pools count together."""
+        return sum(self.weight[group.kind] * n for group, n in pools)
+
+    def shortest(self, key: str) -> int:
+        """The least ticks that a call takes in any row."""
+        return next(int(t[key].min()) for t in self.ticks.values() if key in t)
 
 
 def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None) -> Instance:
@@ -83,19 +118,22 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         if is_controller(call)
     }
     tick = _tick_s(seconds)
-    resident = {role: to_mib(table.resident_bytes) for role, table in tables.items()}
-    transient = {role: to_mib(table.transient_bytes) for role, table in tables.items()}
-    capacity = int((facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes) // MIB)
-    sizes = {roles: _sizes_that_fit(problem, roles, tables, resident, transient, capacity) for roles in problem.sets}
-    return Instance(
-        flow=facts.dataflow, partitions=problem.partitions, sizes=sizes, num_gpus=problem.num_gpus,
-        equal_sizes=problem.equal_sizes, tables=tables,
-        ticks={role: {k: _to_ticks(v, tick) for k, v in calls.items()} for role, calls in seconds.items()},
-        resident_mib=resident, transient_mib=transient, capacity_mib=capacity, tick_s=tick,
+    on = {kind: facts.on(kind) for kind in facts.kinds}
+    capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
+    x = Instance(
+        flow=problem.flow, partitions=problem.partitions, kinds=facts.kinds, sizes={}, gpus=problem.gpus,
+        weight=dict.fromkeys(facts.kinds, 1), budget=problem.num_gpus, equal_sizes=problem.equal_sizes, tables=tables,
+        ticks={role: {k: to_ticks(v, tick) for k, v in calls.items()} for role, calls in seconds.items()},
+        resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
+        transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
+        capacity_mib=capacity, tick_s=tick,
+        sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
     )  # fmt: skip
+    return replace(x, sizes={group: _sizes_that_fit(problem, group, x) for group in problem.groups})
 
 
-def _to_ticks(seconds: Floats, tick_s: float) -> Ints:
+def to_ticks(seconds: Floats, tick_s: float) -> Ints:
+    """Seconds in whole ticks, to the nearest."""
     return np.asarray(np.rint(seconds / tick_s), dtype=np.int64)
 
 
@@ -111,20 +149,19 @@ def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
     return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
 
 
-def _sizes_that_fit(
-    problem: Problem, roles: tuple[str, ...], tables: dict[str, RoleTable],
-    resident: dict[str, Ints], transient: dict[str, Ints], capacity: int,
-) -> tuple[int, ...]:  # fmt: skip
-    """Pool sizes where even the least hungry configurations of the set fit side by side (a necessary condition).
+def _sizes_that_fit(problem: Problem, group: Group, x: Instance) -> tuple[int, ...]:
+    """Pool sizes where even the least hungry configurations of the group fit side by side (a necessary condition).
 
-    Without a size that no role of the set gains a row from: the next smaller pool does the same. But sets that must
+    Without a size that no role of the group gains a row from: the next smaller pool does the same. But groups that must
     agree on a size, by ``equal_sizes`` or by a pin, may need just that one.
     """
-    sizes = np.asarray(problem.sizes_of(roles), dtype=np.int64)
-    gpus = {role: tables[role].num_gpus for role in roles}
-    need = sum(least_up_to(gpus[role], resident[role], sizes) for role in roles)
-    need = need + np.max([least_up_to(gpus[role], transient[role], sizes) for role in roles], axis=0)
-    keep = need <= capacity
-    if not problem.equal_sizes and len(sizes) == len(problem.sizes):
+    known = problem.sizes[group.kind]
+    sizes = np.asarray(problem.sizes_of(group), dtype=np.int64)
+    rows = {role: x.rows_on(role, group.kind) for role in group.roles}
+    gpus = {role: x.tables[role].num_gpus[r] for role, r in rows.items()}
+    need = sum(least_up_to(gpus[role], x.resident_mib[role][r], sizes) for role, r in rows.items())
+    need = need + np.max([least_up_to(gpus[role], x.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0)
+    keep = need <= x.capacity_mib[group.kind]
+    if not problem.equal_sizes and len(sizes) == len(known):
         keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
     return tuple(sizes[keep].tolist())

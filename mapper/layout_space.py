@@ -117,6 +117,18 @@ def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int) -> Genera
     return GenerationLayouts(*np.asarray(rows, dtype=np.int64).reshape(-1, 4).T)
 
 
+def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int]) -> list[int]:
+    """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
+    most, samples = sizes[-1], facts.workload.num_samples
+    used = {
+        dp * tp * pp
+        for tp in tensor_degrees(facts, shape, most)
+        for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
+        for dp in loads(samples, most // (tp * pp))
+    }
+    return sorted(used)
+
+
 def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
     """Expert-parallel degrees that divide the experts and the ranks they overlay."""
     if shape.moe is None:

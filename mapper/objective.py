@@ -25,8 +25,8 @@ def build_iteration_time(model: cp_model.CpModel, x: Instance, v: Variables) -> 
         model.add(v.makespan >= v.end[call.key])
         for key in call.inputs:
             model.add(v.end[call.key] >= v.end[key] + v.duration[call.key])
-    for roles, chosen in v.shared.items():
-        _take_turns(model, v, [call.key for call in x.flow.calls if call.role in roles], chosen)
+    for group, chosen in v.shared.items():
+        _take_turns(model, v, [call.key for call in x.flow.calls if call.role in group.roles], chosen)
     _take_turns(model, v, [call.key for call in x.flow.calls if call.role == CONTROLLER], None)
     model.minimize(v.makespan)
 

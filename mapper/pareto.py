@@ -42,3 +42,16 @@ def _no_worse(first: Floats, second: Floats) -> np.ndarray:
     for column in range(1, first.shape[1]):
         out &= first[:, column, None] <= second[:, column]
     return np.asarray(out)
+
+
+def non_dominated_by_group(key: Ints, values: Floats) -> Ints:
+    """Rows that no other row of equal key dominates, ascending."""
+    kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
+    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _by_group(key: Ints) -> list[Ints]:
+    """Row indices by equal key."""
+    order = np.argsort(key, kind="stable")
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    return [part for part in np.split(order, cuts) if len(part)]

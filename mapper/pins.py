@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from profiles.records import Ints
+    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
 
@@ -48,7 +49,9 @@ class Pin:
         it trains in, so pinning the degrees of either stage pins both.
         A tuple of values allows any of them.
     num_gpus
-        Size of the role's pool; its layouts use all of it.
+        Size of the role's pool.
+    device
+        Kind of GPU of the role's pool.
     min_gpus_per_stage
         GPUs of a pipeline stage at least, where there are several stages (8 gives the bound ``p <= N_l / U`` of the
         paper's Algorithm 2).
@@ -60,6 +63,7 @@ class Pin:
     generation: Mapping[str, Value] = field(default_factory=dict, hash=False)
     num_gpus: int | None = None
     min_gpus_per_stage: int = 1
+    device: str | None = None
 
     def of(self, stage: Stage) -> Mapping[str, Value]:
         """The pinned fields of one stage."""
@@ -71,6 +75,7 @@ class Pin:
     def __str__(self) -> str:
         fixed = [f"{s} {k} {_shown(v)}" for s in FIELDS for k, v in self.of(s).items()]
         fixed += [f"{self.num_gpus} GPUs"] if self.num_gpus else []
+        fixed += [f"device {self.device}"] if self.device else []
         fixed += [f"{self.min_gpus_per_stage} GPUs of a stage at least"] if self.min_gpus_per_stage > 1 else []
         return f"{self.role}: {', '.join(fixed)}"
 
@@ -97,6 +102,8 @@ def parts_of(pin: AnyPin) -> tuple[AnyPin, ...]:
     parts += [Pin(pin.role, generation={k: v}) for k, v in pin.generation.items()]
     if pin.num_gpus is not None:
         parts.append(Pin(pin.role, num_gpus=pin.num_gpus))
+    if pin.device is not None:
+        parts.append(Pin(pin.role, device=pin.device))
     if pin.min_gpus_per_stage > 1:
         parts.append(Pin(pin.role, min_gpus_per_stage=pin.min_gpus_per_stage))
     return tuple(parts)
@@ -117,6 +124,7 @@ def joined(parts: tuple[AnyPin, ...]) -> tuple[AnyPin, ...]:
             {**before.generation, **part.generation},
             before.num_gpus if part.num_gpus is None else part.num_gpus,
             max(before.min_gpus_per_stage, part.min_gpus_per_stage),
+            part.device or before.device,
         )
     return tuple(out.values())
 
@@ -135,17 +143,22 @@ def matching(pin: Pin, stage: Stage, layouts: Layouts | GenerationLayouts) -> In
     return np.flatnonzero(keep)
 
 
-def check_pins(facts: Facts, pins: tuple[AnyPin, ...]) -> None:
-    """Raise ``InputError`` for a pin that names what the job does not have: role, stage, field or recompute level."""
-    roles = facts.dataflow.roles
+def check_pins(facts: Facts, flow: Dataflow, pins: tuple[AnyPin, ...]) -> None:
+    """Raise ``InputError`` for a pin that names what the job does not have: role, stage, field, level or device.
+
+    ``flow``: the calls as the search places them, whose roles may be pinned.
+    """
+    roles = flow.roles
     check_spare(facts, [pin for pin in pins if isinstance(pin, Spare)])
     of_roles = [pin for pin in pins if isinstance(pin, Pin)]
     for share in (pin for pin in pins if isinstance(pin, Share)):
-        check_share(facts, share)
+        check_share(roles, share)
     for pin in of_roles:
         if pin.role not in roles:
             raise UnknownNameError("pinned role", pin.role, roles)
-        kinds = {call.kind for call in facts.dataflow.calls_of(pin.role)}
+        if pin.device is not None and pin.device not in facts.kinds:
+            raise UnknownNameError(f"device pinned for {pin.role}", pin.device, facts.kinds)
+        kinds = {call.kind for call in flow.calls_of(pin.role)}
         for stage, known in FIELDS.items():
             for name, value in pin.of(stage).items():
                 _check_field(pin, stage, name, value, known, _KIND[stage] in kinds)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
+from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.pins import AnyPin, Pin, check_pins, pin_of
 from mapper.sharing import Share, Spare
 from profiles.errors import InputError
@@ -12,10 +15,22 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
 
 Sets = tuple[tuple[str, ...], ...]
 """A set partition of the roles: who shares a pool, roles and sets in dataflow order."""
+
+
+class Group(NamedTuple):
+    """Roles that share a pool, and the kind of its GPUs."""
+
+    roles: tuple[str, ...]
+    kind: str
+
+
+Placement = tuple[Group, ...]
+"""Who shares a pool with whom, and on which kind of GPU."""
 
 
 @dataclass(frozen=True)
@@ -29,77 +44,115 @@ class Problem:
     partitions
         The placements to choose from.
     sizes
-        Pool sizes to choose from, in GPUs: power-of-two slices of a node, and whole nodes.
+        Pool sizes to choose from by kind, in GPUs: power-of-two slices of a node, and whole nodes.
     equal_sizes
         All pools get the same number of GPUs (the "even" split of the paper's Fig 12).
     pins
         What is fixed: about some roles (at most one pin each), about who shares, about nodes that stay free.
     placement
         The name that the partitions were made from.
+    mode
+        Where the actor generates, and when.
     """
 
     facts: Facts
-    partitions: tuple[Sets, ...]
-    sizes: tuple[int, ...]
+    partitions: tuple[Placement, ...]
+    sizes: dict[str, tuple[int, ...]]
     equal_sizes: bool = False
     pins: tuple[AnyPin, ...] = ()
     placement: str = "any"
+    mode: Mode = SYNC
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs that a plan may use by kind: all of the cluster but its spare nodes."""
+        groups = {kind: self.facts.on(kind).group for kind in self.facts.kinds}
+        return {k: (g.nodes - spare_nodes(self.pins, k)) * g.gpus_per_node for k, g in groups.items()}
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that a plan may use: all of the cluster but its spare nodes."""
-        return (self.facts.group.nodes - spare_nodes(self.pins)) * self.facts.group.gpus_per_node
+        """GPUs of all kinds that a plan may use."""
+        return sum(self.gpus.values())
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """The calls as the search sees them: an actor that generates elsewhere does so as a role of its own."""
+        return search_flow(self.facts.dataflow, self.mode)
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return self.facts.dataflow.roles
+        return self.flow.roles
 
     @property
-    def sets(self) -> tuple[tuple[str, ...], ...]:
-        """Every set that some allowed placement contains, each once."""
-        return tuple(dict.fromkeys(roles for partition in self.partitions for roles in partition))
+    def groups(self) -> tuple[Group, ...]:
+        """Every group that some allowed placement contains, each once."""
+        return tuple(dict.fromkeys(group for partition in self.partitions for group in partition))
 
-    def sizes_of(self, roles: tuple[str, ...]) -> tuple[int, ...]:
-        """Pool sizes that the pins of ``roles`` leave to the pool that they share."""
-        pinned = {n for role in roles if (n := pin_of(self.pins, role).num_gpus) is not None}
-        return tuple(n for n in self.sizes if pinned <= {n})
+    def sizes_of(self, group: Group) -> tuple[int, ...]:
+        """Pool sizes that the pins of a group's roles leave to the pool that they share."""
+        pinned = {n for role in group.roles if (n := pin_of(self.pins, role).num_gpus) is not None}
+        return tuple(n for n in self.sizes[group.kind] if pinned <= {n})
 
 
-def make_problem(facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = ()) -> Problem:
+def make_problem(
+    facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC
+) -> Problem:
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
-    Raises ``InputError`` for a placement that the job's roles do not have and for a pin of something that is not there.
+    A generation pool of its own is one more pool beside a named placement. Raises ``InputError`` for a placement that
+    the job's roles do not have and for a pin of something that is not there.
     """
-    check_pins(facts, pins)
-    roles = facts.dataflow.roles
-    if placement == "any":
-        partitions = tuple(set_partitions(roles))
-    else:
-        partitions = (named_partition(facts.algorithm, roles, placement),)
+    flow = search_flow(facts.dataflow, mode)
+    check_pins(facts, flow, pins)
+    partitions = tuple(set_partitions(flow.roles) if placement == "any" else _named(facts, placement, mode))
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    partitions = tuple(p for p in partitions if all(pin.allows(p) for pin in pins if isinstance(pin, Share)))
-    nodes, gpus_per_node = facts.group.nodes, facts.group.gpus_per_node
-    _check_sizes(pins, pool_sizes(nodes, gpus_per_node))
-    sizes = pool_sizes(nodes - spare_nodes(pins), gpus_per_node)
-    return Problem(facts, partitions, sizes, even, pins, placement)
+    if even and (mode.own_pool or len(facts.kinds) > 1):
+        raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
+    apart = Share(("actor", ROLLOUT), wanted=False)
+    rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if ROLLOUT in flow.roles else [])]
+    partitions = tuple(p for p in partitions if all(rule.allows(p) for rule in rules))
+    groups = {kind: facts.on(kind).group for kind in facts.kinds}
+    _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
+    sizes = {kind: pool_sizes(g.nodes - spare_nodes(pins, kind), g.gpus_per_node) for kind, g in groups.items()}
+    typed = tuple(t for p in partitions for t in _on_kinds(p, facts.kinds, pins))
+    return Problem(facts, typed, sizes, even, pins, placement, mode)
 
 
 def with_pins(problem: Problem, pins: tuple[AnyPin, ...]) -> Problem:
     """The same problem with other pins."""
-    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins)
+    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins, problem.mode)
 
 
-def spare_nodes(pins: tuple[AnyPin, ...]) -> int:
-    """Nodes that stay free."""
-    return sum(pin.nodes for pin in pins if isinstance(pin, Spare))
+def sets_of(placement: Placement) -> Sets:
+    """Who shares with whom, whatever the kinds."""
+    return tuple(group.roles for group in placement)
 
 
-def _check_sizes(pins: tuple[AnyPin, ...], sizes: tuple[int, ...]) -> None:
+def spare_nodes(pins: tuple[AnyPin, ...], kind: str) -> int:
+    """Nodes of one kind that stay free."""
+    return sum(pin.nodes for pin in pins if isinstance(pin, Spare) and pin.kind in (None, kind))
+
+
+def _named(facts: Facts, placement: str, mode: Mode) -> list[Sets]:
+    sets = named_partition(facts.algorithm, facts.dataflow.roles, placement)
+    return [(*sets, (ROLLOUT,))] if mode.own_pool else [sets]
+
+
+def _on_kinds(partition: Sets, kinds: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:
+    """A partition on every choice of kinds that the pins allow, the first kind first."""
+    for chosen in product(kinds, repeat=len(partition)):
+        placed = tuple(Group(roles, kind) for roles, kind in zip(partition, chosen, strict=True))
+        if all(pin_of(pins, role).device in (None, g.kind) for g in placed for role in g.roles):
+            yield placed
+
+
+def _check_sizes(pins: tuple[AnyPin, ...], sizes: dict[str, tuple[int, ...]]) -> None:
     for pin in (pin for pin in pins if isinstance(pin, Pin)):
-        if pin.num_gpus is not None and pin.num_gpus not in sizes:
+        known = sizes.get(pin.device or "") or tuple(sorted({n for of_kind in sizes.values() for n in of_kind}))
+        if pin.num_gpus is not None and pin.num_gpus not in known:
             raise InputError(
-                f"pin of {pin.role}: a pool of {pin.num_gpus} GPUs; known sizes: {', '.join(map(str, sizes))}"
+                f"pin of {pin.role}: a pool of {pin.num_gpus} GPUs; known sizes: {', '.join(map(str, known))}"
             )
 
 

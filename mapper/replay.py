@@ -44,9 +44,9 @@ def with_room(plan: Plan, facts: Facts) -> Plan:
     if actor is None or actor.generation is None:
         return plan
     bare = GenerationLayouts.of([actor.generation.model_copy(update={"kv_cache_bytes": 0})])
-    need = math.ceil(float(kv_cache_bytes(facts, facts.roles[actor.role].shape, bare)[0]))
-    whole = _budgeted(plan, actor, need)
     pool = plan.generation_pool_of(actor.role)
+    need = math.ceil(float(kv_cache_bytes(facts.on(pool.device), facts.roles[actor.role].shape, bare)[0]))
+    whole = _budgeted(plan, actor, need)
     peak = pool_memory(whole, pool, facts)
     generates = any(c.key == peak.peak_call and c.kind == "generate" for c in facts.dataflow.calls)
     excess = peak.used_bytes - peak.capacity_bytes
@@ -63,7 +63,7 @@ def _budgeted(plan: Plan, actor: RolePlan, num_bytes: int) -> Plan:
 def play_plans(plans: Sequence[Plan], facts: Facts) -> list[float | None]:
     """Iteration of each plan in seconds, in order; ``None`` for one that cannot run under ``facts``."""
     fitting = [plan for plan in plans if not check_plan(plan, facts)]
-    plain = [plan for plan in fitting if is_plain(plan)]
+    plain = [plan for plan in fitting if is_plain(plan) and set(plan.gpus) == {facts.group.device}]
     durations = priced(plain, facts)
     times = {id(plan): _end_s(plan, facts, own) for plan, own in zip(plain, durations, strict=True)}
     times |= {id(plan): simulate(plan, facts).iteration_s for plan in fitting if id(plan) not in times}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,4 +68,23 @@ class Result:
     @property
     def value(self) -> float:
         """What was minimised: s, GPU-s, currency or GPUs (``Objective.value``)."""
-        return self.objective.value(self.iteration_s, self.plan.num_gpus)
+        return self.objective.value(self.iteration_s, self.plan.gpus)
+
+
+def best_of(results: tuple[Result, ...]) -> Result:
+    """The best of searches that share no plan, with what is proven of all of them together."""
+    best = min(results, key=lambda r: (r.value, r.iteration_s))
+    if len(results) == 1:
+        return best
+    least = min(r.value_bound for r in results)
+    bound_s = min(r.bound_s for r in results)
+    gap = max((best.value - least) / best.value, best.gap)
+    others = [RunnerUp(r.plan.placement, r.iteration_s, r.plan) for r in results if r is not best]
+    rivals = (*others, *(rival for r in results for rival in r.runners_up))
+    return replace(
+        best, status="optimal" if gap <= OPTIMAL_GAP else "feasible", bound_s=min(bound_s, best.iteration_s), gap=gap,
+        value_bound=least, seconds=sum(r.seconds for r in results), num_priced=sum(r.num_priced for r in results),
+        num_candidates=sum(r.num_candidates for r in results),
+        runners_up=tuple(sorted(rivals, key=lambda r: (r.iteration_s, r.placement))),
+        notes=tuple(dict.fromkeys(note for r in results for note in r.notes)),
+    )  # fmt: skip

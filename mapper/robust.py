@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.families import FAMILIES, default_errors, scaled
+from mapper.mode import SYNC
 from mapper.regret import Contender, Draw, FamilyEffect, Robustness
 from mapper.replay import layout_key, play_plans, with_room
 from mapper.search import find_plan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mapper.families import Family
+    from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.result import Result
     from simulator.facts import Facts
@@ -53,6 +55,7 @@ class _Scenario:
 def robustness(
     facts: Facts, *, errors: Mapping[Family, float] | None = None, draws: int = 20, seed: int = 0,
     budget_s: float = 120.0, search_s: float = 30.0, pins: tuple[AnyPin, ...] = (),
+    modes: tuple[Mode, ...] = (SYNC,),
     progress: Callable[[int, int], None] | None = None,
 ) -> Robustness:  # fmt: skip
     """Plan, perturb, plan again.
@@ -67,7 +70,7 @@ def robustness(
         How many draws, and where they start: the same seed gives the same answer unless the budget cuts it short.
     budget_s, search_s
         No new search begins after the first; the second limits one search.
-    pins
+    pins, modes
         As in ``find_plan``; they hold in every draw.
     progress
         Called with searches done and searches planned.
@@ -77,7 +80,7 @@ def robustness(
     _check(widths, draws)
 
     def search(drawn: Facts) -> Result:
-        return find_plan(drawn, runners_up=False, seed=seed, time_limit_s=search_s, pins=pins)
+        return find_plan(drawn, runners_up=False, seed=seed, time_limit_s=search_s, pins=pins, modes=modes)
 
     chosen = search(facts)
     moved = [family for family in FAMILIES if widths[family] > 0]

@@ -31,28 +31,38 @@ class Share:
 
 @dataclass(frozen=True)
 class Spare:
-    """So many nodes of the cluster stay free."""
+    """So many nodes stay free, of one kind of GPU where the cluster has several."""
 
     nodes: int
+    kind: str | None = None
 
     def __str__(self) -> str:
-        return f"spare_nodes: {self.nodes}"
+        return f"spare_nodes: {self.nodes}" + (f" of {self.kind}" if self.kind else "")
 
 
-def check_share(facts: Facts, share: Share) -> None:
-    """Raise ``InputError`` for roles that the job does not have, and for fewer than two."""
+def check_share(roles: tuple[str, ...], share: Share) -> None:
+    """Raise ``InputError`` for roles that are not among ``roles``, and for fewer than two."""
     for role in share.roles:
-        if role not in facts.dataflow.roles:
-            raise UnknownNameError("role to share", role, facts.dataflow.roles)
+        if role not in roles:
+            raise UnknownNameError("role to share", role, roles)
     if len(set(share.roles)) < 2:
         raise InputError(f"pin of {share}: name two roles or more")
 
 
 def check_spare(facts: Facts, spares: list[Spare]) -> None:
-    """Raise ``InputError`` if no node would be left, or if the number is given twice."""
-    nodes = facts.group.nodes
-    if len(spares) > 1:
-        raise InputError("pin spare_nodes once")
+    """Raise ``InputError`` if no node would be left, a kind is not there, or a number is given twice."""
+    if len({spare.kind for spare in spares}) < len(spares) or (len(spares) > 1 and None in {s.kind for s in spares}):
+        raise InputError("pin spare_nodes once, or once for each kind of GPU")
     for spare in spares:
-        if not 0 <= spare.nodes < nodes:
+        if spare.kind is None and len(facts.kinds) > 1:
+            raise InputError(
+                f"pin of spare_nodes: {spare.nodes} of which kind? The cluster has {', '.join(facts.kinds)}; "
+                f"write spare_nodes: {{{facts.kinds[0]}: {spare.nodes}}}"
+            )
+        kind = spare.kind or facts.kinds[0]
+        if kind not in facts.kinds:
+            raise UnknownNameError("device of spare_nodes", kind, facts.kinds)
+        nodes = facts.on(kind).group.nodes
+        least = 0 if len(facts.kinds) == 1 else -1  # of several kinds one may stay free altogether
+        if not 0 <= spare.nodes < nodes - least:
             raise InputError(f"pin of spare_nodes: {spare.nodes} of {nodes:,} nodes; at least one must be left to use")

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.best import best_choice
+from mapper.candidates import joined
+from mapper.engine_rows import priced_engine
+from mapper.families import with_memory
 from mapper.instance import make_instance
+from mapper.mode import ROLLOUT, SYNC
 from mapper.problem import make_problem
 from profiles.errors import InputError
 from simulator import pricing
@@ -21,8 +25,9 @@ from simulator import pricing
 if TYPE_CHECKING:
     from mapper.candidates import RoleTable
     from mapper.instance import Instance
+    from mapper.mode import Mode
     from mapper.pins import AnyPin
-    from mapper.problem import Problem, Sets
+    from mapper.problem import Placement, Problem
     from mapper.variables import Choice
     from profiles.records import Ints
     from simulator.facts import Facts
@@ -44,37 +49,38 @@ class Shortlist:
     def tables(self) -> dict[str, RoleTable]:
         return self.base.tables
 
-    def instance(self, facts: Facts, partitions: tuple[Sets, ...]) -> Instance:
+    def instance(self, facts: Facts, partitions: tuple[Placement, ...]) -> Instance:
         """The search over ``partitions`` under changed facts, of the same cluster."""
-        tables = {role: _repriced(facts, table) for role, table in self.tables.items()}
+        tables = {
+            role: joined([_repriced(facts.on(k), table.take(self.base.rows_on(role, k))) for k in facts.kinds])
+            for role, table in self.tables.items()
+        }
         return make_instance(replace(self.problem, facts=facts, partitions=partitions), priced=tables)
 
 
-def make_shortlist(facts: Facts, pins: tuple[AnyPin, ...] = ()) -> Shortlist:
+def make_shortlist(facts: Facts, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC) -> Shortlist:
     """Price the whole space once."""
-    problem = make_problem(facts, pins=pins)
-    memory = int(facts.device.spec.memory_bytes * ROOM)
-    device = facts.device.with_spec(replace(facts.device.spec, memory_bytes=memory))
-    roomy = replace(problem, facts=replace(facts, device=device))
+    problem = make_problem(facts, pins=pins, mode=mode)
+    roomy = replace(problem, facts=with_memory(facts, lambda num_bytes: int(num_bytes * ROOM)))
     return Shortlist(problem, make_instance(roomy))
 
 
-def faster_rival(x: Instance, won: Sets, rivals: tuple[Sets, ...]) -> Sets | None:
+def faster_rival(x: Instance, won: Placement, rivals: tuple[Placement, ...]) -> Placement | None:
     """The placement of ``rivals`` whose best plan beats the best one of ``won``, if any does; both within ``x``."""
     own = _search(x, (won,), None)
     ticks = None if own is None else own[1]
     best = _search(x, rivals, None if ticks is None else ticks - 1)
     if best is None or (ticks is not None and best[1] >= ticks):
         return None
-    return tuple(roles for roles, _ in best[0].pools)
+    return tuple(group for group, _ in best[0].pools)
 
 
-def _search(x: Instance, partitions: tuple[Sets, ...], cutoff: int | None) -> tuple[Choice, int] | None:
+def _search(x: Instance, partitions: tuple[Placement, ...], cutoff: int | None) -> tuple[Choice, int] | None:
     """The best choice of ``partitions`` and its ticks; ``None`` if nothing fits, or nothing within ``cutoff``."""
-    inside = tuple(p for p in partitions if all(x.sizes[roles] for roles in p))
+    inside = tuple(p for p in partitions if all(x.sizes[group] for group in p))
     if not inside:
         return None
-    only = replace(x, partitions=inside, sizes={roles: x.sizes[roles] for p in inside for roles in p})
+    only = replace(x, partitions=inside, sizes={group: x.sizes[group] for p in inside for group in p})
     try:
         choice, solution = best_choice(only, 0, MOST_SEARCH_S, cutoff=cutoff)
     except InputError:  # time is up and nothing was found
@@ -83,11 +89,14 @@ def _search(x: Instance, partitions: tuple[Sets, ...], cutoff: int | None) -> tu
 
 
 def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
-    """The rows that still deal samples to every rank and fit, at the prices of ``facts``."""
+    """The rows, all of one kind, that still deal samples to every rank and fit, at the prices of ``facts``."""
     table = table.take(_dealt(facts, table))
     if not len(table):
         return table
-    needs = pricing.role_memory(facts, table.role, table.layouts)
+    if table.role == ROLLOUT:
+        return _repriced_rollout(facts, table)
+    layouts = table.layouts
+    needs = pricing.role_memory(facts, table.role, layouts)
     resident, transient = needs.resident_bytes, needs.transient_bytes
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     index = np.flatnonzero(resident + transient <= room)
@@ -95,6 +104,17 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     costs = pricing.role_costs(facts, table.role, kept.layouts) if len(kept) else {}
     seconds = {key: cost.time.s for key, cost in costs.items()} or kept.durations_s
     return replace(kept, durations_s=seconds, resident_bytes=resident[index], transient_bytes=transient[index])
+
+
+def _repriced_rollout(facts: Facts, table: RoleTable) -> RoleTable:
+    engine = table.layouts.generation
+    assert engine is not None, "the rollout generates"
+    role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
+    rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
+    need = rows.weight_bytes + rows.kv_bytes + rows.working_bytes
+    index = np.flatnonzero(need <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes)
+    seconds = {k: v if k == "transition" else rows.seconds for k, v in table.durations_s.items()}
+    return replace(table, durations_s=seconds, transient_bytes=need, kv_bytes=rows.kv_bytes).take(index)
 
 
 def _dealt(facts: Facts, table: RoleTable) -> Ints:

@@ -41,7 +41,7 @@ def solve(
     Raises ``InputError`` if time runs out with nothing known.
     """
     began = time.perf_counter()
-    if not any(all(x.sizes[roles] for roles in partition) for partition in x.partitions):
+    if not any(all(x.sizes[group] for group in partition) for partition in x.partitions):
         return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
     model = cp_model.CpModel()
     v = make_variables(model, x)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mapper.families import Family
-    from mapper.problem import Problem, Sets
+    from mapper.problem import Placement, Problem
     from profiles.workload import Workload
     from simulator.facts import Facts
 
@@ -51,7 +51,7 @@ class Flip:
     dimension: Dimension
     holds: float
     wins: float
-    rival: Sets
+    rival: Placement
 
     @property
     def distance(self) -> float:
@@ -69,7 +69,7 @@ class Scan:
 
 
 def scan(
-    shortlist: Shortlist, won: Sets, rivals: Sequence[Sets], deadline: float,
+    shortlist: Shortlist, won: Placement, rivals: Sequence[Placement], deadline: float,
     dimensions: tuple[Dimension, ...] = DIMENSIONS,
 ) -> Scan:  # fmt: skip
     """Find where one of ``rivals`` overtakes ``won``, until ``deadline`` (of ``time.perf_counter``)."""
@@ -84,7 +84,7 @@ def scan(
             found = _flip_of_nodes(shortlist.problem, won, others, deadline)
         elif time.perf_counter() < deadline:
 
-            def faster(factor: float, dimension: Dimension = dimension) -> Sets | None:
+            def faster(factor: float, dimension: Dimension = dimension) -> Placement | None:
                 instance = shortlist.instance(changed(facts, dimension, factor), (won, *others))
                 return faster_rival(instance, won, others)
 
@@ -115,7 +115,7 @@ def _with_prompts(work: Workload, factor: float) -> Workload:
     return replace(work, prompts=max(1, round(work.prompts * factor / step)) * step)
 
 
-def _flip_of(dimension: Dimension, faster: Callable[[float], Sets | None], deadline: float) -> Flip | None:
+def _flip_of(dimension: Dimension, faster: Callable[[float], Placement | None], deadline: float) -> Flip | None:
     """The nearer of the flips towards either end."""
     found: list[Flip] = []
     for end in (1.0 / REACH, REACH):
@@ -133,7 +133,7 @@ def _flip_of(dimension: Dimension, faster: Callable[[float], Sets | None], deadl
     return min(found, key=lambda flip: flip.distance, default=None)
 
 
-def _flip_of_nodes(problem: Problem, won: Sets, rivals: tuple[Sets, ...], deadline: float) -> Flip | None:
+def _flip_of_nodes(problem: Problem, won: Placement, rivals: tuple[Placement, ...], deadline: float) -> Flip | None:
     """As ``_flip_of`` over whole nodes, halving and doubling; every candidate is priced, since pools change."""
     now = problem.facts.group.nodes
     found = []
@@ -151,7 +151,7 @@ def _flip_of_nodes(problem: Problem, won: Sets, rivals: tuple[Sets, ...], deadli
     return min(found, key=lambda flip: flip.distance, default=None)
 
 
-def _between(problem: Problem, won: Sets, rivals: tuple[Sets, ...], counts: Flip, deadline: float) -> Flip:
+def _between(problem: Problem, won: Placement, rivals: tuple[Placement, ...], counts: Flip, deadline: float) -> Flip:
     """The flip between two numbers of nodes, as factors of those that there are."""
     holds, wins, rival = round(counts.holds), round(counts.wins), counts.rival
     while abs(wins - holds) > 1 and time.perf_counter() < deadline:
@@ -162,7 +162,7 @@ def _between(problem: Problem, won: Sets, rivals: tuple[Sets, ...], counts: Flip
     return Flip("nodes", holds / now, wins / now, rival)
 
 
-def _faster_on(problem: Problem, won: Sets, rivals: tuple[Sets, ...], nodes: int) -> Sets | None:
+def _faster_on(problem: Problem, won: Placement, rivals: tuple[Placement, ...], nodes: int) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
-    other = make_problem(facts, pins=problem.pins)
+    other = make_problem(facts, pins=problem.pins, mode=problem.mode)
     return faster_rival(make_instance(replace(other, partitions=(won, *rivals))), won, rivals)

@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
     from mapper.instance import Instance
-    from mapper.problem import Sets
+    from mapper.problem import Group, Placement
 
-PoolKey = tuple[tuple[str, ...], int]
+PoolKey = tuple["Group", int]
 
 
 @dataclass(frozen=True, eq=False)
 class Variables:
     """What the solver decides, and what follows from it.
 
-    Booleans ``partition``, ``shared[set]`` (the set has a pool), ``pool[set, size]``, ``pick[role][row]``; integers
+    Booleans ``partition``, ``shared[group]`` (it has a pool), ``pool[group, size]``, ``pick[role][row]``; integers
     ``resident[role]`` and ``transient[role]`` in MiB, ``duration[call]`` and ``end[call]`` in ticks.
     """
 
-    partition: dict[Sets, cp_model.IntVar]
-    shared: dict[tuple[str, ...], cp_model.IntVar]
+    partition: dict[Placement, cp_model.IntVar]
+    shared: dict[Group, cp_model.IntVar]
     pool: dict[PoolKey, cp_model.IntVar]
     pick: dict[str, list[cp_model.IntVar]]
     resident: dict[str, cp_model.IntVar]
@@ -35,7 +35,7 @@ class Variables:
 
 def make_variables(model: cp_model.CpModel, x: Instance) -> Variables:
     """Create the variables of ``x`` in ``model``."""
-    longest = {call.key: int(x.ticks[call.role][call.key].max(initial=0)) for call in x.flow.calls}
+    longest = {key: int(t.max(initial=0)) for calls in x.ticks.values() for key, t in calls.items()}
     horizon = sum(longest.values())
     return Variables(
         partition={p: model.new_bool_var(f"partition {p}") for p in x.partitions},
@@ -57,7 +57,7 @@ def make_variables(model: cp_model.CpModel, x: Instance) -> Variables:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a search decides: pools as ``(roles, GPUs)`` and the chosen row of each role's table."""
+    """What a search decides: pools as ``(group, GPUs)`` and the chosen row of each role's table."""
 
     pools: tuple[PoolKey, ...]
     rows: dict[str, int]

@@ -7,7 +7,7 @@ every later call of the script also waits for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiles.errors import InputError, UnknownNameError
@@ -117,6 +117,25 @@ def build_dataflow(algorithm: str, roles: tuple[str, ...], old_log_prob: bool = 
     calls += _training_calls(algorithm, roles)
     order = tuple(r for r in ("actor", "critic", "reference", "reward", "cost") if r in roles)
     return Dataflow(algorithm, order, tuple(calls))
+
+
+def overlapped_calls(calls: tuple[Call, ...], overlapped: bool, in_flight: bool) -> tuple[Call, ...]:
+    """The calls of the steady state of a schedule that trains on samples of an earlier iteration.
+
+    Nothing waits for this iteration's generation, everything for the transfer of weights that opens the iteration; with
+    ``in_flight`` updates generation does not wait for that either. Not ``overlapped``: the calls as they are.
+    """
+    if not overlapped:
+        return calls
+    out = []
+    for call in calls:
+        inputs = call.inputs
+        if call.kind != "generate":
+            inputs = tuple("transition" if key.startswith("generate_sequences") else key for key in inputs)
+        elif in_flight:
+            inputs = ()
+        out.append(replace(call, inputs=tuple(dict.fromkeys(inputs))))
+    return tuple(out)
 
 
 def _check_roles(algorithm: str, roles: tuple[str, ...]) -> None:

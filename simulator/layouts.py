@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +57,11 @@ class Layouts:
             self.zero_stage[index], self.micro_batch[index], self.recompute[index], self.vpp[index],
         )  # fmt: skip
 
+    @staticmethod
+    def joined(parts: Sequence[Layouts]) -> Layouts:
+        """Several lists of candidates after each other."""
+        return Layouts(*(np.concatenate([getattr(x, f.name) for x in parts]) for f in fields(Layouts)))
+
     @property
     def num_gpus(self) -> Ints:
         return self.dp * self.tp * self.pp * self.cp
@@ -105,6 +110,12 @@ class GenerationLayouts:
             self.dp[index], self.tp[index], self.pp[index], self.max_num_seqs[index],
             self.ep[index], self.attention_dp[index], self.kv_cache_bytes[index],
         )  # fmt: skip
+
+    @staticmethod
+    def joined(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
+        """Several lists of candidates after each other."""
+        columns = (np.concatenate([getattr(x, f.name) for x in parts]) for f in fields(GenerationLayouts))
+        return GenerationLayouts(*columns)
 
     @property
     def num_gpus(self) -> Ints:

@@ -148,6 +148,14 @@ class Plan(Record):
         """GPUs that the plan uses."""
         return sum(pool.num_gpus for pool in self.pools)
 
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs that the plan uses, by kind."""
+        out: dict[str, int] = {}
+        for pool in self.pools:
+            out[pool.device] = out.get(pool.device, 0) + pool.num_gpus
+        return out
+
 
 def placement_name(sets: tuple[tuple[str, ...], ...]) -> str:
     """The printed name of a set partition, roles in dataflow order: ``{actor, critic} {reward}``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +12,14 @@ from profiles.units import DTYPE_BYTES
 from simulator import generation, inference, memory, resharding, training
 from simulator.cost import Cost
 from simulator.dataflow import CONTROLLER, Call
+from simulator.layouts import GenerationLayouts, Layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from profiles.model_shape import Head
+    from profiles.records import Ints
     from simulator.facts import Facts
-    from simulator.layouts import GenerationLayouts, Layouts
     from simulator.plan import Offload, Resharding
 
 BYTES_PER_TOKEN_MOVED = 40.0
@@ -40,6 +43,32 @@ class RoleLayouts:
     separate_generation: bool = False
     steady_steps: int | None = None
     offload: tuple[Offload, ...] = ()
+
+    def take(self, index: Ints) -> RoleLayouts:
+        """The candidates at ``index``, in that order."""
+        return replace(
+            self,
+            training=None if self.training is None else self.training.take(index),
+            inference=None if self.inference is None else self.inference.take(index),
+            generation=None if self.generation is None else self.generation.take(index),
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[RoleLayouts]) -> RoleLayouts:
+        """Several candidate lists of one role after each other; all have the same stages and the same of the rest."""
+        first = parts[0]
+        return replace(
+            first,
+            training=None
+            if first.training is None
+            else Layouts.joined([p.training for p in parts if p.training is not None]),
+            inference=None
+            if first.inference is None
+            else Layouts.joined([p.inference for p in parts if p.inference is not None]),
+            generation=None
+            if first.generation is None
+            else GenerationLayouts.joined([p.generation for p in parts if p.generation is not None]),
+        )
 
     @property
     def weights(self) -> Layouts:
@@ -163,7 +192,7 @@ def role_costs(
     """
     costs: dict[str, Cost] = {}
     by_api: dict[tuple[str, str], Cost] = {}
-    for call in facts.dataflow.calls_of(role):
+    for call in _calls_of(facts, role, layouts):
         kind = (call.api, call.kind)
         if kind not in by_api:
             by_api[kind] = call_cost(facts, call, layouts, resharding_method, engine_facts)
@@ -178,7 +207,7 @@ def role_memory(
     spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
     resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
     transient: dict[str, dict[str, Floats]] = {}
-    for call in flow.calls_of(role):
+    for call in _calls_of(facts, role, layouts):
         if call.kind == "train":
             assert layouts.training is not None, f"{call.key} needs a training layout"
             transient[call.key] = memory.training_bytes(facts, spec.shape, layouts.training, head == "lm")
@@ -194,7 +223,15 @@ def role_memory(
             if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer
                 whole = whole / spec.shape.num_layers + _shard_bytes(facts, role, layouts)
             transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
-    return _with_offload(flow.calls_of(role), RoleMemory(resident, transient), layouts, flow.is_trained(role))
+    calls = _calls_of(facts, role, layouts)
+    return _with_offload(calls, RoleMemory(resident, transient), layouts, flow.is_trained(role))
+
+
+def _calls_of(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Call, ...]:
+    """The calls of a role that run in these layouts: without a generation layout, all but generation and transition."""
+    calls = facts.dataflow.calls_of(role)
+    engine = ("generate", "transition")
+    return calls if layouts.generation is not None else tuple(c for c in calls if c.kind not in engine)
 
 
 def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:

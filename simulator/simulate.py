@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from profiles.records import Priced
-from simulator.dataflow import CONTROLLER, STAGES, Dataflow
+from simulator.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
 from simulator.engine import Scheduled, Task, critical_path, run_events
 from simulator.feasibility import layouts_of, pool_memory, require_feasible
 from simulator.pricing import controller_cost, is_controller, role_costs
@@ -69,15 +69,10 @@ def play(
     """
     index = {call.key: i for i, call in enumerate(flow.calls)}
     tasks = []
-    for call in flow.calls:
-        inputs = call.inputs
-        if overlapped and call.kind != "generate":
-            inputs = tuple("transition" if key.startswith("generate_sequences") else key for key in inputs)
+    for call in overlapped_calls(flow.calls, overlapped, in_flight):
         own = generation_pool if generation_pool and call.kind == "generate" else pool_of[call.role]
-        if in_flight and call.kind == "generate":
-            inputs = ()
         also = generation_pool if call.kind == "transition" and not in_flight else None
-        tasks.append(Task(call.key, own, durations[call.key], tuple(index[key] for key in inputs), also))
+        tasks.append(Task(call.key, own, durations[call.key], tuple(index[key] for key in call.inputs), also))
     return run_events(tasks)
 
 

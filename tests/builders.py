@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
 from mapper.candidates import RoleTable
 from mapper.instance import Instance
-from mapper.problem import Sets, set_partitions
+from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.problem import Group, Sets, set_partitions
+from mapper.sharing import Share
+from mapper.weight_sync import WeightSync
 from profiles.catalogue import load_model
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
@@ -18,7 +22,7 @@ from profiles.workload import LengthDistribution, Workload
 from simulator.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
 from simulator.facts import Facts, RoleSpec
 from simulator.generation import kv_cache_bytes
-from simulator.layouts import GenerationLayouts
+from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 from simulator.pricing import RoleLayouts
 
@@ -137,34 +141,82 @@ def with_engine_pool(plan: Plan, num_gpus: int, **changes: object) -> Plan:
 
 def toy_instance(
     algorithm: str, roles: tuple[str, ...], seed: int, *, num_gpus: int = 4, sizes: tuple[int, ...] = (1, 2, 4),
-    most_rows: int = 3, capacity_mib: int = 24, equal_sizes: bool = False,
+    most_rows: int = 3, capacity_mib: int = 24, equal_sizes: bool = False, second_kind: int = 0, mode: Mode = SYNC,
 ) -> Instance:  # fmt: skip
-    """A search instance of random small integers: every set partition, a few made-up configurations per pool size."""
+    """A search instance of random small integers: every placement, a few made-up configurations per kind and size.
+
+    ``second_kind``: GPUs of another kind, with two thirds of the memory.
+    """
     rng = np.random.default_rng(seed)
-    flow = build_dataflow(algorithm, roles)
+    flow = search_flow(build_dataflow(algorithm, roles), mode)
+    gpus_of = {TOY: num_gpus} | ({OTHER: second_kind} if second_kind else {})
     tables, ticks, resident, transient = {}, {}, {}, {}
     for role in flow.roles:
-        gpus = np.repeat(np.asarray(sizes, dtype=np.int64), rng.integers(1, most_rows + 1, len(sizes)))
+        counts = rng.integers(1, most_rows + 1, (len(gpus_of), len(sizes)))
+        gpus = np.concatenate([np.repeat(np.asarray(sizes, dtype=np.int64), row) for row in counts])
         own = {c.key: rng.integers(0, 30, len(gpus)) for c in flow.calls_of(role)}
-        tables[role] = toy_table(role, gpus, own)
+        if role == ROLLOUT:
+            own["transition"] = rng.integers(0, 30, len(gpus))
+        kind = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
+        tables[role] = toy_table(role, gpus, own, kind)
         ticks[role] = own
         resident[role] = rng.integers(0, 10, len(gpus))
         transient[role] = rng.integers(0, 10, len(gpus))
-    ticks[CONTROLLER] = {c.key: rng.integers(0, 4, 1) for c in flow.calls if c.role == CONTROLLER}
-    partitions = tuple(set_partitions(flow.roles))
-    sets = dict.fromkeys(s for p in partitions for s in p)
+    beside = {c.key for c in flow.calls if c.role == CONTROLLER and c.kind == "controller"}
+    ticks[CONTROLLER] = {key: rng.integers(0, 4, 1) for key in sorted(beside)}
+    apart = Share(("actor", ROLLOUT), wanted=False)
+    partitions = tuple(
+        tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
+        for p in set_partitions(flow.roles) if not mode.own_pool or apart.allows(p)
+        for chosen in product(gpus_of, repeat=len(p))
+    )  # fmt: skip
+    groups = dict.fromkeys(g for p in partitions for g in p)
     return Instance(
-        flow=flow, partitions=partitions, sizes=dict.fromkeys(sets, sizes), num_gpus=num_gpus,
-        equal_sizes=equal_sizes, tables=tables, ticks=ticks, resident_mib=resident, transient_mib=transient,
-        capacity_mib=capacity_mib, tick_s=1.0,
+        flow=flow, partitions=partitions, kinds=tuple(gpus_of), sizes=dict.fromkeys(groups, sizes), gpus=gpus_of,
+        weight=dict.fromkeys(gpus_of, 1), budget=sum(gpus_of.values()), equal_sizes=equal_sizes, tables=tables,
+        ticks=ticks, resident_mib=resident, transient_mib=transient,
+        capacity_mib={TOY: capacity_mib} | ({OTHER: capacity_mib * 2 // 3} if second_kind else {}), tick_s=1.0,
+        sync=ToySync() if mode.own_pool else None,
     )  # fmt: skip
 
 
-def toy_table(role: str, gpus: np.ndarray, durations: dict[str, np.ndarray]) -> RoleTable:
-    """A candidate table without layouts."""
-    nothing = np.zeros(len(gpus))
+TOY, OTHER = "toy", "other"
+"""Kinds of GPU of made-up instances."""
+
+
+def on_toy(*sets: tuple[str, ...]) -> tuple[Group, ...]:
+    """The placement of ``sets`` on GPUs of the one made-up kind."""
+    return tuple(Group(roles, TOY) for roles in sets)
+
+
+class ToySync(WeightSync):
+    """Transfers at made-up prices that depend on both ends: they grow with the senders, and differ by kind."""
+
+    def __init__(self) -> None:
+        pass
+
+    def ticks(self, table: RoleTable, kind: str, senders: int) -> np.ndarray:
+        return np.asarray(table.durations_s["transition"] + 3 * senders + 7 * (kind == OTHER) * table.kind, np.int64)
+
+    def least(self, table: RoleTable, kind: str, senders: np.ndarray) -> np.ndarray:
+        return self.ticks(table, kind, int(senders.min()))
+
+
+def on_gpus(x: Instance, num_gpus: int) -> Instance:
+    """A made-up instance of one kind with another number of GPUs."""
+    return replace(x, gpus={TOY: num_gpus}, budget=num_gpus)
+
+
+def toy_table(
+    role: str, gpus: np.ndarray, durations: dict[str, np.ndarray], kind: np.ndarray | None = None
+) -> RoleTable:
+    """A candidate table whose weights are spread by data parallelism alone."""
+    nothing, one = np.zeros(len(gpus)), np.ones(len(gpus), dtype=np.int64)
     seconds = {key: value.astype(np.float64) for key, value in durations.items()}
-    return RoleTable(role, gpus, seconds, nothing, nothing, RoleLayouts(), nothing, len(gpus))
+    weights = RoleLayouts(training=Layouts(gpus, one, one, one, one, one, one, 0 * one))
+    return RoleTable(
+        role, 0 * gpus if kind is None else kind, gpus, seconds, nothing, nothing, weights, nothing, len(gpus)
+    )
 
 
 def call_of(flow: Dataflow, key: str) -> Call:

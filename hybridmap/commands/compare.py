@@ -9,9 +9,7 @@ from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
     from hybridmap.config import Job
-    from mapper.pins import AnyPin
     from mapper.result import Result
-    from simulator.facts import Facts
 
 BEST = "best found"
 PLACEMENTS = {"colocate": "colocate", "split": "split", "standalone": "standalone", BEST: "any"}
@@ -43,7 +41,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
 
         compare_systems(facts, pins, as_json)
         return
-    rows = [_row(facts, pins, name) for name in PLACEMENTS]
+    rows = [_row(given, name) for name in PLACEMENTS]
     if rows[-1].error is not None:
         raise rows[-1].error
     if as_json:
@@ -64,12 +62,15 @@ def _notes(job: "Job") -> list[str]:
     return [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
 
 
-def _row(facts: "Facts", pins: "tuple[AnyPin, ...]", name: str) -> Row:
+def _row(given: "Job", name: str) -> Row:
     with working(f"searching {name} ..."):
         from mapper.search import find_plan
 
         try:
-            return Row(name, find_plan(facts, placement=PLACEMENTS[name], runners_up=False, pins=pins))
+            found = find_plan(
+                given.facts(), placement=PLACEMENTS[name], runners_up=False, pins=given.pins(), modes=given.modes()
+            )
+            return Row(name, found)
         except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
             return Row(name, None, error)
 

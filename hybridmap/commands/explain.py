@@ -82,7 +82,7 @@ def _from_job(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
 
     assert path is not None, "checked by the command"
     given = load_job(path)
-    result = find_plan(given.facts(), pins=given.pins(), objective=given.objective())
+    result = find_plan(given.facts(), pins=given.pins(), objective=given.objective(), modes=given.modes())
     return given, result.plan, result.runners_up, result.objective.goal
 
 
@@ -182,6 +182,7 @@ def _untouched(scan: "Scan") -> list[str]:
 
 
 def _flip_text(flip: "Flip", facts: "Facts") -> str:
+    from mapper.problem import sets_of
     from simulator.plan import placement_name
 
     kinds = {"response": "responses as long", "prompts": "prompts", "nodes": "nodes"}
@@ -192,7 +193,7 @@ def _flip_text(flip: "Flip", facts: "Facts") -> str:
     }.get(flip.dimension)  # fmt: skip
     unit = {"network": " Gbit/s of a node", "response": " tokens"}.get(flip.dimension, "")
     at = "" if value is None else f" ({value * flip.holds:,.0f} to {value * flip.wins:,.0f}{unit})"
-    return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {placement_name(flip.rival)} wins"
+    return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {placement_name(sets_of(flip.rival))} wins"
 
 
 def _document(answer: "Explanation", plan: "Plan", rivals: "Sequence[RunnerUp]") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.frontier import FrontierPoint
@@ -32,14 +33,21 @@ def frontier(
     from hybridmap.plan_file import require_folder, write_records
 
     given = load_job(job)
-    facts, price = given.facts(), given.objective().price_per_gpu_hour or None
+    facts, modes = given.facts(), given.modes()
+    if len(modes) > 1:
+        raise InputError(
+            f"{job}: schedule: a frontier shows one schedule; this job allows {len(modes)}: "
+            f"{'; '.join(map(str, modes))}; name one"
+        )
+    price = given.objective() if given.objective().prices else None
     require_folder(out)
     with progress_bar("budgets") as progress:
         from mapper.frontier import frontier as find_frontier
 
         points = find_frontier(
-            facts, seed=seed, time_limit_s=time_limit, pins=given.pins(), price_per_gpu_hour=price, progress=progress
-        )
+            facts, seed=seed, time_limit_s=time_limit, pins=given.pins(), mode=modes[0], price=price,
+            progress=progress,
+        )  # fmt: skip
     written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})
     paths = [str(path) for path in written]
     if as_json:

@@ -39,12 +39,12 @@ def plan(
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
-    with working(f"searching placements on {facts.group.num_gpus:,} GPUs ..."):
+    with working(f"searching placements on {facts.num_gpus:,} GPUs ..."):
         from mapper.search import find_plan
 
         result = find_plan(
             facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit,
-            pins=given.pins(), objective=given.objective(), hint=start,
+            pins=given.pins(), objective=given.objective(), hint=start, modes=given.modes(),
         )  # fmt: skip
     more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)

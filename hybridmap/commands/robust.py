@@ -36,14 +36,15 @@ def robust(
     from mapper.families import FAMILIES
 
     given = load_job(job)
-    facts, pins = given.facts(), given.pins()
+    facts = given.facts()
     errors = None if error is None else dict.fromkeys(FAMILIES, error)
     with progress_bar("searches") as progress:
         from mapper.robust import robustness
 
         answer = robustness(
-            facts, errors=errors, draws=draws, seed=seed, budget_s=time_limit, pins=pins, progress=progress
-        )
+            facts, errors=errors, draws=draws, seed=seed, budget_s=time_limit, pins=given.pins(), modes=given.modes(),
+            progress=progress,
+        )  # fmt: skip
     note = _goal_note(given.objective().goal)
     if as_json:
         say_json(_document(answer, note))

@@ -81,8 +81,9 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
         from mapper.search import find_plan
 
         result = find_plan(
-            job.facts(), placement=placement, even=even, runners_up=False, pins=job.pins(), objective=job.objective()
-        )
+            job.facts(), placement=placement, even=even, runners_up=False, pins=job.pins(), objective=job.objective(),
+            modes=job.modes(),
+        )  # fmt: skip
     return job, result.plan, result.timeline
 
 

@@ -29,6 +29,12 @@ def priced(device, price=2.5):
     return {"minimise": "cost", "price_per_gpu_hour": {device: price}}
 
 
+def with_a100(job):
+    """The small job on a cluster that has A100s too."""
+    job["cluster"].append({"device": "a100-80gb-sxm", "nodes": 2})
+    return job
+
+
 BAD_JOBS = {
     # names that do not exist, with what they are near to
     "unknown model": (at("models.actor", "llama-3.2-1c"), ["models.actor", "did you mean llama-3.2-1b"]),
@@ -89,7 +95,33 @@ BAD_JOBS = {
     "key like nothing": (at("zzzz", 1), ["unknown key 'zzzz'; known: algorithm, models, workload, cluster, engines"]),
     "missing key": (at("workload.prompt_length", ...), ["workload.prompt_length is missing"]),
     # keys of later versions
-    "reserved schedule": (at("schedule", "async"), ["'schedule' is reserved and not yet supported"]),
+    # schedules that cannot be meant
+    "unknown schedule": (at("schedule", "asynch"), ["schedule: got 'asynch', expected one of sync, one-step-off"]),
+    "misspelt schedule key": (at("schedule", {"kind": "async", "steps": 2}), ["unknown key 'steps' in schedule"]),
+    "one step off on shared GPUs": (
+        at("schedule", {"kind": "one-step-off", "generation_pool": "shared"}),
+        ["schedule: schedule one-step-off generates while it trains", "generation_pool: own"],
+    ),
+    "several steps off once": (
+        at("schedule", {"kind": "one-step-off", "steps_in_flight": 3}),
+        ["with 3 steps in flight: only async keeps several"],
+    ),
+    "in-flight updates of nothing": (
+        at("schedule", {"kind": "sync", "in_flight_updates": True}),
+        ["in-flight updates need a schedule"],
+    ),
+    "any schedule with details": (
+        at("schedule", {"kind": "any", "steps_in_flight": 2}),
+        ["any takes the best of sync and one-step-off"],
+    ),
+    "pin of a rollout that is not apart": (
+        at("pin", {"rollout": {"gpus": 4}}),
+        ["pin: rollout: the actor generates on the GPUs that it trains on"],
+    ),
+    "generation pinned in the wrong place": (
+        lambda j: at("pin", {"actor": {"generation": {"tp": 1}}})(at("schedule", "async")(j)),
+        ["pin rollout.generation"],
+    ),
     # objectives that cannot be meant
     "unknown objective": (at("objective", "coost"), ["objective: got 'coost', expected one of time, cost, gpus"]),
     "misspelt objective key": (at("objective", {"minimize": "gpus"}), ["'minimize' in objective; did you mean minim"]),
@@ -143,7 +175,20 @@ BAD_JOBS = {
         at("implementation", {"loss_head": "x"}),
         ["implementation.loss_head", "parallel, fused, fp32"],
     ),
-    "two kinds": (lambda j: at("cluster", j["cluster"] * 2)(j), ["not planned yet"]),
+    "one kind twice": (lambda j: at("cluster", j["cluster"] * 2)(j), ["give each kind of GPU once"]),
+    "no node of any kind": (at("cluster", []), ["cluster: got an empty list"]),
+    "spare nodes of no kind": (
+        lambda j: at("pin", {"spare_nodes": 1})(with_a100(j)),
+        ["pin of spare_nodes: 1 of which kind?"],
+    ),
+    "spare nodes of another kind": (
+        at("pin", {"spare_nodes": {"b200": 1}}),
+        ["pin: ", "unknown device of spare_nodes"],
+    ),
+    "a kind without a price": (
+        lambda j: at("objective", priced("h100-80gb-sxm", 2.0))(with_a100(j)),
+        ["cost needs a price", "{a100-80gb-sxm: 2.5}"],
+    ),
     # files that the job names
     "no config": (at("models.actor", "none.json"), ["models.actor", "none.json"]),
     "config of another architecture": (at("models.actor", "mamba.json"), ["unknown architecture 'mamba'"]),

@@ -8,8 +8,11 @@ import pytest
 
 import hybridmap
 from hybridmap.config import job_from_document, load_job
+from mapper.mode import Mode
+from mapper.pins import Pin
+from mapper.sharing import Spare
 from profiles.catalogue import load_model
-from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
+from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.workload import LengthDistribution
 from simulator.facts import Implementation
 
@@ -133,10 +136,31 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     assert str(caught.value).endswith("job.yaml: unknown key 'promts' in workload; did you mean prompts?")
 
 
-@pytest.mark.parametrize("key", ["schedule"])
-def test_reserved_keys(write_job, small_job, key):
-    with pytest.raises(NotYetError, match=f"'{key}' is reserved and not yet supported"):
-        load_job(write_job(small_job | {key: "x"}))
+@pytest.mark.parametrize(
+    ("given", "modes"),
+    [
+        (None, ["sync, generation on the actor's GPUs"]),
+        ("sync", ["sync, generation on the actor's GPUs"]),
+        ({"generation_pool": "own"}, ["sync, a generation pool of its own"]),
+        ("one-step-off", ["one-step-off, a generation pool of its own"]),
+        (
+            "any",
+            [
+                "sync, generation on the actor's GPUs", "sync, a generation pool of its own",
+                "one-step-off, a generation pool of its own",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_schedule_is_the_modes_that_are_searched(write_job, small_job, given, modes):
+    job = load_job(write_job(small_job | ({} if given is None else {"schedule": given})))
+    assert [str(mode) for mode in job.modes()] == modes
+    assert job_from_document(job.document).modes() == job.modes()
+
+
+def test_async_keeps_its_steps_and_updates(write_job, small_job):
+    given = {"kind": "async", "steps_in_flight": 3, "in_flight_updates": True}
+    assert load_job(write_job(small_job | {"schedule": given})).modes() == (Mode("async", True, 3, True),)
 
 
 def test_implementation_reaches_the_price_and_the_embedded_job(write_job, small_job):
@@ -152,10 +176,20 @@ def test_a_misspelt_implementation_key_is_recognised(write_job, small_job):
         load_job(write_job(small_job | {"implementation": {"loss_haed": "fused"}}))
 
 
-def test_a_second_kind_of_device_is_not_yet(write_job, small_job):
-    small_job["cluster"].append({"device": "a100-80gb-sxm", "nodes": 1})
-    with pytest.raises(NotYetError, match="several device kinds"):
-        load_job(write_job(small_job))
+def test_a_cluster_may_have_several_kinds_with_pins_spares_and_prices_of_each(write_job, small_job):
+    small_job["cluster"].append({"device": "a100-80gb-sxm", "nodes": 3})
+    prices = {"h100-80gb-sxm": 2.5, "a100-80gb-sxm": 1.25}
+    small_job |= {
+        "objective": {"minimise": "cost", "price_per_gpu_hour": prices},
+        "pin": {"spare_nodes": {"a100-80gb-sxm": 2}, "actor": {"device": "h100-80gb-sxm"}},
+    }
+    job = load_job(write_job(small_job))
+    facts = job.facts()
+    assert facts.kinds == ("h100-80gb-sxm", "a100-80gb-sxm")
+    assert facts.on("a100-80gb-sxm").group.nodes == 3
+    assert job.objective().prices == tuple(prices.items())
+    assert job.pins() == (Spare(2, "a100-80gb-sxm"), Pin("actor", device="h100-80gb-sxm"))
+    assert job_from_document(job.document).facts().facts_hash == facts.facts_hash
 
 
 def test_aliases_cannot_blow_up(write_job):

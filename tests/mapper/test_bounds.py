@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.instance import Instance
-    from mapper.problem import Sets
+    from mapper.problem import Placement
 
 JOBS = [
     ("ppo", ("actor", "critic", "reference", "reward")),
@@ -57,8 +57,8 @@ def test_the_optimum_survives(x: Instance, slack: int) -> None:
         for key, values in pruned.ticks[role].items():
             assert np.array_equal(values, x.ticks[role][key][rows])
         assert np.array_equal(pruned.resident_mib[role], x.resident_mib[role][rows])
-    for roles, n in choice.pools:
-        assert n in pruned.sizes[roles]
+    for group, n in choice.pools:
+        assert n in pruned.sizes[group]
 
 
 @settings(max_examples=100)
@@ -71,35 +71,46 @@ def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(x: Instance)
     pruned, kept = prune_beyond(x, limit)
     assert exhaustive(pruned)[1] == exhaustive(x)[1] <= limit
     assert all(choice.rows[role] in rows for role, rows in kept.items())
-    assert all(n in pruned.sizes[roles] for roles, n in choice.pools)
-    assert tuple(roles for roles, _ in choice.pools) in pruned.partitions
+    assert all(n in pruned.sizes[group] for group, n in choice.pools)
+    assert tuple(group for group, _ in choice.pools) in pruned.partitions
 
 
-def choices_within(x: Instance, partition: Sets, limit: int) -> Iterator[Choice]:
+def choices_within(x: Instance, partition: Placement, limit: int) -> Iterator[Choice]:
     """Every choice of a placement of at most ``limit`` ticks, listed without any shortcut."""
-    for sizes in itertools.product(*(x.sizes[roles] for roles in partition)):
-        if sum(sizes) > x.num_gpus or (x.equal_sizes and len(set(sizes)) > 1):
+    for sizes in itertools.product(*(x.sizes[group] for group in partition)):
+        pools = tuple(zip(partition, sizes, strict=True))
+        if any(sum(n for g, n in pools if g.kind == k) > most for k, most in x.gpus.items()):
             continue
-        size_of = {role: n for roles, n in zip(partition, sizes, strict=True) for role in roles}
-        for picked in itertools.product(*(x.rows(role, size_of[role]).tolist() for role in x.flow.roles)):
+        if x.spent(pools) > x.budget or (x.equal_sizes and len(set(sizes)) > 1):
+            continue
+        on = {role: pool for pool in pools for role in pool[0].roles}
+        for picked in itertools.product(*(x.rows(role, *on[role]).tolist() for role in x.flow.roles)):
             rows = dict(zip(x.flow.roles, picked, strict=True))
             if all(
-                sum(x.resident_mib[r][rows[r]] for r in roles) + max(x.transient_mib[r][rows[r]] for r in roles)
-                <= x.capacity_mib
-                for roles in partition
+                sum(x.resident_mib[r][rows[r]] for r in g.roles) + max(x.transient_mib[r][rows[r]] for r in g.roles)
+                <= x.capacity_mib[g.kind]
+                for g in partition
             ):
                 durations = {k: t[rows.get(r, 0)] for r, calls in x.ticks.items() for k, t in calls.items()}
                 if makespan(x, partition, durations) <= limit:
-                    yield Choice(tuple(zip(partition, sizes, strict=True)), rows)
+                    yield Choice(pools, rows)
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(JOBS[1:]), st.integers(0, 10_000), st.integers(3, 6), st.booleans(), st.integers(0, 30))
+@given(
+    st.sampled_from(JOBS[1:]), st.integers(0, 10_000), st.integers(3, 6), st.integers(0, 3), st.booleans(),
+    st.integers(0, 30),
+)  # fmt: skip
 def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
-    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, equal: bool, slack: int
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int, equal: bool, slack: int
 ) -> None:
-    """Placements, pool sizes and rows, against brute force."""
-    x = toy_instance(*job, seed, num_gpus=gpus, sizes=(1, 2, 4), most_rows=2, capacity_mib=25, equal_sizes=equal)
+    """Placements, pool sizes and rows, against brute force; on one kind of GPU and on two with prices."""
+    job = JOBS[2] if other else job
+    x = toy_instance(
+        *job, seed, num_gpus=gpus, sizes=(1, 2, 4), most_rows=2, capacity_mib=25, equal_sizes=equal and not other,
+        second_kind=other,
+    )  # fmt: skip
+    x = replace(x, weight={"toy": 2, "other": 3}, budget=9) if other == 2 else x
     choice, ticks = exhaustive(x)
     if choice is None:
         return
@@ -107,7 +118,7 @@ def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
     for partition in x.partitions:
         for found in choices_within(x, partition, ticks + slack):
             assert partition in pruned.partitions
-            assert all(n in pruned.sizes[roles] for roles, n in found.pools)
+            assert all(n in pruned.sizes[group] for group, n in found.pools)
             assert all(row in kept[role] for role, row in found.rows.items())
 
 

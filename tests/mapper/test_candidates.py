@@ -9,7 +9,7 @@ from mapper import candidates
 from mapper.algorithm1 import exhaustive
 from mapper.candidates import RoleTable, role_table, to_mib
 from mapper.instance import make_instance
-from mapper.problem import Problem, make_problem
+from mapper.problem import Group, Problem, make_problem
 from profiles.units import MIB
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
@@ -56,8 +56,10 @@ def test_every_row_passes_the_checker_alone(model: str) -> None:
         assert used == pytest.approx(table.resident_bytes[row] + table.transient_bytes[row], abs=20)
 
 
-def alone(facts: Facts, partitions: tuple[tuple[tuple[str, ...], ...], ...]) -> Problem:
-    return replace(make_problem(facts), partitions=partitions)
+def alone(facts: Facts, *partitions: tuple[tuple[str, ...], ...]) -> Problem:
+    kind = facts.group.device
+    placements = tuple(tuple(Group(roles, kind) for roles in sets) for sets in partitions)
+    return replace(make_problem(facts), partitions=placements)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_no_pruning_of_any_kind_gives_the_same_optimum(
     """``prune=False`` still drops dominated rows of one call; here nothing is dropped but what cannot fit."""
     problem = make_problem(tiny_facts(algorithm, gpus, memory_gib))
     pruned = make_instance(problem)
-    monkeypatch.setattr(candidates, "_non_dominated_by_group", lambda key, values: np.arange(len(key)))
+    monkeypatch.setattr(candidates, "non_dominated_by_group", lambda key, values: np.arange(len(key)))
     whole = make_instance(problem, prune=False)
     assert whole.num_candidates > 2 * pruned.num_candidates
     assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0

@@ -19,17 +19,17 @@ from mapper.constraints import (
 )
 from mapper.instance import Instance
 from mapper.variables import Variables, make_variables
-from tests.builders import toy_instance, toy_table
+from tests.builders import TOY, on_gpus, on_toy, toy_instance, toy_table
 
-ACTOR, REFERENCE = ("actor",), ("reference",)
-BOTH = ("actor", "reference")
-TOGETHER, APART = (BOTH,), (ACTOR, REFERENCE)
+ROLES = ("actor", "reference")
+APART = ACTOR, REFERENCE = on_toy(("actor",), ("reference",))
+TOGETHER = (BOTH,) = on_toy(ROLES)
 
 
 @pytest.fixture
 def x() -> Instance:
     """Actor and reference on 4 GPUs; per role one configuration on 1 GPU and two on 2 GPUs, 10 MiB to share."""
-    base = toy_instance("grpo", BOTH, 0, sizes=(1, 2))
+    base = toy_instance("grpo", ROLES, 0, sizes=(1, 2))
     gpus = np.asarray([1, 2, 2])
     ticks = {
         "actor": {
@@ -41,8 +41,8 @@ def x() -> Instance:
         "controller": {"compute_advantage": np.asarray([1]), "compute_reward": np.asarray([2])},
     }
     return replace(
-        base, num_gpus=4, capacity_mib=10, ticks=ticks,
-        tables={role: toy_table(role, gpus, ticks[role]) for role in BOTH},
+        base, capacity_mib={TOY: 10}, ticks=ticks,
+        tables={role: toy_table(role, gpus, ticks[role]) for role in ROLES},
         resident_mib={"actor": np.asarray([5, 3, 4]), "reference": np.asarray([4, 2, 3])},
         transient_mib={"actor": np.asarray([4, 2, 3]), "reference": np.asarray([1, 1, 2])},
     )  # fmt: skip
@@ -92,8 +92,8 @@ def test_a_set_without_any_size_cannot_be_placed(x: Instance) -> None:
 def test_gpus_suffice(x: Instance) -> None:
     rule = GpusSuffice()
     assert holds(rule, x, lambda v: {v.pool[ACTOR, 2]: 1, v.pool[REFERENCE, 2]: 1})
-    assert not holds(rule, replace(x, num_gpus=3), lambda v: {v.pool[ACTOR, 2]: 1, v.pool[REFERENCE, 2]: 1})
-    assert holds(rule, replace(x, num_gpus=3), lambda v: {v.pool[ACTOR, 1]: 1, v.pool[REFERENCE, 2]: 1})
+    assert not holds(rule, on_gpus(x, 3), lambda v: {v.pool[ACTOR, 2]: 1, v.pool[REFERENCE, 2]: 1})
+    assert holds(rule, on_gpus(x, 3), lambda v: {v.pool[ACTOR, 1]: 1, v.pool[REFERENCE, 2]: 1})
 
 
 def test_equal_sizes_only_where_the_problem_asks(x: Instance) -> None:
@@ -148,5 +148,5 @@ def test_memory_is_shared_in_a_set(x: Instance) -> None:
     assert not holds(rule, x, lambda v: {**need(v, 2), v.shared[BOTH]: 1})
     assert not holds(rule, x, lambda v: {**need(v, 0), v.shared[BOTH]: 1, v.transient["reference"]: 2})
     assert holds(rule, x, lambda v: {**need(v, 4), v.shared[BOTH]: 0, v.shared[ACTOR]: 1})
-    lean = replace(x, capacity_mib=8)
+    lean = replace(x, capacity_mib={TOY: 8})
     assert not holds(rule, lean, lambda v: {**need(v, 4), v.shared[BOTH]: 0, v.shared[ACTOR]: 1})

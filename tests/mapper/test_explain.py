@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mapper.explain import explain, idle_of, sets_of, stage_causes
+from mapper.explain import explain, idle_of, stage_causes
 from mapper.families import RESOURCES, scaled
+from mapper.placing import placement_of
 from mapper.search import find_plan
 from mapper.shortlist import make_shortlist
 from mapper.thresholds import changed, scan
@@ -32,20 +33,20 @@ def flipped():
 
 def test_halving_the_network_flips_and_the_threshold_brackets_it(flipped):
     facts, best = flipped
-    rivals = tuple(sets_of(r.plan) for r in best.runners_up)
-    found = scan(make_shortlist(facts), sets_of(best.plan), rivals, time.perf_counter() + 60, ("network",))
+    rivals = tuple(placement_of(r.plan) for r in best.runners_up)
+    found = scan(make_shortlist(facts), placement_of(best.plan), rivals, time.perf_counter() + 60, ("network",))
     (flip,) = found.flips
     assert 0.5 <= flip.wins < flip.holds <= 1.0
     assert flip.wins > 0.95 * flip.holds
     for factor, same in ((flip.holds, True), (flip.wins, False)):
         there = find_plan(changed(facts, "network", factor), runners_up=False)
         assert (there.plan.placement == best.plan.placement) is same
-    assert {frozenset(s) for s in flip.rival} == {frozenset(s) for s in sets_of(there.plan)}
+    assert {frozenset(s) for s in flip.rival} == {frozenset(s) for s in placement_of(there.plan)}
 
 
 def test_no_time_is_said(flipped):
     facts, best = flipped
-    found = scan(make_shortlist(facts), sets_of(best.plan), (sets_of(best.runners_up[0].plan),), 0.0)
+    found = scan(make_shortlist(facts), placement_of(best.plan), (placement_of(best.runners_up[0].plan),), 0.0)
     assert not found.flips and not found.steady and "network" in found.skipped
 
 
@@ -53,7 +54,7 @@ def test_the_shortlist_knows_the_answer_of_the_search(flipped):
     facts, best = flipped
     from mapper.best import best_choice
 
-    x = make_shortlist(facts).instance(facts, (sets_of(best.plan),))
+    x = make_shortlist(facts).instance(facts, (placement_of(best.plan),))
     choice, solution = best_choice(x, 0, 10.0)
     assert choice is not None
     assert solution.objective_ticks * x.tick_s == pytest.approx(best.iteration_s, rel=1e-4)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.algorithm1 import exhaustive
-from mapper.best import fits, gpus_of, ticks_of
 from mapper.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
+from mapper.choices import fits, gpus_of, ticks_of
 from mapper.frontier import frontier, trace
 from mapper.goal import Objective
 from mapper.greedy import greedy
@@ -35,7 +35,7 @@ def searching(x: Instance) -> Search:
 
 def brute(x: Instance) -> dict[int, int]:
     """Ticks of the best choice on at most so many GPUs, where there is one."""
-    found = {n: exhaustive(replace(x, num_gpus=n)) for n in range(1, x.num_gpus + 1)}
+    found = {n: exhaustive(replace(x, budget=n)) for n in range(1, x.budget + 1)}
     return {n: ticks for n, (choice, ticks) in found.items() if choice is not None}
 
 
@@ -120,7 +120,11 @@ def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytes
 
 def test_points_are_monotone_priced_and_reported() -> None:
     facts, reports = tiny_facts("ppo", 8, 24.0), []
-    points = frontier(facts, price_per_gpu_hour=3.6, progress=lambda done, total: reports.append((done, total)))
+    points = frontier(
+        facts,
+        price=Objective("cost", ((facts.group.device, 3.6),)),
+        progress=lambda done, total: reports.append((done, total)),
+    )
     assert len(points) > 1
     assert all(point.proven for point in points)
     for few, many in pairwise(points):
@@ -139,7 +143,7 @@ def test_objectives_of_a_job_agree_with_its_frontier() -> None:
     assert dense.status == "optimal"
     assert dense.value <= min(p.iteration_s * p.num_gpus for p in points) * (1 + 1e-6)
     assert dense.value_bound <= dense.value == dense.iteration_s * dense.plan.num_gpus
-    cheap = find_plan(facts, objective=Objective("cost", 3.6), runners_up=False)
+    cheap = find_plan(facts, objective=Objective("cost", ((facts.group.device, 3.6),)), runners_up=False)
     assert cheap.value == pytest.approx(dense.value * 1e-3)
     wanted = Objective("gpus", target_iteration_s=points[1].iteration_s * 1.001)
     fewest = find_plan(facts, objective=wanted)

@@ -15,30 +15,39 @@ from mapper.makespan import makespan
 from mapper.problem import make_problem
 from mapper.variables import Choice
 from simulator.dataflow import CONTROLLER
-from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
 
 PPO = ("actor", "critic", "reference", "reward")
 
 
 def check(x: Instance, choice: Choice, ticks: int) -> None:
-    partition = tuple(roles for roles, _ in choice.pools)
+    partition = tuple(group for group, _ in choice.pools)
     assert partition in x.partitions
-    assert sum(n for _, n in choice.pools) <= x.num_gpus
+    for kind, most in x.gpus.items():
+        assert sum(n for group, n in choice.pools if group.kind == kind) <= most
+    assert x.spent(choice.pools) <= x.budget
     assert not x.equal_sizes or len({n for _, n in choice.pools}) == 1
-    for roles, n in choice.pools:
-        rows = {role: choice.rows[role] for role in roles}
+    for group, n in choice.pools:
+        rows = {role: choice.rows[role] for role in group.roles}
+        assert all(x.kinds[x.tables[role].kind[row]] == group.kind for role, row in rows.items())
         assert all(x.tables[role].num_gpus[row] <= n for role, row in rows.items())
         resident = sum(int(x.resident_mib[role][row]) for role, row in rows.items())
-        assert resident + max(int(x.transient_mib[role][row]) for role, row in rows.items()) <= x.capacity_mib
+        assert (
+            resident + max(int(x.transient_mib[role][row]) for role, row in rows.items()) <= x.capacity_mib[group.kind]
+        )
     durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
     durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
     assert makespan(x, partition, durations) == ticks
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 10_000), st.integers(2, 7), st.integers(10, 40), st.booleans())
-def test_made_up_instances(seed: int, gpus: int, capacity: int, equal: bool) -> None:
-    x = toy_instance("ppo", PPO, seed, num_gpus=gpus, capacity_mib=capacity, equal_sizes=equal)
+@given(st.integers(0, 10_000), st.integers(2, 7), st.integers(10, 40), st.booleans(), st.integers(0, 3))
+def test_made_up_instances(seed: int, gpus: int, capacity: int, equal: bool, other: int) -> None:
+    roles = PPO[:1] + PPO[2:] if other else PPO
+    x = toy_instance(
+        "grpo" if other else "ppo", roles, seed, num_gpus=gpus, capacity_mib=capacity,
+        equal_sizes=equal and not other, second_kind=other,
+    )  # fmt: skip
     choice, ticks = greedy(x)
     best = exhaustive(x)
     if choice is None:
@@ -84,10 +93,10 @@ def test_too_large_a_grid_is_drawn_from_and_every_draw_fits(monkeypatch: pytest.
     monkeypatch.setattr(greedy_module, "MAX_ALLOCATIONS", 7)
     sizes = [np.asarray([1, 2, 4, 8]), np.asarray([2, 4]), np.asarray([1, 2, 4, 8])]
     for gpus in (4, 5, 9):
-        at = _allocations(replace(x, num_gpus=gpus), sizes)
+        at = _allocations(on_gpus(x, gpus), [TOY] * 3, sizes)
         assert len(at)
         assert all(sum(int(s[i]) for s, i in zip(sizes, row, strict=True)) <= gpus for row in at)
-    assert not len(_allocations(replace(x, num_gpus=3), sizes))
+    assert not len(_allocations(on_gpus(x, 3), [TOY] * 3, sizes))
     drawn = greedy(x)
     assert drawn == greedy(x)
     assert drawn[0] is not None
@@ -100,9 +109,9 @@ def test_too_large_a_grid_is_drawn_from_and_every_draw_fits(monkeypatch: pytest.
 def test_the_last_set_takes_the_largest_pool_that_is_left() -> None:
     x = toy_instance("grpo", ("actor", "reference"), 0, num_gpus=6)
     sizes = [np.asarray([1, 2, 4]), np.asarray([1, 2, 4])]
-    assert _allocations(x, sizes).tolist() == [[0, 2], [1, 2], [2, 1]]
-    assert _allocations(replace(x, equal_sizes=True), sizes).tolist() == [[0, 0], [1, 1]]
-    assert _allocations(x, sizes[:1]).tolist() == [[2]]
+    assert _allocations(x, [TOY] * 2, sizes).tolist() == [[0, 2], [1, 2], [2, 1]]
+    assert _allocations(replace(x, equal_sizes=True), [TOY] * 2, sizes).tolist() == [[0, 0], [1, 1]]
+    assert _allocations(x, [TOY], sizes[:1]).tolist() == [[2]]
 
 
 @settings(max_examples=60)
@@ -112,10 +121,11 @@ def test_with_room_for_all_it_picks_the_shortest_load_and_more_gpus_are_never_sl
 ) -> None:
     """A row runs on any larger pool; and memory that binds nobody leaves every role its fastest row."""
     x = toy_instance("ppo", PPO, seed, num_gpus=gpus, capacity_mib=capacity)
-    worth = {role: _worth_picking(x, role) for role in x.tables}
-    for roles, sizes in x.sizes.items():
-        for wide in (x, replace(x, capacity_mib=1000)):
-            picks = _picked(wide, roles, sizes, worth)
+    worth = {(role, TOY): _worth_picking(x, role, TOY) for role in x.tables}
+    for group, sizes in x.sizes.items():
+        roles = group.roles
+        for wide in (x, replace(x, capacity_mib={TOY: 1000})):
+            picks = _picked(wide, group, sizes, worth)
             loads = [
                 sum(int(sum(t[picks.rows[role][i]] for t in x.ticks[role].values())) for role in roles)
                 for i in range(len(picks.sizes))
@@ -124,7 +134,9 @@ def test_with_room_for_all_it_picks_the_shortest_load_and_more_gpus_are_never_sl
             for i, n in enumerate(picks.sizes.tolist()):
                 assert all(x.tables[role].num_gpus[picks.rows[role][i]] <= n for role in roles)
                 if wide is not x:
-                    least = sum(int(sum(t[x.rows(role, n)] for t in x.ticks[role].values()).min()) for role in roles)
+                    least = sum(
+                        int(sum(t[x.rows(role, group, n)] for t in x.ticks[role].values()).min()) for role in roles
+                    )
                     assert loads[i] == least
 
 

@@ -2,17 +2,20 @@
 
 import pytest
 
-from mapper.best import best_choice, fits, ticks_of
+from mapper.best import best_choice
+from mapper.choices import fits, ticks_of
 from mapper.greedy import greedy
 from mapper.hint import choice_of_plan
 from mapper.instance import make_instance
+from mapper.placing import build_plan
 from mapper.problem import make_problem
-from mapper.search import build_plan, find_plan
+from mapper.search import find_plan
 from mapper.variables import Choice
 from tests.builders import make_plan, replace_role, tiny_facts, toy_instance
 
 FACTS = tiny_facts("ppo", 4, 24.0)
-X = make_instance(make_problem(FACTS))
+PROBLEM = make_problem(FACTS)
+X = make_instance(PROBLEM)
 
 
 @pytest.mark.parametrize("placement", ["colocate", "split", "standalone"])
@@ -21,7 +24,7 @@ def test_a_plan_comes_back_as_the_choice_that_builds_it(placement: str) -> None:
     choice = choice_of_plan(X, plan)
     assert isinstance(choice, Choice)
     assert fits(X, choice)
-    assert build_plan(X, choice, FACTS) == plan
+    assert build_plan(X, choice, PROBLEM) == plan
 
 
 def test_a_hint_changes_nothing_of_a_finished_search() -> None:
@@ -61,4 +64,4 @@ def test_pools_that_are_not_searched_are_said() -> None:
     assert isinstance(found, str)
     assert "its pools" in found
     apart = replace_role(plan, "actor", generation_pool="G")
-    assert choice_of_plan(X, apart) == "it generates on a pool of its own, which is not searched"
+    assert choice_of_plan(X, apart) == "it generates on a pool of its own, or this search does and it does not"

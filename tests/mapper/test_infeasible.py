@@ -90,7 +90,7 @@ def test_a_need_that_just_fits_is_a_plan() -> None:
 def test_no_number_of_gpus_would_do() -> None:
     """A GPU smaller than the reserve."""
     facts = tiny_facts("grpo", 2, 0.5)
-    with pytest.raises(InfeasibleError, match=f"not even {MAX_NODES} nodes of this kind would do") as error:
+    with pytest.raises(InfeasibleError, match=f"not even {MAX_NODES} nodes would do") as error:
         find_plan(facts)
     assert error.value.fewest_gpus is None
 
@@ -102,4 +102,4 @@ def test_room_for_the_reserve_and_little_else() -> None:
 
 def test_sizes_grow_with_the_nodes() -> None:
     problem = make_problem(make_facts(nodes=3))
-    assert problem.sizes == pool_sizes(3, 8)
+    assert problem.sizes == {problem.facts.group.device: pool_sizes(3, 8)}

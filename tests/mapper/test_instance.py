@@ -3,6 +3,7 @@ nothing infeasible gets in, and an iteration in ticks is within the stated round
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapper.instance import NONE_RUNS, TICKS_PER_ITERATION, _sizes_that_fit, least_up_to, make_instance
 from mapper.pins import Pin
-from mapper.problem import make_problem
+from mapper.problem import Group, make_problem
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER
 from simulator.pricing import controller_cost
@@ -47,7 +48,9 @@ def test_the_tick_is_a_power_of_ten_fine_enough_for_the_gap(job: str) -> None:
 def test_memory_is_rounded_against_the_plan() -> None:
     facts = make_facts("ppo", "llama-2-13b", nodes=2)
     x = make_instance(make_problem(facts))
-    assert x.capacity_mib * MIB <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    assert (
+        x.capacity_mib[facts.group.device] * MIB <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    )
     for role, table in x.tables.items():
         assert np.all(x.resident_mib[role] * MIB >= table.resident_bytes)
         assert np.all(x.resident_mib[role] * MIB < table.resident_bytes + MIB)
@@ -56,14 +59,15 @@ def test_memory_is_rounded_against_the_plan() -> None:
 
 def test_sizes_of_a_set_are_those_where_its_leanest_configurations_fit() -> None:
     x = make_instance(make_problem(make_facts("ppo", "llama-2-13b", nodes=2)))
-    for roles, sizes in x.sizes.items():
+    for group, sizes in x.sizes.items():
+        roles = group.roles
         for n in (1, 2, 4, 8, 16):
             gains = any(np.any(x.tables[role].num_gpus == n) for role in roles)
-            rows = {role: x.rows(role, n) for role in roles}
+            rows = {role: x.rows(role, group, n) for role in roles}
             fits = all(len(r) for r in rows.values()) and (
                 sum(int(x.resident_mib[role][r].min()) for role, r in rows.items())
                 + max(int(x.transient_mib[role][r].min()) for role, r in rows.items())
-                <= x.capacity_mib
+                <= x.capacity_mib[group.kind]
             )
             assert (n in sizes) == (fits and gains), (roles, n)
 
@@ -77,10 +81,11 @@ def test_sets_that_must_agree_on_a_size_keep_those_that_gain_nothing(
     """Rows for 1 and 4 GPUs gain nothing on 2 and 8; but the other half of an even split may need just 2."""
     pins = () if pinned is None else (Pin("critic", num_gpus=pinned),)
     problem = make_problem(make_facts("ppo"), "split", even=even, pins=pins)
-    tables = {"critic": toy_table("critic", np.asarray([1, 4]), {})}
-    need = {"critic": np.asarray([5, 3])}
-    assert _sizes_that_fit(problem, ("critic",), tables, need, need, 10) == expected
-    assert _sizes_that_fit(problem, ("critic",), tables, need, need, 5) == ()
+    tables, need = {"critic": toy_table("critic", np.asarray([1, 4]), {})}, {"critic": np.asarray([5, 3])}
+    kind = problem.facts.group.device
+    x = replace(make_instance(problem), tables=tables, resident_mib=need, transient_mib=need, capacity_mib={kind: 10})
+    assert _sizes_that_fit(problem, Group(("critic",), kind), x) == expected
+    assert _sizes_that_fit(problem, Group(("critic",), kind), replace(x, capacity_mib={kind: 5})) == ()
 
 
 @given(
@@ -95,8 +100,9 @@ def test_least_up_to(rows: list[tuple[int, int]], sizes: list[int]) -> None:
 
 def test_rows_and_count() -> None:
     x = make_instance(make_problem(tiny_facts("grpo", 4, roles={"actor": "llama-3.2-1b"}, memory_gib=40.0)))
+    group = Group(("actor",), x.kinds[0])
     for n in (1, 2, 4):
-        runs = x.rows("actor", n)
+        runs = x.rows("actor", group, n)
         assert np.all(x.tables["actor"].num_gpus[runs] <= n)
         assert len(runs) == np.count_nonzero(x.tables["actor"].num_gpus <= n) > 0
-    assert len(x.rows("actor", 4)) == x.num_candidates == len(x.tables["actor"])
+    assert len(x.rows("actor", group, 4)) == x.num_candidates == len(x.tables["actor"])

@@ -15,7 +15,7 @@ from mapper.objective import build_iteration_time
 from mapper.variables import make_variables
 from simulator.dataflow import CONTROLLER, OPTIONAL_ROLES, REQUIRED_ROLES
 from simulator.simulate import play
-from tests.builders import toy_instance
+from tests.builders import on_toy, toy_instance
 
 
 @settings(max_examples=60)
@@ -39,7 +39,7 @@ def test_makespan_is_the_end_of_the_event_queue(algorithm: str, optional: bool, 
     solver.parameters.num_workers = 1
     assert solver.solve(model) == cp_model.OPTIMAL
     durations = {key: int(t[0]) for calls in x.ticks.values() for key, t in calls.items()}
-    pool_of = {role: str(i) for i, roles in enumerate(partition) for role in roles} | {CONTROLLER: CONTROLLER}
+    pool_of = {role: str(i) for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: CONTROLLER}
     played = max(record.end_s for record in play(x.flow, durations, pool_of))
     assert solver.objective_value == solver.best_objective_bound == played == makespan(x, partition, durations)
 
@@ -52,4 +52,4 @@ def test_by_hand(partition: tuple[tuple[str, ...], ...], ticks: int) -> None:
         "transition": 1, "generate_sequences": 10, "compute_ref_log_prob": 5, "compute_reward": 3,
         "compute_advantage": 2, "update_actor": 10,
     }  # fmt: skip
-    assert makespan(x, partition, durations) == ticks
+    assert makespan(x, on_toy(*partition), durations) == ticks

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper.best import best_choice
 from mapper.instance import make_instance
-from mapper.problem import make_problem
+from mapper.placing import build_plan
+from mapper.problem import Group, make_problem
 from mapper.result import OPTIMAL_GAP, Result
-from mapper.search import best_choice, build_plan, find_plan
+from mapper.search import find_plan
 from profiles.errors import InfeasibleError, InputError
 from profiles.workload import LengthDistribution
 from simulator.facts import Facts
@@ -96,10 +98,11 @@ def test_the_plan_passes_the_checker_and_simulates_as_said(name: str) -> None:
 @pytest.mark.parametrize("placement", ["any", "colocate", "standalone"])
 def test_the_solvers_objective_is_the_simulated_iteration_within_rounding(name: str, placement: str) -> None:
     facts = job(name)
-    x = make_instance(make_problem(facts, placement))
+    problem = make_problem(facts, placement)
+    x = make_instance(problem)
     choice, solution = best_choice(x, 0, 60.0)
     assert choice is not None
-    simulated = simulate(build_plan(x, choice, facts), facts).iteration_s
+    simulated = simulate(build_plan(x, choice, problem), facts).iteration_s
     assert abs(solution.objective_ticks * x.tick_s - simulated) <= x.rounding_s + 1e-9
     assert solution.bound_ticks * x.tick_s - x.rounding_s <= simulated
 
@@ -204,13 +207,14 @@ def test_more_gpus_never_make_the_best_plan_slower() -> None:
 def test_pools_are_packed_so_that_no_slice_straddles_a_node() -> None:
     """Whole nodes first, then slices by size, though pools are named in dataflow order."""
     facts = make_facts("ppo", TINY, nodes=3, gpus_per_node=4, work=workload(64, 512, 512, minibatches=2))
-    x = make_instance(make_problem(facts, "standalone"))
+    problem = make_problem(facts, "standalone")
+    x = make_instance(problem)
     choice, _ = best_choice(x, 0, 60.0)
     assert choice is not None
     sizes = dict(zip(x.flow.roles, (1, 4, 2, 4), strict=True))
-    pools = tuple(((role,), sizes[role]) for role in x.flow.roles)
-    rows = {role: int(x.rows(role, n)[0]) for role, n in sizes.items()}
-    plan = build_plan(x, type(choice)(pools, rows), facts)
+    pools = tuple((Group((role,), x.kinds[0]), sizes[role]) for role in x.flow.roles)
+    rows = {role: int(x.rows(role, Group((role,), x.kinds[0]), n)[0]) for role, n in sizes.items()}
+    plan = build_plan(x, type(choice)(pools, rows), problem)
     assert check_plan(plan, facts) == []
     assert [(p.name, p.roles, p.first_gpu, p.num_gpus) for p in plan.pools] == [
         ("A", ("actor",), 10, 1),

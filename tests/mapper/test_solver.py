@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.algorithm1 import exhaustive
+from mapper.best import best_choice
+from mapper.choices import transfer_ticks
 from mapper.instance import Instance, make_instance
 from mapper.makespan import makespan
-from mapper.problem import make_problem
-from mapper.search import best_choice
+from mapper.mode import Mode
+from mapper.problem import Group, make_problem
 from mapper.solver import solve
 from mapper.variables import Choice
 from profiles.errors import InputError
@@ -27,6 +29,11 @@ JOBS = [
     ("remax", ("actor", "reference", "reward")),
     ("grpo", ("actor", "reference", "reward")),
     ("ppo", ("actor", "critic", "reference", "reward")),
+]
+MODES = [
+    Mode(own_pool=True),
+    Mode("one-step-off", own_pool=True),
+    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
 ]
 instances = st.builds(
     lambda job, seed, gpus, count, capacity, equal: toy_instance(
@@ -43,17 +50,23 @@ instances = st.builds(
 
 def replayed(x: Instance, choice: Choice) -> int:
     """Ticks of a choice, checked from scratch: GPUs, memory, rows that the pools hold, then the event order."""
-    assert sum(n for _, n in choice.pools) <= x.num_gpus
-    partition = tuple(roles for roles, _ in choice.pools)
+    for kind, most in x.gpus.items():
+        assert sum(n for group, n in choice.pools if group.kind == kind) <= most
+    assert x.spent(choice.pools) <= x.budget
+    partition = tuple(group for group, _ in choice.pools)
     assert {frozenset(p) for p in x.partitions} >= {frozenset(partition)}
     if x.equal_sizes:
         assert len({n for _, n in choice.pools}) == 1
-    for roles, n in choice.pools:
-        assert all(x.tables[role].num_gpus[choice.rows[role]] <= n for role in roles)
-        resident = sum(int(x.resident_mib[role][choice.rows[role]]) for role in roles)
-        assert resident + max(int(x.transient_mib[role][choice.rows[role]]) for role in roles) <= x.capacity_mib
+    for group, n in choice.pools:
+        assert all(x.tables[role].num_gpus[choice.rows[role]] <= n for role in group.roles)
+        assert all(x.kinds[x.tables[role].kind[choice.rows[role]]] == group.kind for role in group.roles)
+        resident = sum(int(x.resident_mib[role][choice.rows[role]]) for role in group.roles)
+        transient = max(int(x.transient_mib[role][choice.rows[role]]) for role in group.roles)
+        assert resident + transient <= x.capacity_mib[group.kind]
     durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
     durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
+    if x.sync is not None:
+        durations["transition"] = transfer_ticks(x, choice)
     return int(makespan(x, partition, durations))
 
 
@@ -75,6 +88,47 @@ def test_equals_exhaustive_on_made_up_instances(x: Instance) -> None:
     assert second.objective_ticks == ticks
     assert started is not None
     assert replayed(x, started) == ticks
+
+
+@settings(max_examples=120)
+@given(
+    st.sampled_from(JOBS[:4]), st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 4), st.integers(10, 40),
+    st.booleans(),
+)  # fmt: skip
+def test_equals_exhaustive_on_two_kinds_of_gpu(
+    job: tuple[str, tuple[str, ...]], seed: int, first: int, second: int, capacity: int, priced: bool
+) -> None:
+    """Kinds differ in memory, in prices per row and, where ``priced``, in what a GPU counts in the budget."""
+    x = toy_instance(*job, seed, num_gpus=first, second_kind=second, most_rows=2, capacity_mib=capacity)
+    x = replace(x, weight={"toy": 3, "other": 2}, budget=2 * (first + second)) if priced else x
+    choice, ticks = exhaustive(x)
+    found, solution = best_choice(x, 0, 30.0)
+    if choice is None:
+        assert found is None
+        return
+    assert found is not None
+    assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice) == replayed(x, found)
+    assert solve(x, seed=0, time_limit_s=30).objective_ticks == ticks
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(JOBS[:4]), st.sampled_from(MODES), st.integers(0, 2**31), st.integers(2, 6), st.integers(0, 2),
+    st.integers(12, 40), st.one_of(st.none(), st.integers(0, 90)),
+)  # fmt: skip
+def test_equals_exhaustive_with_a_generation_pool_of_its_own(
+    job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int, cutoff: int | None
+) -> None:
+    """The price of the transfer depends on the trainer's row and the engine's, which no single table holds."""
+    x = toy_instance(*job, seed, num_gpus=first, second_kind=second, most_rows=2, capacity_mib=capacity, mode=mode)
+    choice, ticks = exhaustive(x)
+    found, solution = best_choice(x, 0, 30.0, cutoff=cutoff)
+    if choice is None or (cutoff is not None and ticks > cutoff):
+        assert found is None or replayed(x, found) >= ticks
+        assert cutoff is None or solution.bound_ticks > cutoff or choice is None
+        return
+    assert found is not None
+    assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice) == replayed(x, found)
 
 
 @pytest.mark.parametrize("equal", [False, True])
@@ -141,7 +195,7 @@ def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
 def test_each_placement_alone_equals_exhaustive(name: str) -> None:
     x = real(name)
     for partition in x.partitions:
-        alone = replace(x, partitions=(partition,), sizes={roles: x.sizes[roles] for roles in partition})
+        alone = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
         choice, solution = best_choice(alone, 0, 60.0)
         if choice is None:
             assert exhaustive(alone) == (None, 0), partition
@@ -168,7 +222,7 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
     x = real(name)
     for excluded in x.partitions[:2]:
         rest = replace(x, partitions=tuple(p for p in x.partitions if p != excluded))
-        rest = replace(rest, sizes={roles: x.sizes[roles] for p in rest.partitions for roles in p})
+        rest = replace(rest, sizes={group: x.sizes[group] for p in rest.partitions for group in p})
         plain = solve(rest, seed=0, time_limit_s=60)
         assert plain.status == "optimal"
         assert exhaustive(rest, limit_ticks=plain.objective_ticks)[1] == plain.objective_ticks
@@ -178,8 +232,8 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
 @pytest.mark.slow
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
-    partition = (("actor", "reference"), ("reward",))
-    x = replace(x, partitions=(partition,), sizes={roles: x.sizes[roles] for roles in partition})
+    partition = tuple(Group(roles, x.kinds[0]) for roles in (("actor", "reference"), ("reward",)))
+    x = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=60).objective_ticks
 
 

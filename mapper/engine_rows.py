@@ -1,0 +1,80 @@
+"""Engine configurations of the actor: priced, with what they need in memory, the dominated ones left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper import layout_space
+from mapper.pareto import non_dominated_by_group
+from mapper.pins import matching
+from profiles.units import DTYPE_BYTES
+from simulator import generation, memory
+from simulator.layouts import GenerationLayouts
+
+if TYPE_CHECKING:
+    from mapper.pins import Pin
+    from profiles.records import Floats, Ints
+    from simulator.facts import Facts
+
+
+@dataclass(frozen=True, eq=False)
+class EngineRows:
+    """Engine layouts, seconds of one generation, and bytes per GPU of weights, KV cache and working memory, ``[C]``."""
+
+    engine: GenerationLayouts
+    seconds: Floats
+    weight_bytes: Floats
+    kv_bytes: Floats
+    working_bytes: Floats
+    num_priced: int
+
+    def take(self, index: Ints) -> EngineRows:
+        """The rows at ``index``."""
+        return replace(
+            self, engine=self.engine.take(index), seconds=self.seconds[index], weight_bytes=self.weight_bytes[index],
+            kv_bytes=self.kv_bytes[index], working_bytes=self.working_bytes[index],
+        )  # fmt: skip
+
+
+def engine_rows(facts: Facts, role: str, used: Ints, pin: Pin, steady_steps: int | None, prune: bool) -> EngineRows:
+    """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
+
+    ``steady_steps``: iterations of samples that are in the engines at any time, ``None`` where they drain. With
+    ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and memory.
+    """
+    spec = facts.roles[role]
+    parts = [layout_space.generation_layouts(facts, spec.shape, int(n)) for n in used]
+    columns = ("dp", "tp", "pp", "max_num_seqs")
+    none = np.zeros(0, dtype=np.int64)
+    engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
+    engine = engine.take(matching(pin, "generation", engine))
+    rows = priced_engine(facts, role, engine, steady_steps)
+    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    rows = rows.take(np.flatnonzero(rows.kv_bytes + rows.working_bytes <= room))
+    if not prune:
+        return rows
+    need = rows.kv_bytes + rows.working_bytes
+    return rows.take(non_dominated_by_group(same_shards(rows.engine), np.stack([rows.seconds, need], axis=1)))
+
+
+def same_shards(engine: GenerationLayouts) -> Ints:
+    """A number for each row that is equal where GPUs, tensor and pipeline degrees are: what a transition depends on."""
+    return (engine.num_gpus * 1024 + engine.tp) * 1024 + engine.pp
+
+
+def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineRows:
+    """Seconds and memory of given engine layouts."""
+    spec = facts.roles[role]
+    if steady_steps is None:
+        cost = generation.generation_cost(facts, spec.shape, engine, spec.precision)
+    else:
+        cost = generation.steady_generation_cost(facts, spec.shape, engine, spec.precision, steady_steps)
+    return EngineRows(
+        engine=engine, seconds=cost.time.s,
+        weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
+        kv_bytes=generation.kv_cache_bytes(facts, spec.shape, engine),
+        working_bytes=memory.generation_working_bytes(facts, spec.shape, engine), num_priced=len(engine),
+    )  # fmt: skip

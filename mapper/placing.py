@@ -1,0 +1,87 @@
+"""A choice made a plan: pools on concrete GPUs, layouts by role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mapper.mode import ROLLOUT
+from mapper.problem import Group
+from simulator.plan import Plan, Pool, RolePlan, placement_name
+
+if TYPE_CHECKING:
+    from mapper.instance import Instance
+    from mapper.problem import Placement, Problem
+    from mapper.variables import Choice
+    from simulator.plan import GenerationLayout
+
+
+def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
+    """Put the chosen pools on GPUs of their kinds and the roles on the pools."""
+    order = {group: min(x.flow.roles.index(r) for r in group.roles) for group, _ in choice.pools}
+    pools = sorted(choice.pools, key=lambda pool: order[pool[0]])
+    names = {group: _letter(i) for i, (group, _) in enumerate(pools)}
+    first = _first_gpus(x, pools)
+    engine, where = _rollout(x, choice, names)
+    entries = []
+    for group, _ in pools:
+        for role in (r for r in group.roles if r != ROLLOUT):
+            training, inference, generation = x.tables[role].records(choice.rows[role])
+            elsewhere = engine is not None and problem.facts.dataflow.generates(role)
+            entries.append(
+                RolePlan(
+                    role=role, pool=names[group], training=training, inference=inference,
+                    generation=engine if elsewhere else generation, generation_pool=where if elsewhere else None,
+                )
+            )  # fmt: skip
+    return Plan(
+        algorithm=problem.facts.algorithm,
+        placement=placement_name(tuple(group.roles for group, _ in pools)),
+        pools=tuple(
+            Pool(
+                name=names[group], device=group.kind, first_gpu=first[group], num_gpus=n,
+                roles=tuple(r for r in group.roles if r != ROLLOUT),
+            )
+            for group, n in pools
+        ),
+        roles=tuple(sorted(entries, key=lambda e: problem.facts.dataflow.roles.index(e.role))),
+        schedule=problem.mode.schedule,
+        steps_in_flight=problem.mode.steps_in_flight,
+        in_flight_updates=problem.mode.in_flight_updates,
+    )  # fmt: skip
+
+
+def placement_of(plan: Plan) -> Placement:
+    """Who shares GPUs with whom in a plan, and of which kind; an engine with a pool of its own is the rollout."""
+    engines = {entry.generation_pool for entry in plan.roles if entry.separate_generation}
+    roles = (("actor", ROLLOUT, *(r for r in (e.role for e in plan.roles) if r != "actor"))) if engines else ()
+    out = []
+    for pool in plan.pools:
+        whole = {*pool.roles, *([ROLLOUT] if pool.name in engines else [])}
+        out.append(Group(tuple(r for r in roles if r in whole) or pool.roles, pool.device))
+    return tuple(out)
+
+
+def _first_gpus(x: Instance, pools: list[tuple[Group, int]]) -> dict[Group, int]:
+    """Where each pool starts among the GPUs of its kind.
+
+    Whole nodes first, then slices by size, so that a pool's nodes are neighbours and slices never straddle a node.
+    """
+    first = {}
+    for kind in x.kinds:
+        at = 0
+        of_kind = [(-n, x.flow.roles.index(group.roles[0]), group) for group, n in pools if group.kind == kind]
+        for n, _, group in sorted(of_kind):
+            first[group], at = at, at - n
+    return first
+
+
+def _rollout(x: Instance, choice: Choice, names: dict[Group, str]) -> tuple[GenerationLayout | None, str | None]:
+    """The engine of an actor that generates on a pool of its own, and that pool's name."""
+    for group, name in names.items():
+        if ROLLOUT in group.roles:
+            return x.tables[ROLLOUT].records(choice.rows[ROLLOUT])[2], name
+    return None, None
+
+
+def _letter(i: int) -> str:
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[i]
