@@ -52,7 +52,7 @@ def plan(
 
     return find_plan(
         job.facts(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
-        pins=job.pins(), objective=job.objective(), hint=hint, modes=job.modes(),
+        pins=job.pins(), objective=job.objective(), hint=hint, modes=job.modes(), space=job.space(),
     )  # fmt: skip
 
 

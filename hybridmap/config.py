@@ -21,6 +21,7 @@ from hybridmap.job_request import (
     schedule_document,
 )
 from hybridmap.yaml_file import read_yaml
+from mapper.space import Space, check_space
 from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.errors import InputError
@@ -71,6 +72,10 @@ class Job:
     def modes(self) -> tuple[Mode, ...]:
         """Where the actor may generate, and when."""
         return modes_of(self.document["schedule"])
+
+    def space(self) -> Space:
+        """Layouts that are searched beside the usual ones."""
+        return Space(**self.document["search"])
 
     def pins(self) -> tuple[AnyPin, ...]:
         """What the job fixes of its plan."""
@@ -127,6 +132,7 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                 "implementation": parsed.implementation.model_dump(),
                 "objective": objective_document(parsed.objective),
                 "schedule": schedule_document(parsed.schedule),
+                "search": parsed.search.model_dump(),
                 "pin": pin_document(parsed.pin, flow.roles),
             },
             _run_section(parsed, source, base),
@@ -139,6 +145,8 @@ def _check(job: Job) -> None:
     facts = job.facts()
     with _at("objective"):
         job.objective()
+    with _at("search"):
+        check_space(facts, job.space())
     with _at("schedule"):
         modes = job.modes()
     with _at("pin"):

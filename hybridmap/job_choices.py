@@ -115,13 +115,16 @@ def _is_spare(value: Any) -> bool:
 SpareNodes = Annotated[Any, leaf("a whole number of nodes, or {device: nodes} where there are several", _is_spare)]
 
 
+Flag = Annotated[Any, leaf("true or false", lambda v: type(v) is bool)]
+
+
 class ScheduleSection(Section):
     """How iterations follow each other, and where the actor generates."""
 
     kind: Annotated[Any, one_of(SCHEDULES)] = "sync"
     generation_pool: Annotated[Any, one_of(GENERATION_POOLS)] | None = None
     steps_in_flight: Annotated[Any, whole(MOST_STEPS)] | None = None
-    in_flight_updates: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
+    in_flight_updates: Flag = False
 
 
 def as_schedule(value: Any) -> Any:
@@ -131,6 +134,14 @@ def as_schedule(value: Any) -> Any:
     if not isinstance(value, dict):
         raise refusal(f"one of {', '.join(SCHEDULES)}, or a mapping such as {{kind: async, steps_in_flight: 2}}")
     return value
+
+
+class SearchSection(Section):
+    """What the search may use beyond what every trainer has; the meaning of each is at ``mapper.space.Space``."""
+
+    interleaving: Flag = False
+    offload: Flag = False
+    tensor_parallel_across_nodes: Flag = False
 
 
 class PinSection(Section):
@@ -156,6 +167,7 @@ Pins = Annotated[PinSection, BeforeValidator(as_pins)]
 SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("objective",): ObjectiveSection,
     ("schedule",): ScheduleSection,
+    ("search",): SearchSection,
     ("pin", "share"): ShareSection,
     ("pin", "roles"): RolePin,
     ("pin", "roles", "training"): LayoutPin,

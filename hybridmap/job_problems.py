@@ -13,7 +13,6 @@ from hybridmap.job_schema import RESPONSE_TAGS, JobFile, keys_at
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
-
     from pydantic_core import ErrorDetails
 
 MOST_LINES = 20

@@ -160,6 +160,7 @@ class JobFile(Section):
     objective: job_choices.Objective = job_choices.ObjectiveSection(minimise="time")
     pin: job_choices.Pins = job_choices.PinSection()
     schedule: job_choices.Schedule = job_choices.ScheduleSection()
+    search: job_choices.SearchSection = job_choices.SearchSection()
     run: Any = None
 
 

@@ -50,7 +50,7 @@ def generation_text(layout: GenerationLayout | None) -> str:
 
 
 def _degrees(layout: ParallelLayout) -> list[str]:
-    rare = [f"{letter}{n}" for letter, n in (("c", layout.cp), ("e", layout.ep)) if n > 1]
+    rare = [f"{letter}{n}" for letter, n in (("v", layout.vpp), ("c", layout.cp), ("e", layout.ep)) if n > 1]
     return [f"t{layout.tp}", f"p{layout.pp}", f"d{layout.dp}", *rare]
 
 

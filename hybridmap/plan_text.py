@@ -52,8 +52,8 @@ def show_plan(plan: Plan, timeline: Timeline) -> None:
             gpus = gpus_text(pool) + (f" {pool.device}" if mixed else "")
             table.add_row(pool.name if i == 0 else "", gpus if i == 0 else "", *texts, memory)
     say_table(table)
-    if plan.schedule != "sync":
-        say(f"schedule {schedule_text(plan)}")
+    for line in more_lines(plan):
+        say(line)
     say(f"({LEGEND})")
     say()
     say(stages_text(timeline.stages))
@@ -76,6 +76,17 @@ def _rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
 def _engines_on(plan: Plan, pool: Pool) -> list[RolePlan]:
     """The roles that generate on a pool."""
     return [e for e in plan.roles if e.generation is not None and plan.generation_pool_of(e.role).name == pool.name]
+
+
+def more_lines(plan: Plan) -> list[str]:
+    """What a plan says that few do, in words: chunks of a pipeline, states in host memory, the schedule."""
+    out = []
+    if any(e.training is not None and e.training.vpp > 1 for e in plan.roles):
+        out.append("(v model chunks per pipeline stage, interleaved)")
+    for entry in plan.roles:
+        if entry.offload:
+            out.append(f"{entry.role}: {' and '.join(entry.offload)} in host memory while others run")
+    return [*out, *([f"schedule {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
 
 
 def schedule_text(plan: Plan) -> str:

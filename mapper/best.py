@@ -14,14 +14,20 @@ if TYPE_CHECKING:
 
 
 def best_choice(
-    x: Instance, seed: int, time_limit_s: float, known: Choice | None = None, cutoff: int | None = None
+    x: Instance,
+    seed: int,
+    time_limit_s: float,
+    known: Choice | None = None,
+    cutoff: int | None = None,
+    workers: int = 1,
 ) -> tuple[Choice | None, Solution]:
     """The best choice of an instance and its proof.
 
     ``known`` is a choice to start from if it beats the quick one. With ``cutoff`` only choices of at most so many
     ticks are of interest: where there are none, the answer may be none (status ``infeasible``) or any other choice,
-    with a bound of ``cutoff + 1``. Raises ``InputError`` if time runs out with nothing known.
+    with a bound of ``cutoff + 1``. ``workers``: threads of the solver. Raises ``InputError`` if time runs out with
+    nothing known.
     """
     if x.sync is not None:
-        return best_with_transfers(x, seed, time_limit_s, known, cutoff)
-    return best_as_priced(x, seed, time_limit_s, known, cutoff)
+        return best_with_transfers(x, seed, time_limit_s, known, cutoff, workers)
+    return best_as_priced(x, seed, time_limit_s, known, cutoff, workers)

@@ -46,17 +46,18 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """How to solve one budget: the instance, the seed, and until when (``time.perf_counter`` seconds)."""
+    """How to solve one budget: the instance, the seed, until when (``time.perf_counter`` seconds), solver threads."""
 
     x: Instance
     seed: int
     deadline: float
+    workers: int = 1
 
     def at(self, budget: int, known: Choice | None, cutoff: int | None = None) -> tuple[Choice | None, int]:
         """The best choice found whose GPUs count at most ``budget``, and a lower bound in ticks (0: nothing known)."""
         left_s = max(self.deadline - time.perf_counter(), 0.05)
         try:
-            choice, solution = best_choice(with_budget(self.x, budget), self.seed, left_s, known, cutoff)
+            choice, solution = best_choice(with_budget(self.x, budget), self.seed, left_s, known, cutoff, self.workers)
         except InputError:  # time is up
             return None, 0
         bound = solution.bound_ticks

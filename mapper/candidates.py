@@ -12,6 +12,7 @@ from mapper.engine_rows import engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from profiles.units import MIB
 from simulator import memory, pricing, resharding
 from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from mapper.mode import Mode
     from mapper.problem import Problem
+    from mapper.space import Space
     from profiles.records import Floats, Ints
     from simulator.dataflow import Call, Dataflow
     from simulator.facts import Facts
@@ -47,6 +49,9 @@ class RoleTable:
         What the role keeps on each GPU, and the most that one of its calls adds.
     layouts
         The layouts themselves, row by row; ``kv_bytes`` the KV budget where the role generates.
+    offload
+        What waits in host memory while other roles run, as a position in ``space.OFFLOADS`` or, for a role
+        that only scores, ``FROZEN_OFFLOADS``.
     num_priced
         Configurations priced before filtering and pruning.
     """
@@ -60,6 +65,7 @@ class RoleTable:
     layouts: RoleLayouts
     kv_bytes: Floats
     num_priced: int
+    offload: Ints
 
     def __len__(self) -> int:
         return len(self.num_gpus)
@@ -76,6 +82,7 @@ class RoleTable:
             transient_bytes=self.transient_bytes[index],
             layouts=x.take(index),
             kv_bytes=self.kv_bytes[index],
+            offload=self.offload[index],
         )
 
     def records(self, row: int) -> tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]:
@@ -101,11 +108,13 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
 def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool) -> RoleTable:
     facts, pin, sizes = problem.facts.on(kind), pin_of(problem.pins, role), problem.sizes[kind]
     if role == ROLLOUT:
-        table = rollout_table(facts, sizes, pin, problem.mode, prune)
+        table = rollout_table(facts, sizes, pin, problem.mode, problem.space, prune)
     else:
-        table = _weights_table(facts, problem.flow, role, sizes, pin)
+        table = _weights_table(facts, problem.flow, role, sizes, pin, problem.space)
         if problem.flow.generates(role):
-            table = _with_generation(facts, role, table, pin, prune)
+            table = _with_generation(facts, role, table, pin, problem.space, prune)
+        if problem.space.offload:
+            table = _with_offload(facts, problem, table)
     capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     allowed = pin.device in (None, kind)
     fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
@@ -128,6 +137,7 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         layouts=RoleLayouts.joined([t.layouts for t in tables]),
         kv_bytes=np.concatenate([t.kv_bytes for t in tables]),
         num_priced=sum(t.num_priced for t in tables),
+        offload=np.concatenate([t.offload for t in tables]),
     )
 
 
@@ -144,7 +154,9 @@ class _PricedRows:
         return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
 
 
-def _weights_table(facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin) -> RoleTable:
+def _weights_table(
+    facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin, space: Space
+) -> RoleTable:
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
@@ -155,12 +167,13 @@ def _weights_table(facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ..
     trained = "train" in kinds
     samples = work.minibatch_samples if trained else work.num_samples
     dealt = {samples, work.num_samples} if len(kinds) > 1 else {samples}  # scoring and generation deal all at once
-    degrees = layout_space.degrees(facts, spec.shape, sizes[-1], *sorted(dealt))
+    degrees = layout_space.degrees(facts, spec.shape, sizes[-1], *sorted(dealt), space=space)
     zero = facts.training.zero_stages if trained else tuple(z for z in facts.training.zero_stages if z == 3) or (0,)
     train = forward = None
     if trained:
         per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
-        rows = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank)
+        chunked = spec.shape.num_layers if space.interleaving else 0
+        rows = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked)
         train = _priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
         per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
@@ -219,15 +232,36 @@ def _paired(
         layouts=layouts,
         kv_bytes=np.zeros(len(present[0].seconds)),
         num_priced=sum(len(rows.seconds) for rows in present),
+        offload=np.zeros(len(present[0].seconds), dtype=np.int64),
     )
 
 
-def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, prune: bool) -> RoleTable:
+def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable:
+    """The rows as they are, and again with each choice of what waits in host memory, by the prices of ``simulate``."""
+    apart = problem.mode.own_pool and facts.dataflow.generates(table.role)
+    tables = [table]
+    for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
+        if option:
+            layouts = replace(table.layouts, offload=option, separate_generation=apart)
+            needs = pricing.role_memory(facts, table.role, layouts)
+            costs = pricing.role_costs(facts, table.role, layouts)
+            tables.append(
+                replace(
+                    table, durations_s={key: costs[key].time.s for key in table.durations_s},
+                    resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
+                    transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
+                    offload=np.full(len(table), i, dtype=np.int64),
+                )
+            )  # fmt: skip
+    return joined(tables)
+
+
+def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space: Space, prune: bool) -> RoleTable:
     """Pair every weights configuration with every engine configuration of the same GPUs."""
     spec, flow = facts.roles[role], facts.dataflow
     if prune:
         table = table.take(_pruned(table, keep_apart=True))
-    rows = engine_rows(facts, role, np.unique(table.layouts.weights.num_gpus), pin, None, prune)
+    rows = engine_rows(facts, role, np.unique(table.layouts.weights.num_gpus), pin, space, None, prune)
     left, right = _pairs(table.layouts.weights.num_gpus, rows.engine.num_gpus)
     paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
@@ -248,14 +282,14 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, prune:
     )
 
 
-def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, prune: bool) -> RoleTable:
+def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, space: Space, prune: bool) -> RoleTable:
     """Engine configurations of an actor that generates on a pool of its own; the transfer of weights is not priced.
 
     Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
     """
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
-    used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes), dtype=np.int64)
-    rows = engine_rows(facts, role, used, pin, mode.steady_steps, prune)
+    used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
+    rows = engine_rows(facts, role, used, pin, space, mode.steady_steps, prune)
     num_priced = rows.num_priced
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
@@ -268,6 +302,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, pr
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
         kv_bytes=rows.kv_bytes,
         num_priced=num_priced,
+        offload=np.zeros(len(rows.seconds), dtype=np.int64),
     )
 
 

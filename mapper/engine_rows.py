@@ -16,6 +16,7 @@ from simulator.layouts import GenerationLayouts
 
 if TYPE_CHECKING:
     from mapper.pins import Pin
+    from mapper.space import Space
     from profiles.records import Floats, Ints
     from simulator.facts import Facts
 
@@ -39,14 +40,16 @@ class EngineRows:
         )  # fmt: skip
 
 
-def engine_rows(facts: Facts, role: str, used: Ints, pin: Pin, steady_steps: int | None, prune: bool) -> EngineRows:
+def engine_rows(
+    facts: Facts, role: str, used: Ints, pin: Pin, space: Space, steady_steps: int | None, prune: bool
+) -> EngineRows:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
     ``steady_steps``: iterations of samples that are in the engines at any time, ``None`` where they drain. With
     ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and memory.
     """
     spec = facts.roles[role]
-    parts = [layout_space.generation_layouts(facts, spec.shape, int(n)) for n in used]
+    parts = [layout_space.generation_layouts(facts, spec.shape, int(n), space) for n in used]
     columns = ("dp", "tp", "pp", "max_num_seqs")
     none = np.zeros(0, dtype=np.int64)
     engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))

@@ -19,6 +19,7 @@ from mapper.mode import mode_of
 from mapper.placing import placement_of
 from mapper.problem import Group
 from mapper.shortlist import make_shortlist
+from mapper.space import PLAIN
 from mapper.thresholds import Scan, changed, scan
 from simulator.feasibility import layouts_of
 from simulator.plan import RolePlan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mapper.problem import Placement, Problem
     from mapper.result import RunnerUp
     from mapper.shortlist import Shortlist
+    from mapper.space import Space
     from simulator.facts import Facts
     from simulator.plan import Plan, Pool
     from simulator.timeline import Timeline
@@ -107,14 +109,19 @@ class Explanation:
 
 
 def explain(
-    facts: Facts, plan: Plan, runners_up: Sequence[RunnerUp], budget_s: float = 8.0, pins: tuple[AnyPin, ...] = ()
+    facts: Facts,
+    plan: Plan,
+    runners_up: Sequence[RunnerUp],
+    budget_s: float = 8.0,
+    pins: tuple[AnyPin, ...] = (),
+    space: Space = PLAIN,
 ) -> Explanation:
     """Explain ``plan``; thresholds against the placements of ``runners_up`` take what is left of ``budget_s``."""
     began = time.perf_counter()
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)
     faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}
-    shortlist = make_shortlist(facts, pins, mode_of(plan))
+    shortlist = make_shortlist(facts, pins, mode_of(plan), space)
     memory = tuple(memory_limit(facts, plan, pool, timeline, shortlist) for pool in plan.pools)
     found = tuple(findings(facts, plan, timeline, runners_up))
     same = [other.plan for other in runners_up if mode_of(other.plan) == mode_of(plan)]
@@ -206,5 +213,5 @@ def _confirmed(problem: Problem, won: Placement, whole: Scan | None, deadline: f
 
     flip = whole.flips[0]
     drawn = changed(problem.facts, flip.dimension, flip.wins)
-    there = find_plan(drawn, runners_up=False, pins=problem.pins, modes=(problem.mode,))
+    there = find_plan(drawn, runners_up=False, pins=problem.pins, modes=(problem.mode,), space=problem.space)
     return set(placement_of(there.plan)) != set(won)

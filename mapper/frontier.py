@@ -19,6 +19,7 @@ from mapper.mode import SYNC
 from mapper.placing import build_plan
 from mapper.problem import make_problem
 from mapper.result import OPTIMAL_GAP
+from mapper.space import PLAIN
 from profiles.errors import InputError
 from simulator.simulate import simulate
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.problem import Problem
+    from mapper.space import Space
     from mapper.variables import Choice
     from simulator.facts import Facts
     from simulator.plan import Plan
@@ -80,14 +82,15 @@ class Step:
 
 def frontier(
     facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
-    pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, price: Objective | None = None,
+    pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, space: Space = PLAIN,
+    price: Objective | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[FrontierPoint, ...]:  # fmt: skip
     """The fastest plan on at most as many GPUs as each pool size has; fewest GPUs first, each one faster.
 
     Parameters
     ----------
-    facts, placement, even, seed, pins, mode
+    facts, placement, even, seed, pins, mode, space
         As in ``find_plan``.
     time_limit_s
         When it is over what is known is returned; points that are not ``proven`` may have better plans.
@@ -102,7 +105,7 @@ def frontier(
         Not even all GPUs hold a plan.
     """
     deadline = time.perf_counter() + time_limit_s
-    problem = make_problem(facts, placement, even, pins, mode)
+    problem = make_problem(facts, placement, even, pins, mode, space)
     x = make_instance(problem)
     budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
     steps, none_below = trace(Search(x, seed, deadline), budgets, progress or (lambda done, total: None))

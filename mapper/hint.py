@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mapper.choices import fits
 from mapper.mode import ROLLOUT
 from mapper.placing import placement_of
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from mapper.variables import Choice
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
-    from simulator.plan import GenerationLayout, ParallelLayout, Plan
+    from simulator.plan import GenerationLayout, Offload, ParallelLayout, Plan
 
     Layouts3 = tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]
 
@@ -29,7 +32,7 @@ def choice_of_plan(x: Instance, plan: Plan) -> Choice | str:
         if entry.separate_generation:
             rows[ROLLOUT] = _row(x, ROLLOUT, (None, None, entry.generation), plan.generation_pool_of(entry.role).device)
             layouts = (entry.training, entry.inference, None)
-        rows[entry.role] = _row(x, entry.role, layouts, plan.pool_of(entry.role).device)
+        rows[entry.role] = _row(x, entry.role, layouts, plan.pool_of(entry.role).device, entry.offload)
     if missing := [role for role, row in rows.items() if row < 0]:
         return f"the layouts of its {missing[0]} are not among those searched (pinned, or others are as good)"
     sizes = tuple(pool.num_gpus for pool in plan.pools)
@@ -39,8 +42,9 @@ def choice_of_plan(x: Instance, plan: Plan) -> Choice | str:
     return choice
 
 
-def _row(x: Instance, role: str, layouts: Layouts3, kind: str) -> int:
+def _row(x: Instance, role: str, layouts: Layouts3, kind: str, offload: tuple[Offload, ...] = ()) -> int:
     """The row of a role's table with these layouts on this kind of GPU; -1 if there is none."""
-    table = x.tables[role]
-    known = x.rows_on(role, kind).tolist() if kind in x.kinds else []
-    return next((i for i in known if table.records(i) == layouts), -1)
+    table, options = x.tables[role], OFFLOADS if x.flow.is_trained(role) else FROZEN_OFFLOADS
+    known = x.rows_on(role, kind) if kind in x.kinds and offload in options else np.zeros(0, dtype=np.int64)
+    known = known[table.offload[known] == options.index(offload)] if len(known) else known
+    return next((i for i in known.tolist() if table.records(i) == layouts), -1)

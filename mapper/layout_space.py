@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapper.space import PLAIN
 from simulator.layouts import GenerationLayouts, Layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mapper.space import Space
     from profiles.model_shape import ModelShape
     from profiles.records import Ints
     from simulator.facts import Facts
@@ -26,17 +28,19 @@ WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 KV budget."""
 
 
-def degrees(facts: Facts, shape: ModelShape, most_gpus: int, *samples: int) -> list[tuple[int, int, int, int, int]]:
+def degrees(
+    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, space: Space = PLAIN
+) -> list[tuple[int, int, int, int, int]]:
     """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
 
-    Tensor parallelism divides the node and stays in the NVLink domain; no pipeline stage is empty; no
-    data-parallel rank is without a sample. ``samples`` are those of each of the role's calls: data-parallel degrees
-    are those of ``loads`` for any of them, numbers of stages those of ``stage_counts``. What lies between has the
-    slowest rank or stage of the next one below and takes more GPUs.
+    Tensor parallelism divides the node and, unless ``space`` allows more, stays in the NVLink domain; no pipeline stage
+    is empty; no data-parallel rank is without a sample. ``samples`` are those of each of the role's calls:
+    data-parallel degrees are those of ``loads`` for any of them, numbers of stages those of ``stage_counts``. What lies
+    between has the slowest rank or stage of the next one below and takes more GPUs.
     """
     out = []
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
-    for tp in tensor_degrees(facts, shape, most_gpus):
+    for tp in tensor_degrees(facts, shape, most_gpus, space):
         for pp in stage_counts(shape.num_layers):
             for cp in _powers_of_two(16) if long else (1,):
                 most = most_gpus // (tp * pp * cp)
@@ -72,10 +76,10 @@ def stage_counts(layers: int) -> list[int]:
     return sorted(fewest.values())
 
 
-def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int) -> list[int]:
-    """Tensor-parallel degrees that the model's heads, the pool and the NVLink domain allow."""
+def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space = PLAIN) -> list[int]:
+    """Tensor-parallel degrees that the model's heads, the pool and, unless ``space`` allows more, the domain allow."""
     group = facts.group
-    limit = min(most_gpus, group.nvlink_domain_gpus)
+    limit = most_gpus if space.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
     in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
     return [t for t in in_node if shape.max_tensor_parallel_ok(t)]
 
@@ -85,26 +89,40 @@ def cross(
     zero_stages: Iterable[int],
     recompute: Iterable[int],
     per_rank: Ints,
+    interleaved_layers: int = 0,
 ) -> tuple[Layouts, Ints]:
     """Every spread x ZeRO stage x micro-batch x recompute level, and the position of each one's spread.
 
-    ``per_rank`` are the samples of a data-parallel rank, by spread: larger micro-batches change nothing.
+    ``per_rank`` are the samples of a data-parallel rank, by spread: larger micro-batches change nothing. With
+    ``interleaved_layers`` of a model, every number of chunks per stage too.
     """
     rows, owner = [], []
     for i, (spread_i, most) in enumerate(zip(spread, per_rank, strict=True)):
-        sizes = [b for b in MICRO_BATCHES if b < 2 * most]
+        sizes = [(b, 1) for b in MICRO_BATCHES if b < 2 * most]
+        sizes += [(b, v) for b, _ in sizes for v in chunks(interleaved_layers, spread_i[2], int(most), b)]
         for zero in zero_stages:
             for level in recompute:
-                rows += [(*spread_i, zero, b, level) for b in sizes]
+                rows += [(*spread_i, zero, b, level, v) for b, v in sizes]
                 owner += [i] * len(sizes)
-    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 8).T
+    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 9).T
     return Layouts(*columns), np.asarray(owner, dtype=np.int64)
 
 
-def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int) -> GenerationLayouts:
+def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int]:
+    """Numbers of model chunks per stage, two or more, that interleaved 1F1B can run.
+
+    Chunks are equal, and micro-batches come in whole rounds of the pipeline (as Megatron-Core asks).
+    """
+    if stages < 2 or layers % stages or samples % micro_batch or (samples // micro_batch) % stages:
+        return []
+    per_stage = layers // stages
+    return [v for v in range(2, per_stage + 1) if per_stage % v == 0]
+
+
+def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int, space: Space = PLAIN) -> GenerationLayouts:
     """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight."""
     rows = []
-    for tp in tensor_degrees(facts, shape, num_gpus):
+    for tp in tensor_degrees(facts, shape, num_gpus, space):
         for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers)):
             dp, rest = divmod(num_gpus, tp * pp)
             if rest or not 1 <= dp <= facts.workload.num_samples:
@@ -117,12 +135,12 @@ def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int) -> Genera
     return GenerationLayouts(*np.asarray(rows, dtype=np.int64).reshape(-1, 4).T)
 
 
-def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int]) -> list[int]:
+def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: Space = PLAIN) -> list[int]:
     """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
     most, samples = sizes[-1], facts.workload.num_samples
     used = {
         dp * tp * pp
-        for tp in tensor_degrees(facts, shape, most)
+        for tp in tensor_degrees(facts, shape, most, space)
         for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
         for dp in loads(samples, most // (tp * pp))
     }

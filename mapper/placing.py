@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from mapper.mode import ROLLOUT
 from mapper.problem import Group
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from simulator.plan import Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
     from mapper.problem import Placement, Problem
     from mapper.variables import Choice
-    from simulator.plan import GenerationLayout
+    from simulator.plan import GenerationLayout, Offload
 
 
 def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
@@ -31,6 +32,7 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
                 RolePlan(
                     role=role, pool=names[group], training=training, inference=inference,
                     generation=engine if elsewhere else generation, generation_pool=where if elsewhere else None,
+                    offload=_offload(x, problem, role, choice.rows[role]),
                 )
             )  # fmt: skip
     return Plan(
@@ -48,6 +50,11 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
         steps_in_flight=problem.mode.steps_in_flight,
         in_flight_updates=problem.mode.in_flight_updates,
     )  # fmt: skip
+
+
+def _offload(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
+    options = OFFLOADS if problem.facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
+    return options[int(x.tables[role].offload[row])]
 
 
 def placement_of(plan: Plan) -> Placement:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.pins import AnyPin, Pin, check_pins, pin_of
 from mapper.sharing import Share, Spare
+from mapper.space import PLAIN, Space, check_space
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Problem:
         The name that the partitions were made from.
     mode
         Where the actor generates, and when.
+    space
+        Layouts that are searched beside the usual ones.
     """
 
     facts: Facts
@@ -62,6 +65,7 @@ class Problem:
     pins: tuple[AnyPin, ...] = ()
     placement: str = "any"
     mode: Mode = SYNC
+    space: Space = PLAIN
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -95,14 +99,16 @@ class Problem:
 
 
 def make_problem(
-    facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC
-) -> Problem:
+    facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC,
+    space: Space = PLAIN,
+) -> Problem:  # fmt: skip
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
     A generation pool of its own is one more pool beside a named placement. Raises ``InputError`` for a placement that
     the job's roles do not have and for a pin of something that is not there.
     """
     flow = search_flow(facts.dataflow, mode)
+    check_space(facts, space)
     check_pins(facts, flow, pins)
     partitions = tuple(set_partitions(flow.roles) if placement == "any" else _named(facts, placement, mode))
     if even and placement != "split":
@@ -116,12 +122,12 @@ def make_problem(
     _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
     sizes = {kind: pool_sizes(g.nodes - spare_nodes(pins, kind), g.gpus_per_node) for kind, g in groups.items()}
     typed = tuple(t for p in partitions for t in _on_kinds(p, facts.kinds, pins))
-    return Problem(facts, typed, sizes, even, pins, placement, mode)
+    return Problem(facts, typed, sizes, even, pins, placement, mode, space)
 
 
 def with_pins(problem: Problem, pins: tuple[AnyPin, ...]) -> Problem:
     """The same problem with other pins."""
-    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins, problem.mode)
+    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins, problem.mode, problem.space)
 
 
 def sets_of(placement: Placement) -> Sets:

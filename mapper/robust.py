@@ -23,6 +23,7 @@ from mapper.mode import SYNC
 from mapper.regret import Contender, Draw, FamilyEffect, Robustness
 from mapper.replay import layout_key, play_plans, with_room
 from mapper.search import find_plan
+from mapper.space import PLAIN
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.result import Result
+    from mapper.space import Space
     from simulator.facts import Facts
     from simulator.plan import Plan
 
@@ -55,7 +57,7 @@ class _Scenario:
 def robustness(
     facts: Facts, *, errors: Mapping[Family, float] | None = None, draws: int = 20, seed: int = 0,
     budget_s: float = 120.0, search_s: float = 30.0, pins: tuple[AnyPin, ...] = (),
-    modes: tuple[Mode, ...] = (SYNC,),
+    modes: tuple[Mode, ...] = (SYNC,), space: Space = PLAIN,
     progress: Callable[[int, int], None] | None = None,
 ) -> Robustness:  # fmt: skip
     """Plan, perturb, plan again.
@@ -70,7 +72,7 @@ def robustness(
         How many draws, and where they start: the same seed gives the same answer unless the budget cuts it short.
     budget_s, search_s
         No new search begins after the first; the second limits one search.
-    pins, modes
+    pins, modes, space
         As in ``find_plan``; they hold in every draw.
     progress
         Called with searches done and searches planned.
@@ -80,7 +82,7 @@ def robustness(
     _check(widths, draws)
 
     def search(drawn: Facts) -> Result:
-        return find_plan(drawn, runners_up=False, seed=seed, time_limit_s=search_s, pins=pins, modes=modes)
+        return find_plan(drawn, runners_up=False, seed=seed, time_limit_s=search_s, pins=pins, modes=modes, space=space)
 
     chosen = search(facts)
     moved = [family for family in FAMILIES if widths[family] > 0]

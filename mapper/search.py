@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mapper.best import best_choice
@@ -18,6 +18,8 @@ from mapper.mode import ROLLOUT, SYNC
 from mapper.placing import build_plan
 from mapper.problem import make_problem, named_partition, sets_of
 from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of
+from mapper.space import PLAIN
+from mapper.tidy import tidy
 from profiles.errors import InfeasibleError, InputError
 from simulator.simulate import simulate
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.problem import Group, Placement, Problem
+    from mapper.space import Space
     from mapper.variables import Choice
     from simulator.facts import Facts
     from simulator.plan import Plan
@@ -38,7 +41,7 @@ LEAST_S = 1.0
 def find_plan(
     facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
     runners_up: bool = True, pins: tuple[AnyPin, ...] = (), objective: Objective = TIME, hint: Plan | None = None,
-    modes: tuple[Mode, ...] = (SYNC,),
+    modes: tuple[Mode, ...] = (SYNC,), space: Space = PLAIN, workers: int = 1,
 ) -> Result:  # fmt: skip
     """The plan with the shortest iteration, or the best under another objective, with a proven bound.
 
@@ -63,6 +66,10 @@ def find_plan(
         A plan to start from; one that this search does not contain is left aside with a note.
     modes
         Where the actor may generate, and when: each is searched, and the best of all is returned.
+    space
+        Layouts that are searched beside the usual ones.
+    workers
+        Threads of the solver; the plan is the same for any number of them.
 
     Raises
     ------
@@ -74,9 +81,9 @@ def find_plan(
     refusal: InputError | None = None
     for i, mode in enumerate(modes):
         left_s = (time_limit_s - (time.perf_counter() - began)) / (len(modes) - i)
-        problem = make_problem(facts, placement, even, pins, mode)
+        problem = make_problem(facts, placement, even, pins, mode, space)
         try:
-            results.append(_find(problem, objective, seed, max(left_s, LEAST_S), runners_up, hint))
+            results.append(_find(problem, objective, Effort(seed, max(left_s, LEAST_S), workers), runners_up, hint))
         except InfeasibleError as error:
             refusal = refusal or error
     if not results:
@@ -85,20 +92,29 @@ def find_plan(
     return best_of(tuple(results))
 
 
-def _find(
-    problem: Problem, objective: Objective, seed: int, time_limit_s: float, runners_up: bool, hint: Plan | None
-) -> Result:
+@dataclass(frozen=True)
+class Effort:
+    """Seed, seconds and solver threads of a search."""
+
+    seed: int
+    time_limit_s: float
+    workers: int
+
+
+def _find(problem: Problem, objective: Objective, effort: Effort, runners_up: bool, hint: Plan | None) -> Result:
     """The best plan of one mode."""
     began, facts = time.perf_counter(), problem.facts
     weight, unit = objective.weights(facts.kinds)
     instance = make_instance(problem)
     instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
     known, notes = _known(instance, hint)
-    deadline = began + time_limit_s
-    found = _search(instance, objective, Search(instance, seed, deadline), time_limit_s, known)
+    deadline = began + effort.time_limit_s
+    found = _search(instance, objective, Search(instance, effort.seed, deadline, effort.workers), known)
     if found is None:
-        raise _nothing_found(problem, instance, objective, seed, deadline)
-    plan = build_plan(instance, found.choice, problem)
+        raise _nothing_found(problem, instance, objective, effort.seed, deadline)
+    left_s = max(deadline - time.perf_counter(), LEAST_S)
+    choice = tidy(instance, found.choice, found.ticks, left_s, effort.workers)
+    plan = build_plan(instance, choice, problem)
     timeline = simulate(plan, facts)
     drift = abs(timeline.iteration_s - found.ticks * instance.tick_s)
     assert drift <= instance.rounding_s + 1e-9 * timeline.iteration_s, f"solver and simulator differ by {drift} s"
@@ -106,25 +122,24 @@ def _find(
     value = objective.value(timeline.iteration_s, plan.gpus)
     least = min(_least_value(instance, objective, found, bound, unit), value)
     gap = max((value - least) / value, _tail(objective, timeline.iteration_s, bound))
-    on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(found.choice.pools))
-    others = _runners_up(on_as_many, problem, found.choice, seed, deadline) if runners_up else ()
+    on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
+    others = _runners_up(on_as_many, problem, choice, effort, deadline) if runners_up else ()
     return Result(
         status="optimal" if gap <= OPTIMAL_GAP else "feasible", plan=plan, timeline=timeline, bound_s=bound, gap=gap,
-        seed=seed, seconds=time.perf_counter() - began,
+        seed=effort.seed, seconds=time.perf_counter() - began,
         num_priced=sum(t.num_priced for t in instance.tables.values()), num_candidates=instance.num_candidates,
         runners_up=others, objective=objective, value_bound=least, notes=notes,
     )  # fmt: skip
 
 
-def _search(
-    x: Instance, objective: Objective, search: Search, time_limit_s: float, known: Choice | None
-) -> Found | None:
+def _search(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
     """The best choice under the objective; ``None`` if there is none."""
     if objective.goal in ("throughput_per_gpu", "cost"):
         return least_gpu_time(search, known)
     if objective.goal == "gpus":
         return fewest_gpus_within(search, _target_ticks(x, objective), known)
-    choice, solution = best_choice(x, search.seed, time_limit_s, known)
+    left_s = max(search.deadline - time.perf_counter(), LEAST_S)
+    choice, solution = best_choice(x, search.seed, left_s, known, workers=search.workers)
     bound = solution.bound_ticks
     return None if choice is None else Found(choice, solution.objective_ticks, bound, bound, bound)
 
@@ -174,7 +189,7 @@ def _nothing_found(problem: Problem, x: Instance, objective: Objective, seed: in
     )
 
 
-def _runners_up(x: Instance, problem: Problem, winner: Choice, seed: int, deadline: float) -> tuple[RunnerUp, ...]:
+def _runners_up(x: Instance, problem: Problem, winner: Choice, effort: Effort, deadline: float) -> tuple[RunnerUp, ...]:
     """The best plan of each other named placement and of all other placements, fastest first, each placement once.
 
     They share what the winner left of the time limit; each has a second at least. A placement for which nothing is
@@ -198,7 +213,9 @@ def _runners_up(x: Instance, problem: Problem, winner: Choice, seed: int, deadli
         sizes = {group: x.sizes[group] for p in inside for group in p}
         left_s = max(1.0, deadline - time.perf_counter())
         try:
-            choice, _ = best_choice(replace(x, partitions=inside, sizes=sizes), seed, left_s)
+            choice, _ = best_choice(
+                replace(x, partitions=inside, sizes=sizes), effort.seed, left_s, workers=effort.workers
+            )
         except InputError:  # time is up and nothing was found
             continue
         if choice is not None:

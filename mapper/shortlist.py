@@ -19,6 +19,7 @@ from mapper.families import with_memory
 from mapper.instance import make_instance
 from mapper.mode import ROLLOUT, SYNC
 from mapper.problem import make_problem
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS, PLAIN
 from profiles.errors import InputError
 from simulator import pricing
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.problem import Placement, Problem
+    from mapper.space import Space
     from mapper.variables import Choice
     from profiles.records import Ints
     from simulator.facts import Facts
@@ -49,18 +51,23 @@ class Shortlist:
     def tables(self) -> dict[str, RoleTable]:
         return self.base.tables
 
+    def _alike(self, role: str, kind: str) -> list[RoleTable]:
+        """A role's rows on one kind of GPU by what waits in host memory; one empty table if there are none."""
+        table = self.tables[role].take(self.base.rows_on(role, kind))
+        return [table.take(np.flatnonzero(table.offload == i)) for i in np.unique(table.offload)] or [table]
+
     def instance(self, facts: Facts, partitions: tuple[Placement, ...]) -> Instance:
         """The search over ``partitions`` under changed facts, of the same cluster."""
         tables = {
-            role: joined([_repriced(facts.on(k), table.take(self.base.rows_on(role, k))) for k in facts.kinds])
-            for role, table in self.tables.items()
+            role: joined([_repriced(facts.on(k), part) for k in facts.kinds for part in self._alike(role, k)])
+            for role in self.tables
         }
         return make_instance(replace(self.problem, facts=facts, partitions=partitions), priced=tables)
 
 
-def make_shortlist(facts: Facts, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC) -> Shortlist:
+def make_shortlist(facts: Facts, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, space: Space = PLAIN) -> Shortlist:
     """Price the whole space once."""
-    problem = make_problem(facts, pins=pins, mode=mode)
+    problem = make_problem(facts, pins=pins, mode=mode, space=space)
     roomy = replace(problem, facts=with_memory(facts, lambda num_bytes: int(num_bytes * ROOM)))
     return Shortlist(problem, make_instance(roomy))
 
@@ -96,12 +103,14 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     if table.role == ROLLOUT:
         return _repriced_rollout(facts, table)
     layouts = table.layouts
+    options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
+    layouts = replace(layouts, offload=options[int(table.offload[0])])
     needs = pricing.role_memory(facts, table.role, layouts)
-    resident, transient = needs.resident_bytes, needs.transient_bytes
+    resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     index = np.flatnonzero(resident + transient <= room)
     kept = table.take(index)
-    costs = pricing.role_costs(facts, table.role, kept.layouts) if len(kept) else {}
+    costs = pricing.role_costs(facts, table.role, layouts.take(index)) if len(kept) else {}
     seconds = {key: cost.time.s for key, cost in costs.items()} or kept.durations_s
     return replace(kept, durations_s=seconds, resident_bytes=resident[index], transient_bytes=transient[index])
 

@@ -11,7 +11,7 @@ from ortools.sat.python import cp_model
 
 from mapper.constraints import RULES
 from mapper.objective import build_iteration_time
-from mapper.variables import Choice, extract, hint, make_variables
+from mapper.variables import Choice, Variables, extract, hint, make_variables
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,18 +43,10 @@ def solve(
     began = time.perf_counter()
     if not any(all(x.sizes[group] for group in partition) for partition in x.partitions):
         return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
-    model = cp_model.CpModel()
-    v = make_variables(model, x)
-    for rule in RULES:
-        rule.build(model, x, v)
-    build_iteration_time(model, x, v)
+    model, v = build_model(x)
     if start is not None:
         hint(model, v, start)
-    solver = cp_model.CpSolver()
-    solver.parameters.random_seed = seed
-    solver.parameters.num_workers = workers
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.interleave_search = workers > 1  # makes several workers deterministic
+    solver = configured(seed, time_limit_s, workers)
     code = solver.solve(model)
     seconds = time.perf_counter() - began
     if code == cp_model.INFEASIBLE:
@@ -69,3 +61,23 @@ def solve(
         return Solution("feasible", start, start_ticks, bound, seconds)
     status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"
     return Solution(status, extract(solver, v), ticks, bound, seconds)
+
+
+def build_model(x: Instance) -> tuple[cp_model.CpModel, Variables]:
+    """The whole model of an instance: its rules, and the iteration's time as what is minimised."""
+    model = cp_model.CpModel()
+    v = make_variables(model, x)
+    for rule in RULES:
+        rule.build(model, x, v)
+    build_iteration_time(model, x, v)
+    return model, v
+
+
+def configured(seed: int, time_limit_s: float, workers: int) -> cp_model.CpSolver:
+    """A solver that gives the same answer to the same question."""
+    solver = cp_model.CpSolver()
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = workers
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.interleave_search = workers > 1  # makes several workers deterministic
+    return solver

@@ -41,7 +41,7 @@ class _Range:
 
 
 def best_with_transfers(
-    x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None
+    x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """As ``best_choice``, for an instance whose actor generates on a pool of its own."""
     began = time.perf_counter()
@@ -59,7 +59,7 @@ def best_with_transfers(
             break
         left_s = max(time_limit_s - (time.perf_counter() - began), LEAST_S)
         try:
-            choice, solution = _solved(x, one, seed, left_s, limit)
+            choice, solution = _solved(x, one, seed, left_s, limit, workers)
         except InputError:  # time is up
             heapq.heappush(open_ranges, (bound, next(order), one))
             proven = False
@@ -106,7 +106,7 @@ def _limit(best: tuple[Choice, int] | None, cutoff: int | None) -> int | None:
 
 
 def _solved(
-    x: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None
+    x: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """The best choice of a range at the least price of its transfers; row numbers are those of ``x``."""
     assert x.sync is not None, "the actor generates on a pool of its own"
@@ -115,7 +115,7 @@ def _solved(
     sizes = {group: x.sizes[group] for p in partitions for group in p}
     ticks = x.ticks | {ROLLOUT: x.ticks[ROLLOUT] | {"transition": least}}
     inside = restricted(replace(x, ticks=ticks, partitions=partitions, sizes=sizes, sync=None), {"actor": one.rows})
-    choice, solution = best_as_priced(inside, seed, time_limit_s, cutoff=limit)
+    choice, solution = best_as_priced(inside, seed, time_limit_s, cutoff=limit, workers=workers)
     if choice is None:
         return None, solution
     return Choice(choice.pools, choice.rows | {"actor": int(one.rows[choice.rows["actor"]])}), solution

@@ -50,6 +50,7 @@ class _EngineFile(BaseModel):
     fp8_cache_with_fp8_weights: bool = False
     grouped_query_kernels: bool = True
     zero_stages: tuple[int, ...] = ()
+    interleaving: bool = False
     facts: dict[str, Fact]
 
 
@@ -114,6 +115,7 @@ class TrainingEngine:
     moe_row_passes: float = 4.5
     gather_copy_bytes_per_param: float = 0.0
     scatter_copy_bytes_per_param: float = 0.0
+    interleaving: bool = False
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
@@ -153,7 +155,11 @@ def load_training_engine(name: str) -> TrainingEngine:
     """Load ``engine@version``; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "training")
     values = {key: fact.value for key, fact in file.facts.items()}
-    return _build(TrainingEngine, name, dict(facts_hash=digest, zero_stages=file.zero_stages, **values))
+    return _build(
+        TrainingEngine,
+        name,
+        dict(facts_hash=digest, zero_stages=file.zero_stages, interleaving=file.interleaving, **values),
+    )
 
 
 def engine_constants(name: str) -> dict[str, Fact]:

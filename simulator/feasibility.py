@@ -218,10 +218,6 @@ def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Fac
     where = f"{role} {stage}"
     if num > pool.num_gpus:
         out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
-    if tp > facts.group.nvlink_domain_gpus and stage != "generation":
-        out.append(
-            Violation("degrees", f"{where}: tp {tp} leaves the NVLink domain of {facts.group.nvlink_domain_gpus} GPUs")
-        )
     if not shape.max_tensor_parallel_ok(tp):
         heads = f"{shape.num_heads} heads, {shape.num_kv_heads} KV heads"
         out.append(Violation("degrees", f"{where}: {shape.name} ({heads}) cannot be split {tp} ways"))
@@ -242,6 +238,9 @@ def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Fact
         out.append(Violation("degrees", f"{role}: {layout.dp} data-parallel ranks for {samples} samples"))
     if layout.zero_stage not in (0, *facts.training.zero_stages):
         out.append(Violation("engine", f"{role}: {facts.training.name} has no ZeRO stage {layout.zero_stage}"))
+    if layout.vpp > 1 and (layout.pp == 1 or shape.num_layers < layout.pp * layout.vpp):
+        chunks = f"{layout.pp} stages x {layout.vpp} chunks"
+        out.append(Violation("degrees", f"{role}: {chunks} for {shape.num_layers} layers; interleaving needs stages"))
     if layout.ep > 1:
         experts = shape.moe.num_experts if shape.moe else 0
         if not experts or experts % layout.ep or (layout.dp * layout.cp * layout.tp) % layout.ep:

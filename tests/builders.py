@@ -215,7 +215,16 @@ def toy_table(
     seconds = {key: value.astype(np.float64) for key, value in durations.items()}
     weights = RoleLayouts(training=Layouts(gpus, one, one, one, one, one, one, 0 * one))
     return RoleTable(
-        role, 0 * gpus if kind is None else kind, gpus, seconds, nothing, nothing, weights, nothing, len(gpus)
+        role,
+        0 * gpus if kind is None else kind,
+        gpus,
+        seconds,
+        nothing,
+        nothing,
+        weights,
+        nothing,
+        len(gpus),
+        0 * gpus,
     )
 
 

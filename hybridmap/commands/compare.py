@@ -68,7 +68,12 @@ def _row(given: "Job", name: str) -> Row:
 
         try:
             found = find_plan(
-                given.facts(), placement=PLACEMENTS[name], runners_up=False, pins=given.pins(), modes=given.modes()
+                given.facts(),
+                placement=PLACEMENTS[name],
+                runners_up=False,
+                pins=given.pins(),
+                modes=given.modes(),
+                space=given.space(),
             )
             return Row(name, found)
         except HybridmapError as error:  # this placement does not exist for these roles, or does not fit

@@ -46,6 +46,7 @@ def frontier(
 
         points = find_frontier(
             facts, seed=seed, time_limit_s=time_limit, pins=given.pins(), mode=modes[0], price=price,
+            space=given.space(),
             progress=progress,
         )  # fmt: skip
     written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})

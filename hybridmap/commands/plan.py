@@ -45,6 +45,7 @@ def plan(
         result = find_plan(
             facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit,
             pins=given.pins(), objective=given.objective(), hint=start, modes=given.modes(),
+            space=given.space(),
         )  # fmt: skip
     more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)

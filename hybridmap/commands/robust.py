@@ -43,6 +43,7 @@ def robust(
 
         answer = robustness(
             facts, errors=errors, draws=draws, seed=seed, budget_s=time_limit, pins=given.pins(), modes=given.modes(),
+            space=given.space(),
             progress=progress,
         )  # fmt: skip
     note = _goal_note(given.objective().goal)

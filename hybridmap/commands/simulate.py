@@ -82,7 +82,7 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
 
         result = find_plan(
             job.facts(), placement=placement, even=even, runners_up=False, pins=job.pins(), objective=job.objective(),
-            modes=job.modes(),
+            modes=job.modes(), space=job.space(),
         )  # fmt: skip
     return job, result.plan, result.timeline
 

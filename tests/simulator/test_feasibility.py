@@ -110,11 +110,6 @@ def deep(plan: Plan, facts: Facts) -> Plan:
     return layout(plan, "critic", dp=1, pp=16)
 
 
-def wide(plan: Plan, facts: Facts) -> Plan:
-    """Eight ranks over two nodes."""
-    return layout(plan, "reference", dp=1, tp=8)
-
-
 def without_role(plan: Plan, facts: Facts) -> Plan:
     return plan.model_copy(update={"roles": plan.roles[:-1]})
 
@@ -144,7 +139,7 @@ BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
     ("an unknown pool", lambda p, f: replace_role(p, "critic", pool="Z"), "pools", "pool 'Z', which does not exist"),
     ("another's pool", lambda p, f: replace_role(p, "critic", pool="C"), "pools", "pool 'C', which does not list it"),
     ("more ranks than GPUs", more_ranks_than_gpus, "degrees", "critic training: 8 ranks on a pool of 4 GPUs"),
-    ("tensor parallelism leaves the domain", wide, "degrees", "tp 8 leaves the NVLink domain of 4 GPUs"),
+    ("chunks without stages", lambda p, f: layout(p, "critic", vpp=4), "degrees", "interleaving needs stages"),
     ("heads do not divide", three_gpus, "degrees", r"tiny \(8 heads, 4 KV heads\) cannot be split 3 ways"),
     ("more stages than layers", deep, "degrees", "critic training: 16 pipeline stages for 8 layers"),
     ("a ZeRO stage the engine lacks", lambda p, f: layout(p, "critic", zero_stage=2), "engine", "no ZeRO stage 2"),
@@ -267,11 +262,15 @@ def test_a_kv_budget_of_one_longest_sequence_is_enough(facts: Facts, plan: Plan)
     assert check_plan(replace_role(plan, "actor", generation=half), facts) == [], "two ranks hold half of it each"
 
 
-def test_an_engine_may_be_wider_than_an_nvlink_domain(facts: Facts, plan: Plan) -> None:
-    """Decode over two nodes is slow and some do it; training so wide is refused (see above)."""
+def test_tensor_parallelism_may_be_wider_than_an_nvlink_domain(facts: Facts, plan: Plan) -> None:
+    """It is slow and some do it: a plan may say so, the search asks for leave."""
     engine = engine_layout(facts, "actor", 1, 8)
     assert facts.group.nvlink_domain_gpus == 4
     assert check_plan(replace_role(plan, "actor", generation=engine), facts) == []
+    near = simulate(plan, facts)
+    far = simulate(layout(plan, "reference", dp=1, tp=8), facts)
+    spans = [next(s for s in t.spans if s.call == "compute_ref_log_prob") for t in (near, far)]
+    assert spans[1].comm_s > spans[0].comm_s
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""Protects what is searched beside the usual: it is found where it helps, left out where it is not allowed, and refused
+where there is nothing to gain.
+"""
+
+import numpy as np
+import pytest
+
+from mapper.algorithm1 import exhaustive
+from mapper.candidates import role_table
+from mapper.instance import make_instance
+from mapper.layout_space import chunks
+from mapper.mode import ROLLOUT, Mode
+from mapper.problem import make_problem
+from mapper.search import find_plan
+from mapper.sharing import Share
+from mapper.space import PLAIN, Space
+from profiles.errors import InfeasibleError, InputError
+from simulator.feasibility import check_plan
+from simulator.simulate import simulate
+from tests.builders import TINY, make_facts, tiny_facts, workload
+
+
+def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:
+    assert chunks(80, 8, 64, 1) == [2, 5, 10]
+    assert chunks(80, 8, 64, 16) == []  # four micro-batches for eight stages
+    assert chunks(80, 12, 96, 1) == []  # stages of unequal length
+    assert chunks(80, 1, 64, 1) == []
+    assert chunks(0, 8, 64, 1) == []
+
+
+def test_interleaving_shortens_a_deep_pipeline() -> None:
+    facts = make_facts("ppo", "llama-2-70b", nodes=8)
+    plain, chunked = (find_plan(facts, runners_up=False, space=s) for s in (PLAIN, Space(interleaving=True)))
+    assert {entry.training.vpp for entry in plain.plan.roles if entry.training} == {1}
+    assert max(entry.training.vpp for entry in chunked.plan.roles if entry.training) > 1
+    assert chunked.iteration_s < plain.iteration_s
+    assert check_plan(chunked.plan, facts) == []
+
+
+@pytest.mark.parametrize("mode", [Mode(), Mode(own_pool=True)])
+def test_offload_holds_what_does_not_fit_otherwise_and_equals_brute_force(mode: Mode) -> None:
+    roles = {"actor": TINY, "reference": TINY}
+    facts = tiny_facts("grpo", 1 if not mode.own_pool else 2, 4.1, roles=roles)
+    allowed, pins = Space(offload=True), (Share(("actor", "reference"), wanted=True),)
+    with pytest.raises(InfeasibleError):
+        find_plan(facts, runners_up=False, modes=(mode,), pins=pins)
+    found = find_plan(facts, runners_up=False, modes=(mode,), pins=pins, space=allowed)
+    assert any(entry.offload for entry in found.plan.roles)
+    assert simulate(found.plan, facts).iteration_s == found.iteration_s
+    x = make_instance(make_problem(facts, pins=pins, mode=mode, space=allowed))
+    assert found.iteration_s == pytest.approx(exhaustive(x)[1] * x.tick_s, abs=x.rounding_s)
+
+
+def test_every_offloaded_row_is_the_simulators() -> None:
+    """Memory of a pool and times of the calls, for some rows of each choice of what is away."""
+    facts = tiny_facts("ppo", 2, 20.0)
+    problem = make_problem(facts, space=Space(offload=True))
+    for role in ("actor", "reference"):
+        table = role_table(problem, role)
+        assert set(np.unique(table.offload).tolist()) == ({0, 1, 2} if role == "actor" else {0, 1})
+
+
+def test_tensor_parallelism_leaves_the_domain_only_where_allowed() -> None:
+    facts = make_facts("grpo", "llama-2-7b", nodes=2, gpus_per_node=2, work=workload(64, 512, 512, minibatches=2))
+    wide = Space(tensor_parallel_across_nodes=True)
+    for role, mode in (("actor", Mode()), (ROLLOUT, Mode(own_pool=True))):
+        near = role_table(make_problem(facts, mode=mode), role).layouts
+        far = role_table(make_problem(facts, mode=mode, space=wide), role, prune=False).layouts
+        degrees = [layouts.generation if role == ROLLOUT else layouts.training for layouts in (near, far)]
+        assert [int(d.tp.max()) for d in degrees if d is not None] == [2, 4]
+    found = find_plan(facts, space=wide, runners_up=False)
+    assert found.iteration_s <= find_plan(facts, runners_up=False).iteration_s
+
+
+def test_permissions_without_use_are_refused() -> None:
+    with pytest.raises(InputError, match=r"fsdp@2.13 runs no interleaved pipelines"):
+        make_problem(make_facts(training="fsdp@2.13"), space=Space(interleaving=True))
+    with pytest.raises(InputError, match="there is nothing to cross"):
+        make_problem(make_facts(), space=Space(tensor_parallel_across_nodes=True))
