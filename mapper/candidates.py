@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper import layout_space
+from mapper.coarse import Slack, engine_slack, last_degrees, weights_slack
 from mapper.engine_rows import engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
@@ -49,6 +50,8 @@ class RoleTable:
         What the role keeps on each GPU, and the most that one of its calls adds.
     layouts
         The layouts themselves, row by row; ``kv_bytes`` the KV budget where the role generates.
+    slack
+        What a row could gain in the degrees that it stands for.
     offload
         What waits in host memory while other roles run, as a position in ``space.OFFLOADS`` or, for a role
         that only scores, ``FROZEN_OFFLOADS``.
@@ -66,6 +69,7 @@ class RoleTable:
     kv_bytes: Floats
     num_priced: int
     offload: Ints
+    slack: Slack
 
     def __len__(self) -> int:
         return len(self.num_gpus)
@@ -83,6 +87,18 @@ class RoleTable:
             layouts=x.take(index),
             kv_bytes=self.kv_bytes[index],
             offload=self.offload[index],
+            slack=self.slack.take(index),
+        )
+
+    def relaxed(self) -> RoleTable:
+        """The rows as good as the best that they stand for could be."""
+        gain, away = self.slack, self.offload > 0  # what is away comes back for a call, so that call gains too
+        none = np.zeros(len(self))
+        return replace(
+            self,
+            durations_s={key: s - gain.seconds.get(key, none) for key, s in self.durations_s.items()},
+            resident_bytes=np.maximum(self.resident_bytes - gain.num_bytes, 0.0),
+            transient_bytes=np.maximum(self.transient_bytes - np.where(away, gain.num_bytes, 0.0), 0.0),
         )
 
     def records(self, row: int) -> tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]:
@@ -138,6 +154,7 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         kv_bytes=np.concatenate([t.kv_bytes for t in tables]),
         num_priced=sum(t.num_priced for t in tables),
         offload=np.concatenate([t.offload for t in tables]),
+        slack=Slack.joined([t.slack for t in tables]),
     )
 
 
@@ -183,7 +200,7 @@ def _weights_table(
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
-    return _paired(facts, flow, role, train, forward, smallest_pool(used, sizes))
+    return _paired(facts, flow, role, train, forward, smallest_pool(used, sizes), last_degrees(degrees))
 
 
 def smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
@@ -213,7 +230,7 @@ def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedR
 
 def _paired(
     facts: Facts, flow: Dataflow, role: str, train: _PricedRows | None, forward: _PricedRows | None,
-    gpus_of_spread: Ints,
+    gpus_of_spread: Ints, last_dp: Ints,
 ) -> RoleTable:  # fmt: skip
     """One table of rows that pair training with inference in the same spread (or have only one of them)."""
     spec = facts.roles[role]
@@ -222,10 +239,12 @@ def _paired(
     durations = {call.key: rows.seconds for call in flow.calls_of(role) if (rows := by_kind.get(call.kind)) is not None}
     layouts = RoleLayouts(train.layouts if train else None, forward.layouts if forward else None)
     resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
+    spread = present[0].spread // NUM_ZERO_STAGES
+    train_key = next((call.key for call in flow.calls_of(role) if call.kind == "train"), None)
     return RoleTable(
         role=role,
         kind=np.zeros(len(present[0].seconds), dtype=np.int64),
-        num_gpus=gpus_of_spread[present[0].spread // NUM_ZERO_STAGES],
+        num_gpus=gpus_of_spread[spread],
         durations_s=durations,
         resident_bytes=memory.total(resident),
         transient_bytes=np.max([rows.need_bytes for rows in present], axis=0),
@@ -233,6 +252,7 @@ def _paired(
         kv_bytes=np.zeros(len(present[0].seconds)),
         num_priced=sum(len(rows.seconds) for rows in present),
         offload=np.zeros(len(present[0].seconds), dtype=np.int64),
+        slack=weights_slack(facts, role, train_key, layouts.weights, last_dp[spread]),
     )
 
 
@@ -272,8 +292,14 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space:
         if call.kind in ("transition", "generate"):
             durations[call.key] = transition if call.kind == "transition" else rows.seconds
     need = np.where(shared, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    slack = paired.slack
+    if np.any(slack.last_dp > training.dp):
+        gained = engine_slack(facts, training, slack.last_dp, rows.engine, rows.seconds)
+        more = {call.key: gained for call in flow.calls_of(role) if call.kind == "generate"}
+        slack = replace(slack, seconds=slack.seconds | more)
     return replace(
         paired,
+        slack=slack,
         durations_s=durations,
         transient_bytes=np.maximum(paired.transient_bytes, need),
         layouts=replace(paired.layouts, generation=rows.engine),
@@ -303,6 +329,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
         kv_bytes=rows.kv_bytes,
         num_priced=num_priced,
         offload=np.zeros(len(rows.seconds), dtype=np.int64),
+        slack=Slack.none(len(rows.seconds)),
     )
 
 
@@ -314,8 +341,9 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees, which generation and transition
     depend on.
     """
-    resident = to_mib(table.resident_bytes)
-    values = np.stack([*_merged_durations(table), resident, resident + to_mib(table.transient_bytes)], axis=1)
+    values = _compared(table)
+    if table.slack.any:  # a row that stands for others must not make way for one that is only better by itself
+        values = np.concatenate([values, _compared(table.relaxed())], axis=1)
     if keep_apart:
         weights = table.layouts.weights
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
@@ -327,6 +355,11 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     rows = non_dominated_by_group(table.num_gpus, values)
     with_gpus = np.concatenate([table.num_gpus[rows, None].astype(np.float64), values[rows]], axis=1)
     return np.asarray(rows[non_dominated(with_gpus)], dtype=np.int64)
+
+
+def _compared(table: RoleTable) -> Floats:
+    resident = to_mib(table.resident_bytes)
+    return np.stack([*_merged_durations(table), resident, resident + to_mib(table.transient_bytes)], axis=1)
 
 
 def _merged_durations(table: RoleTable) -> list[Floats]:

@@ -83,6 +83,24 @@ class Instance:
         """Candidates after pruning, over all roles."""
         return sum(len(table) for table in self.tables.values())
 
+    def relaxed(self) -> Instance | None:
+        """The instance whose every row is as good as what it stands for could be; ``None`` if all stand for themselves.
+
+        No plan, in degrees that are listed or not, is better than its best choice.
+        """
+        if not any(table.slack.any for table in self.tables.values()):
+            return None
+        tables = {role: table.relaxed() for role, table in self.tables.items()}
+        of_roles = {
+            role: {key: to_ticks(s, self.tick_s) for key, s in table.durations_s.items()}
+            for role, table in tables.items()
+        }
+        return replace(
+            self, tables=tables, ticks=self.ticks | of_roles,
+            resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
+            transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
+        )  # fmt: skip
+
     def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
         """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
         table = self.tables[role]
@@ -129,7 +147,8 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         capacity_mib=capacity, tick_s=tick,
         sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
     )  # fmt: skip
-    return replace(x, sizes={group: _sizes_that_fit(problem, group, x) for group in problem.groups})
+    least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
+    return replace(x, sizes={group: _sizes_that_fit(problem, group, least) for group in problem.groups})
 
 
 def to_ticks(seconds: Floats, tick_s: float) -> Ints:

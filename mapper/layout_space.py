@@ -23,6 +23,9 @@ LONG_CONTEXT_TOKENS = 16384
 for less traffic."""
 
 MAX_PIPELINE_GENERATION = 16
+EVERY = 128
+"""Up to this many data-parallel ranks every number is listed."""
+
 WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 """In how many waves a replica may work off its responses: each gives one number of sequences in flight, and so one
 KV budget."""
@@ -53,16 +56,19 @@ def degrees(
 def loads(samples: int, most: int) -> list[int]:
     """Numbers of ranks up to ``most`` that ``samples`` are worth dealing over, ascending.
 
-    For every load of the fullest rank the fewest ranks that have it, and the most: between them nothing gets faster
-    and each rank's share of sharded states shrinks. Powers of two too, which expert parallelism needs.
+    Every number up to ``EVERY``. Above it, for every load of the fullest rank the fewest ranks that have it, and the
+    most: between them nothing gets faster and each rank's share of sharded states shrinks (``coarse`` bounds what that
+    is worth). Powers of two too, which expert parallelism needs.
     """
-    most, out, ranks = min(samples, most), set(_powers_of_two(min(samples, most))), 1
+    most = min(samples, most)
     if most < 1:
         return []
+    out, ranks = {*_powers_of_two(most), *range(1, min(most, EVERY) + 1)}, 1
     while ranks <= most:
         load = -(-samples // ranks)
         last = most if load == 1 else min((samples - 1) // (load - 1), most)
-        out |= {ranks, last}
+        of_eight = {-(-ranks // 8) * 8, last // 8 * 8}  # engines of up to eight times a replica's GPUs divide these
+        out |= {ranks, last} | {n for n in of_eight if ranks <= n <= last}
         ranks = last + 1
     return sorted(out)
 

@@ -134,6 +134,31 @@ def _find(problem: Problem, objective: Objective, effort: Effort, runners_up: bo
 
 def _search(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
     """The best choice under the objective; ``None`` if there is none."""
+    relaxed = x.relaxed()
+    if relaxed is not None:
+        return _with_left_out(x, relaxed, objective, search, known)
+    return _listed(x, objective, search, known)
+
+
+def _with_left_out(
+    x: Instance, relaxed: Instance, objective: Objective, search: Search, known: Choice | None
+) -> Found | None:
+    """The best listed choice, with bounds that cover the degrees that are not listed."""
+    found = _listed(x, objective, search, known)
+    if found is None:
+        return None
+    within = with_budget(relaxed, x.spent(found.choice.pools)) if objective.goal == "gpus" else relaxed
+    sure = _listed(within, objective, replace(search, x=within), found.choice)
+    if sure is None:  # the known choice fits, so this does not happen
+        return replace(found, bound_ticks=0, least=0, floor_ticks=0)
+    return replace(
+        found, bound_ticks=min(found.bound_ticks, sure.bound_ticks), least=min(found.least, sure.least),
+        floor_ticks=min(found.floor_ticks, sure.floor_ticks),
+    )  # fmt: skip
+
+
+def _listed(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
+    """The best choice of the listed degrees under the objective; ``None`` if there is none."""
     if objective.goal in ("throughput_per_gpu", "cost"):
         return least_gpu_time(search, known)
     if objective.goal == "gpus":

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from mapper.candidates import RoleTable
+from mapper.coarse import Slack
 from mapper.instance import Instance
 from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.problem import Group, Sets, set_partitions
@@ -225,6 +226,7 @@ def toy_table(
         nothing,
         len(gpus),
         0 * gpus,
+        Slack.none(len(gpus)),
     )
 
 

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapper import layout_space
-from mapper.layout_space import MICRO_BATCHES, cross, degrees, generation_layouts, loads, stage_counts, tensor_degrees
+from mapper.layout_space import (
+    EVERY,
+    MICRO_BATCHES,
+    cross,
+    degrees,
+    generation_layouts,
+    loads,
+    stage_counts,
+    tensor_degrees,
+)
 from profiles.catalogue import load_model
 from tests.builders import MOE, make_facts, workload
 
@@ -50,16 +59,22 @@ def test_a_dense_model_in_full_on_one_node() -> None:
     ]
 
 
-@given(st.integers(1, 400), st.integers(0, 500))
-def test_every_load_appears_with_the_fewest_and_the_most_ranks_that_have_it(samples: int, most: int) -> None:
-    found = loads(samples, most)
+@given(st.integers(1, 900), st.integers(0, 1000), st.sampled_from([1, 8, EVERY]))
+def test_every_load_appears_with_the_fewest_and_the_most_ranks_that_have_it(
+    samples: int, most: int, all_to: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout_space, "EVERY", all_to)
+        found = loads(samples, most)
     ranks_of: dict[int, list[int]] = {}
     for ranks in range(1, min(samples, most) + 1):
         ranks_of.setdefault(-(-samples // ranks), []).append(ranks)
     for ranks in ranks_of.values():
         assert {min(ranks), max(ranks)} <= set(found)
     ends = {r for ranks in ranks_of.values() for r in (min(ranks), max(ranks))}
-    assert all(r & (r - 1) == 0 for r in set(found) - ends), "what else there is are powers of two"
+    rest = set(found) - ends - set(range(all_to + 1))
+    assert all(r & (r - 1) == 0 or r % 8 == 0 for r in rest), "what else there is divides engines"
+    assert set(range(1, min(samples, most, all_to) + 1)) <= set(found)
     assert found == sorted(set(found))
     assert {2**i for i in range(10) if 2**i <= min(samples, most)} <= set(found)
 
@@ -86,12 +101,15 @@ def test_no_rank_without_a_sample() -> None:
     assert {dp for dp, *_ in found} == {1, 2}
 
 
-def test_a_role_with_calls_of_several_sizes_gets_the_loads_of_each_and_no_idle_rank_in_any() -> None:
-    """40 ranks train 128 samples no faster than 32, but score 1,024 faster."""
+def test_a_role_with_calls_of_several_sizes_gets_the_loads_of_each_and_no_idle_rank_in_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """35 ranks train 128 samples no faster than 32, but score 1,024 faster."""
+    monkeypatch.setattr(layout_space, "EVERY", 1)
     facts, shape = make_facts(nodes=6), load_model("llama-2-7b")
     alone, both = ({dp for dp, *_ in degrees(facts, shape, 48, *s)} for s in ((128,), (128, 1024)))
-    assert 40 not in alone
-    assert 40 in both
+    assert 35 not in alone
+    assert 35 in both
     assert both == alone | set(loads(1024, 48))
     assert max(dp for dp, *_ in degrees(facts, shape, 48, 16, 1024)) == 16
 

@@ -1,0 +1,81 @@
+"""Protects the bound over degrees that are not listed: with every degree listed, nothing beats it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mapper import layout_space
+from mapper.candidates import role_table
+from mapper.coarse import Slack, last_degrees
+from mapper.goal import Objective
+from mapper.instance import make_instance
+from mapper.problem import make_problem
+from mapper.search import find_plan
+from tests.builders import TINY, make_facts, workload
+
+
+def wide(work: Workload | None = None, memory_gib: float = 80.0) -> Facts:
+    """Tiny models on 48 GPUs: as many data-parallel ranks are worth trying."""
+    return make_facts(
+        "grpo", nodes=6, roles={"actor": TINY, "reference": TINY}, memory_bytes=int(memory_gib * 2**30),
+        work=work or workload(96, 512, 512, minibatches=2), reserve_bytes=1e9,
+    )  # fmt: skip
+
+
+def test_the_last_degree_before_the_next_listed_one() -> None:
+    listed = [(1, 1, 1, 1, 1), (4, 1, 1, 1, 1), (4, 1, 1, 1, 2), (9, 1, 1, 1, 1), (2, 2, 1, 1, 1)]
+    assert last_degrees(listed).tolist() == [3, 8, 8, 9, 2]
+
+
+def test_up_to_every_all_degrees_stand_for_themselves() -> None:
+    x = make_instance(make_problem(wide()))
+    assert x.relaxed() is None
+
+
+@pytest.mark.parametrize("memory_gib", [80.0, 4.4])
+@pytest.mark.parametrize("objective", [Objective(), Objective("throughput_per_gpu")])
+def test_the_bound_covers_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, memory_gib: float, objective: Objective
+) -> None:
+    """Coarse from 4 ranks on: the best of all degrees is between the coarse bound and the coarse plan."""
+    facts = wide(memory_gib=memory_gib)
+    whole = find_plan(facts, objective=objective, runners_up=False)
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    coarse = find_plan(facts, objective=objective, runners_up=False)
+    assert len(role_table(make_problem(facts), "actor", prune=False)) > 0
+    assert make_instance(make_problem(facts)).relaxed() is not None
+    assert coarse.value_bound <= whole.value * (1 + 1e-9) <= coarse.value * (1 + 2e-9)
+    assert coarse.gap < 0.05
+
+
+def test_every_listed_row_is_relaxed_to_no_less_than_the_rows_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row against the full listing: same layouts but for the degree, time and memory no better than granted."""
+    facts = replace(wide(), algorithm="grpo")
+    every = role_table(make_problem(facts), "reference", prune=False)
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    table = role_table(make_problem(facts), "reference", prune=False)
+    granted, weights, others = table.relaxed(), table.layouts.weights, every.layouts.weights
+    seen = 0
+    for row in range(0, len(table), 7):
+        last = int(table.slack.last_dp[row])
+        same = (others.tp == weights.tp[row]) & (others.pp == weights.pp[row]) & (others.dp > weights.dp[row])
+        same &= (others.dp <= last) & (others.micro_batch == weights.micro_batch[row])
+        for other in np.flatnonzero(same):
+            seen += 1
+            assert every.resident_bytes[other] >= granted.resident_bytes[row] - 1
+            assert every.durations_s["compute_ref_log_prob"][other] >= (
+                granted.durations_s["compute_ref_log_prob"][row] * (1 - 1e-9)
+            )
+    assert seen > 5
+
+
+def test_slack_of_several_tables_keeps_its_rows() -> None:
+    one = Slack(np.asarray([3]), np.asarray([2.0]), {"a": np.asarray([1.0])})
+    both = Slack.joined([one, Slack.none(2)])
+    assert both.num_bytes.tolist() == [2.0, 0.0, 0.0]
+    assert both.seconds["a"].tolist() == [1.0, 0.0, 0.0]
+    assert both.any
+    assert not both.take(np.asarray([1, 2])).any
