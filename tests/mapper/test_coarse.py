@@ -16,6 +16,10 @@ from mapper.problem import make_problem
 from mapper.search import find_plan
 from tests.builders import TINY, make_facts, workload
 
+if TYPE_CHECKING:
+    from profiles.workload import Workload
+    from simulator.facts import Facts
+
 
 def wide(work: Workload | None = None, memory_gib: float = 80.0) -> Facts:
     """Tiny models on 48 GPUs: as many data-parallel ranks are worth trying."""
