@@ -179,6 +179,7 @@ def _device_kind(entry: Mapping[str, Any]) -> DeviceKind:
         gpus_per_node=entry["gpus_per_node"],
         inter_node_bytes_per_s=gbit_per_s_to_bytes_per_s(entry["inter_node_gbps"]),
         nvlink_domain_gpus=entry["nvlink_domain_gpus"],
+        nodes_per_pod=entry.get("nodes_per_pod", 0),
     )
     return DeviceKind(group, device)
 

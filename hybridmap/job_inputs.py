@@ -62,6 +62,7 @@ def cluster_document(cluster: ClusterSection, base: Path | None) -> dict[str, An
         "gpus_per_node": gpus_per_node,
         "inter_node_gbps": float(cluster.inter_node_gbps or card_gbps),
         "nvlink_domain_gpus": cluster.nvlink_domain_gpus or domain,
+        **({"nodes_per_pod": cluster.nodes_per_pod} if cluster.nodes_per_pod else {}),
     }
 
 

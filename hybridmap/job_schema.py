@@ -123,6 +123,7 @@ class ClusterSection(Section):
     gpus_per_node: Annotated[Any, whole(1024)] | None = None
     inter_node_gbps: Annotated[Any, number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
     nvlink_domain_gpus: Annotated[Any, whole(1024)] | None = None
+    nodes_per_pod: Annotated[Any, whole(MOST_NODES)] | None = None
 
 
 class EnginesSection(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mapper.mode import ROLLOUT
+from mapper.packing import first_gpus, pods_of, straddles
 from mapper.problem import Group
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from simulator.plan import Plan, Pool, RolePlan, placement_name
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from mapper.instance import Instance
     from mapper.problem import Placement, Problem
     from mapper.variables import Choice
+    from simulator.facts import Facts
     from simulator.plan import GenerationLayout, Offload
 
 
@@ -21,7 +23,7 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
     order = {group: min(x.flow.roles.index(r) for r in group.roles) for group, _ in choice.pools}
     pools = sorted(choice.pools, key=lambda pool: order[pool[0]])
     names = {group: _letter(i) for i, (group, _) in enumerate(pools)}
-    first = _first_gpus(x, pools)
+    first = _first_gpus(x, problem, pools)
     engine, where = _rollout(x, choice, names)
     entries = []
     for group, _ in pools:
@@ -52,6 +54,17 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
     )  # fmt: skip
 
 
+def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:
+    """Which pools touch more pods than their size needs, one line each."""
+    groups = {pool.name: facts.on(pool.device).group for pool in plan.pools}
+    return tuple(
+        f"pool {p.name} lies in {pods_of(p.first_gpu, p.num_gpus, groups[p.name])} pods, since no order of the pools "
+        "keeps all inside; its price does not know"
+        for p in plan.pools
+        if straddles(p.first_gpu, p.num_gpus, groups[p.name])
+    )
+
+
 def _offload(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
     options = OFFLOADS if problem.facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
     return options[int(x.tables[role].offload[row])]
@@ -68,17 +81,14 @@ def placement_of(plan: Plan) -> Placement:
     return tuple(out)
 
 
-def _first_gpus(x: Instance, pools: list[tuple[Group, int]]) -> dict[Group, int]:
-    """Where each pool starts among the GPUs of its kind.
-
-    Whole nodes first, then slices by size, so that a pool's nodes are neighbours and slices never straddle a node.
-    """
-    first = {}
+def _first_gpus(x: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:
+    """Where each pool starts among the GPUs of its kind."""
+    first: dict[Group, int] = {}
     for kind in x.kinds:
-        at = 0
-        of_kind = [(-n, x.flow.roles.index(group.roles[0]), group) for group, n in pools if group.kind == kind]
-        for n, _, group in sorted(of_kind):
-            first[group], at = at, at - n
+        of_kind = [(group, n) for group, n in pools if group.kind == kind]
+        where = problem.facts.on(kind).group
+        starts = first_gpus([n for _, n in of_kind], where, problem.gpus[kind] // where.gpus_per_node)
+        first |= {group: start for (group, _), start in zip(of_kind, starts, strict=True)}
     return first
 
 

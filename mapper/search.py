@@ -15,7 +15,7 @@ from mapper.hint import choice_of_plan
 from mapper.infeasible import explain_infeasible
 from mapper.instance import Instance, make_instance
 from mapper.mode import ROLLOUT, SYNC
-from mapper.placing import build_plan
+from mapper.placing import build_plan, straddling
 from mapper.problem import make_problem, named_partition, sets_of
 from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of
 from mapper.space import PLAIN
@@ -128,7 +128,7 @@ def _find(problem: Problem, objective: Objective, effort: Effort, runners_up: bo
         status="optimal" if gap <= OPTIMAL_GAP else "feasible", plan=plan, timeline=timeline, bound_s=bound, gap=gap,
         seed=effort.seed, seconds=time.perf_counter() - began,
         num_priced=sum(t.num_priced for t in instance.tables.values()), num_candidates=instance.num_candidates,
-        runners_up=others, objective=objective, value_bound=least, notes=notes,
+        runners_up=others, objective=objective, value_bound=least, notes=(*notes, *straddling(plan, facts)),
     )  # fmt: skip
 
 

@@ -119,6 +119,9 @@ class ClusterGroup:
         Network of one whole node, one direction, B/s.
     nvlink_domain_gpus
         GPUs that share one NVLink fabric.
+    nodes_per_pod
+        Nodes under one leaf of the network (a pod, a rail group), numbered in a row; 0 where that is not known. Pools
+        are kept inside pods where they fit. Prices do not depend on it: the network is taken to be free of blocking.
 
     Raises
     ------
@@ -131,8 +134,11 @@ class ClusterGroup:
     gpus_per_node: int
     inter_node_bytes_per_s: float
     nvlink_domain_gpus: int
+    nodes_per_pod: int = 0
 
     def __post_init__(self) -> None:
+        if self.nodes_per_pod < 0:
+            raise InputError(f"cluster group of {self.device}: nodes_per_pod is {self.nodes_per_pod}, it is negative")
         for name in ("nodes", "gpus_per_node", "inter_node_bytes_per_s", "nvlink_domain_gpus"):
             value = getattr(self, name)
             if not value > 0:
