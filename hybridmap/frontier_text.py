@@ -30,7 +30,7 @@ def budget_notes(facts: Facts) -> list[str]:
     work = facts.workload
     if "reward" in facts.roles or not work.reward_s_per_sample:
         return []
-    return [f"on fewer GPUs too, the reward function is priced on the CPU workers of all {facts.group.num_gpus:,}"]
+    return [f"on fewer GPUs too, the reward function is priced on the CPU workers of all {facts.num_gpus:,}"]
 
 
 def _pools(before: Plan, after: Plan) -> list[str]:

@@ -172,10 +172,10 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     """
     work = facts.workload
     if call.key == "compute_reward":
-        return Cost.of_compute(
-            Priced.of(work.reward_s_per_sample * work.num_samples / facts.group.num_gpus, Basis.PUBLISHED)
-        )
-    moved = work.tokens * BYTES_PER_TOKEN_MOVED / (facts.group.inter_node_bytes_per_s * facts.group.nodes)
+        return Cost.of_compute(Priced.of(work.reward_s_per_sample * work.num_samples / facts.num_gpus, Basis.PUBLISHED))
+    groups = (facts.group, *(kind.group for kind in facts.others))
+    rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
+    moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
     return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC))
 
 

@@ -45,7 +45,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     if rows[-1].error is not None:
         raise rows[-1].error
     if as_json:
-        say_json({"rows": [_document(row) for row in rows]})
+        say_json({"rows": [_document(row) for row in rows], "notes": _notes(given)})
         return
     say("\n".join(header_lines(facts, _notes(given))))
     _show_times(rows)

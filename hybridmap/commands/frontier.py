@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
+from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 from profiles.errors import InputError
 
@@ -18,6 +18,8 @@ def frontier(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for frontier.json.")] = Path(
         "hybridmap-out"
     ),
+    placement: Annotated[Placement, typer.Option("--placement", help="Search this placement only.")] = Placement.ANY,
+    even: Even = False,
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
@@ -45,9 +47,8 @@ def frontier(
         from mapper.frontier import frontier as find_frontier
 
         points = find_frontier(
-            facts, seed=seed, time_limit_s=time_limit, pins=given.pins(), mode=modes[0], price=price,
-            space=given.space(),
-            progress=progress,
+            facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, pins=given.pins(),
+            mode=modes[0], space=given.space(), price=price, progress=progress,
         )  # fmt: skip
     written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})
     paths = [str(path) for path in written]
