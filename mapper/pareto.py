@@ -45,9 +45,28 @@ def _no_worse(first: Floats, second: Floats) -> np.ndarray:
 
 
 def non_dominated_by_group(key: Ints, values: Floats) -> Ints:
-    """Rows that no other row of equal key dominates, ascending."""
+    """Rows that no other row of equal key dominates, ascending; of equal rows the first stays."""
+    if values.shape[1] == 2:
+        return _two_by_group(key, values)
     kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
     return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _two_by_group(key: Ints, values: Floats) -> Ints:
+    """The same for two columns, all groups at once.
+
+    Sorted by group and first column, a row stays if its second is less than all before it in its group. Ranks stand
+    for the second column, lowered by more than there are ranks from group to group, so that one running minimum
+    starts anew in each.
+    """
+    if not len(key):
+        return np.zeros(0, dtype=np.int64)
+    order = np.lexsort((values[:, 1], values[:, 0], key))
+    _, rank = np.unique(values[:, 1], return_inverse=True)
+    _, group = np.unique(key, return_inverse=True)
+    lowered = rank.reshape(-1)[order] - group.reshape(-1)[order] * (len(key) + 1)
+    before = np.concatenate([[np.iinfo(np.int64).max], np.minimum.accumulate(lowered)[:-1]])
+    return np.sort(order[lowered < before])
 
 
 def _by_group(key: Ints) -> list[Ints]:

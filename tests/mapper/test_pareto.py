@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mapper import pareto
-from mapper.pareto import non_dominated
+from mapper.pareto import non_dominated, non_dominated_by_group
 
 
 def naive(values: np.ndarray) -> list[int]:
@@ -62,3 +62,15 @@ def test_of_equal_rows_the_first_stays() -> None:
 
 def test_no_rows() -> None:
     assert non_dominated(np.zeros((0, 3))).tolist() == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 6)), max_size=40),
+    st.integers(-3, 3),
+)
+def test_two_columns_at_once_are_the_groups_one_by_one(rows: list[tuple[int, int, int]], shift: int) -> None:
+    key = np.asarray([row[0] for row in rows], dtype=np.int64) * 10**9 + shift
+    values = np.asarray([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2) * 0.1
+    alone = [np.flatnonzero(key == k)[non_dominated(values[key == k])] for k in np.unique(key)]
+    wanted = np.sort(np.concatenate(alone)) if alone else np.zeros(0, dtype=np.int64)
+    assert non_dominated_by_group(key, values).tolist() == wanted.tolist()
