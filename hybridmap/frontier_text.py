@@ -34,15 +34,17 @@ def budget_notes(facts: Facts) -> list[str]:
 
 
 def _pools(before: Plan, after: Plan) -> list[str]:
-    if {frozenset(pool.roles) for pool in before.pools} != {frozenset(pool.roles) for pool in after.pools}:
+    sizes, now = (
+        {(frozenset(plan.members(pool)), pool.device): pool.num_gpus for pool in plan.pools} for plan in (before, after)
+    )
+    if set(sizes) != set(now):
         return ["regrouped"]
-    if len(after.pools) == 1:
+    if len(now) == 1:
         return []  # its size is the number of GPUs
-    sizes = {frozenset(pool.roles): pool.num_gpus for pool in before.pools}
     return [
-        f"{', '.join(pool.roles)} {sizes[frozenset(pool.roles)]:,} -> {pool.num_gpus:,} GPUs"
+        f"{', '.join(after.members(pool))} {sizes[key]:,} -> {pool.num_gpus:,} GPUs"
         for pool in after.pools
-        if sizes[frozenset(pool.roles)] != pool.num_gpus
+        if sizes[key := (frozenset(after.members(pool)), pool.device)] != pool.num_gpus
     ]
 
 

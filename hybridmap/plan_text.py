@@ -46,7 +46,7 @@ def show_plan(plan: Plan, timeline: Timeline) -> None:
     table = new_table(COLUMNS)
     mixed = len(plan.gpus) > 1
     for pool in plan.pools:
-        rows = _rows(plan, pool)
+        rows = role_rows(plan, pool)
         for i, texts in enumerate(rows):
             memory = _memory(plan, pool, timeline, i, len(rows))
             gpus = gpus_text(pool) + (f" {pool.device}" if mixed else "")
@@ -60,7 +60,7 @@ def show_plan(plan: Plan, timeline: Timeline) -> None:
     say("\n".join(speed_lines(timeline)))
 
 
-def _rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
+def role_rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
     """Role, training, generation and scoring of each role on a pool; an engine apart from its role is one more."""
     out = []
     for role in pool.roles:

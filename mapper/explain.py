@@ -74,7 +74,10 @@ class Better:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """What fills a pool's fullest GPU; ``better`` is the faster configuration that lacks least, if memory binds."""
+    """What fills a pool's fullest GPU; ``better`` is the faster configuration that lacks least, if memory binds.
+
+    Not ``searched``: the plan generates on a pool of its own, where no such configuration is looked for.
+    """
 
     pool: str
     used_bytes: int
@@ -82,6 +85,7 @@ class MemoryLimit:
     call: str
     classes: Mapping[str, int]
     better: Better | None
+    searched: bool = True
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, short
     return MemoryLimit(
         pool=pool.name, used_bytes=peak.used_bytes, capacity_bytes=peak.capacity_bytes, call=peak.peak_call,
         classes=peak.classes, better=min(better, key=lambda b: b.short_bytes, default=None),
+        searched=not mode_of(plan).own_pool,
     )  # fmt: skip
 
 

@@ -147,10 +147,10 @@ def _actor_gpus(plan: Plan, actor: RolePlan, runners_up: Sequence[RunnerUp]) -> 
     """The actor's pool in the first plan that has more than one: the paper's actor gets the most."""
     for title, one in (("the plan", plan), *((f"the best {r.placement}", r.plan) for r in runners_up)):
         own = one.pool_of(actor.role)
-        rest = {" ".join(pool.roles): pool.num_gpus for pool in one.pools if pool.name != own.name}
+        rest = {" ".join(one.members(pool)): pool.num_gpus for pool in one.pools if pool.name != own.name}
         if not rest:
             continue
         others = ", ".join(f"{n} to {roles.replace(' ', ', ')}" for roles, n in rest.items())
-        sentence = f"{title} gives {own.num_gpus} GPUs to {', '.join(own.roles)}, {others}"
+        sentence = f"{title} gives {own.num_gpus} GPUs to {', '.join(one.members(own))}, {others}"
         yield Finding("actor's GPUs", sentence, {"actor": own.num_gpus} | {k: float(v) for k, v in rest.items()})
         return

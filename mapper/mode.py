@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from profiles.errors import InputError
 from simulator.dataflow import CONTROLLER, Dataflow, overlapped_calls
+from simulator.plan import ROLLOUT as ROLLOUT
 
 if TYPE_CHECKING:
     from simulator.plan import Plan, Schedule
-
-ROLLOUT = "rollout"
-"""The role of a generating actor that has a pool of its own."""
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,8 @@ def _offload(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offloa
 
 def placement_of(plan: Plan) -> Placement:
     """Who shares GPUs with whom in a plan, and of which kind; an engine with a pool of its own is the rollout."""
-    engines = {entry.generation_pool for entry in plan.roles if entry.separate_generation}
-    roles = (("actor", ROLLOUT, *(r for r in (e.role for e in plan.roles) if r != "actor"))) if engines else ()
-    out = []
-    for pool in plan.pools:
-        whole = {*pool.roles, *([ROLLOUT] if pool.name in engines else [])}
-        out.append(Group(tuple(r for r in roles if r in whole) or pool.roles, pool.device))
-    return tuple(out)
+    order = ("actor", ROLLOUT, *(entry.role for entry in plan.roles if entry.role != "actor"))
+    return tuple(Group(tuple(sorted(plan.members(p), key=order.index)), p.device) for p in plan.pools)
 
 
 def _first_gpus(x: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:

@@ -14,6 +14,10 @@ Schedule = Literal["sync", "one-step-off", "async"]
 Offload = Literal["parameters", "optimizer", "swap"]
 
 
+ROLLOUT = "rollout"
+"""Stands for a generating actor where its engines have a pool of their own."""
+
+
 class Record(BaseModel):
     """A frozen record that refuses unknown fields and round-trips through JSON."""
 
@@ -135,6 +139,11 @@ class Plan(Record):
             if pool.name == name:
                 return pool
         raise KeyError(name)
+
+    def members(self, pool: Pool) -> tuple[str, ...]:
+        """Who is on a pool: its roles, and ``rollout`` where the actor generates apart from its training."""
+        apart = any(e.separate_generation and e.generation_pool == pool.name for e in self.roles)
+        return (*pool.roles, ROLLOUT) if apart else pool.roles
 
     def role(self, role: str) -> RolePlan:
         """The layouts of a role; ``KeyError`` if the plan does not know it."""

@@ -135,7 +135,8 @@ def _memory(result: "Result") -> str:
 
 
 def _show_layouts(rows: list[Row]) -> None:
-    from hybridmap.notation import generation_text, gpus_text, scoring_text, training_text
+    from hybridmap.notation import gpus_text
+    from hybridmap.plan_text import role_rows
 
     table = new_table(("placement", "GPUs", "role", "training", "generation", "scoring"))
     for row in rows:
@@ -144,9 +145,7 @@ def _show_layouts(rows: list[Row]) -> None:
         plan, name = row.result.plan, row.name
         for pool in plan.pools:
             span = gpus_text(pool)
-            for role in pool.roles:
-                entry = plan.role(role)
-                layouts = (training_text(entry.training), generation_text(entry.generation))
-                table.add_row(name, span, role, *layouts, scoring_text(entry.inference))
+            for texts in role_rows(plan, pool):
+                table.add_row(name, span, *texts)
                 name = span = ""
     say_table(table)

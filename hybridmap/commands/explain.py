@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hybridmap.config import Job
     from mapper.explain import Explanation, MemoryLimit
     from mapper.families import Family
+    from mapper.problem import Placement
     from mapper.result import RunnerUp
     from mapper.thresholds import Flip, Scan
     from simulator.facts import Facts
@@ -139,6 +140,8 @@ def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
         f"pool {limit.pool}: {gib(limit.used_bytes)} of {gib(limit.capacity_bytes)} GiB in {limit.call}, most of it "
         f"{largest} ({gib(limit.classes[largest])} GiB)"
     ]
+    if not limit.searched:
+        return lines
     if limit.better is None:
         return [*lines, f"pool {limit.pool}: memory does not bind; no other layout of one role would be faster"]
     entry = limit.better.entry
@@ -183,10 +186,17 @@ def _untouched(scan: "Scan") -> list[str]:
     return lines
 
 
-def _flip_text(flip: "Flip", facts: "Facts") -> str:
+def _placement(rival: "Placement") -> str:
     from mapper.problem import sets_of
     from simulator.plan import placement_name
 
+    name = placement_name(sets_of(rival))
+    if len({group.kind for group in rival}) == 1:
+        return name
+    return f"{name} on {', '.join(group.kind for group in rival)}"
+
+
+def _flip_text(flip: "Flip", facts: "Facts") -> str:
     kinds = {"response": "responses as long", "prompts": "prompts", "nodes": "nodes"}
     what = kinds.get(flip.dimension, f"{flip.dimension} as fast")
     value = {
@@ -195,7 +205,7 @@ def _flip_text(flip: "Flip", facts: "Facts") -> str:
     }.get(flip.dimension)  # fmt: skip
     unit = {"network": " Gbit/s of a node", "response": " tokens"}.get(flip.dimension, "")
     at = "" if value is None else f" ({value * flip.holds:,.0f} to {value * flip.wins:,.0f}{unit})"
-    return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {placement_name(sets_of(flip.rival))} wins"
+    return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {_placement(flip.rival)} wins"
 
 
 def _document(answer: "Explanation", plan: "Plan", rivals: "Sequence[RunnerUp]") -> dict[str, Any]:
