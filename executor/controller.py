@@ -57,14 +57,15 @@ class Controller:
             self._ranks[pool.name] = self.launcher.start_pool(pool)
 
     def add_group(
-        self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any]
-    ) -> WorkerGroup:
+        self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any],
+        scoring: Degrees | None = None,
+    ) -> WorkerGroup:  # fmt: skip
         """Make a role's workers on a pool's processes. All ranks of the pool meet at one address per role."""
         ranks = self._ranks[pool]
         address = self.launcher.tell(ranks[:1], "address", [()])[0]
         given = {"address": address, "degrees": degrees, **options}
         self.launcher.tell(ranks, "add_role", [(role, worker_class, given)] * len(ranks))
-        return WorkerGroup(self, role, pool, worker_class, degrees)
+        return WorkerGroup(self, role, pool, worker_class, degrees, scoring)
 
     def next_number(self) -> int:
         """The next position in call order."""

@@ -46,7 +46,10 @@ class ControllerWorker:
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
         from executor.learning.estimators import ESTIMATORS, Estimation, mean_kl
 
-        how = Estimation(self.hyper.gamma, self.hyper.lam, self.kl, self.multiplier)
+        hyper = self.hyper
+        how = Estimation(
+            hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer
+        )  # fmt: skip
         estimated = ESTIMATORS[self.algorithm](batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118

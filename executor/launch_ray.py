@@ -20,7 +20,7 @@ OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
 
-class _RankActor(RankProcess):
+class RankActor(RankProcess):
     """A rank inside a Ray actor."""
 
     def __init__(self, identity: Identity) -> None:
@@ -76,7 +76,7 @@ class RayLauncher:
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
         """Actors of one placement group, numbered so that consecutive ranks share a node."""
-        actor_class = self._ray.remote(_RankActor)
+        actor_class = self._ray.remote(RankActor)
         options: list[dict[str, Any]] = [{"num_cpus": 0}]
         if pool.on_device:
             options = self._placed(pool)

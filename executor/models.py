@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from executor.controller_worker import ControllerWorker
 from executor.engines.choice import EngineChoice
 from executor.engines.function import FunctionSpec
-from executor.pools import CONTROLLER_POOL, degrees_of
+from executor.pools import CONTROLLER_POOL, degrees_of, scoring_degrees_of
 from executor.roles import WORKERS
 from executor.text import TextCodec
 from profiles.errors import InputError
@@ -61,7 +61,9 @@ def build_models(
         degrees = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
         engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device)
         options = {"engine": engine, **shared}
-        groups[entry.role] = controller.add_group(entry.role, entry.pool, WORKERS[entry.role], degrees, options)
+        groups[entry.role] = controller.add_group(
+            entry.role, entry.pool, WORKERS[entry.role], degrees, options, scoring_degrees_of(entry)
+        )
     if "reward" not in groups:
         if config.reward is None:
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
@@ -102,5 +104,7 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         optimizer=optimizer if flow.is_trained(entry.role) else None,
         max_num_seqs=generation.max_num_seqs if generation else 1,
         kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
+        scoring=scoring_degrees_of(entry),
+        offload=entry.offload,
         device=device,
     )

@@ -47,11 +47,10 @@ def require_supported(plan: Plan) -> None:
     for entry in plan.roles:
         if entry.separate_generation:
             raise NotYetError(f"{entry.role}: generation on a pool of its own cannot run yet; share the training pool")
-        if entry.offload:
-            raise NotYetError(f"{entry.role}: offload of {', '.join(entry.offload)} cannot run yet")
+        if "swap" in entry.offload:
+            raise NotYetError(f"{entry.role}: offload by swap cannot run yet; offload of parameters can")
         for layout in (entry.training, entry.inference):
             _require_supported_layout(entry.role, layout)
-        _require_one_base(entry)
 
 
 def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
@@ -62,13 +61,6 @@ def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
         raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run yet; the torch-native engine has 0 and 1")
 
 
-def _require_one_base(entry: RolePlan) -> None:
-    """A role keeps one copy of its weights, so it scores in the layout that it trains in."""
-    a, b = entry.training, entry.inference
-    if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
-        raise NotYetError(f"{entry.role}: another layout for scoring than for training cannot run yet")
-
-
 def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
     """Training and generation degrees of a role; ``InputError`` if its layouts do not fill its pool."""
     base = entry.training or entry.inference
@@ -76,15 +68,22 @@ def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
         base = _as_parallel(entry.generation)
     if base is None:
         raise InputError(f"{entry.role}: the plan gives no layout")
-    made_of: list[ParallelLayout | GenerationLayout] = [base, *([entry.generation] if entry.generation else [])]
-    for layout in made_of:
-        if layout.dp * layout.tp * layout.pp != num_ranks:
+    for layout in (base, entry.inference, entry.generation):
+        if layout is not None and layout.dp * layout.tp * layout.pp != num_ranks:
             raise InputError(
                 f"{entry.role}: dp {layout.dp} x tp {layout.tp} x pp {layout.pp} does not fill pool {entry.pool} of "
                 f"{num_ranks} devices"
             )
     generation = entry.generation or base
     return Degrees(base.pp, base.tp, base.dp, generation.pp, generation.tp)
+
+
+def scoring_degrees_of(entry: RolePlan) -> Degrees | None:
+    """Degrees of a role's scoring where they differ from those of its training."""
+    a, b = entry.training, entry.inference
+    if a is None or b is None or (a.dp, a.tp, a.pp) == (b.dp, b.tp, b.pp):
+        return None
+    return Degrees(b.pp, b.tp, b.dp, b.pp, b.tp)
 
 
 def _as_parallel(layout: GenerationLayout) -> ParallelLayout:

@@ -35,7 +35,8 @@ class CallRequest:
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
-    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them.
+    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
+    were copied between device and host for offload, in ``host_s``.
     """
 
     number: int
@@ -52,6 +53,8 @@ class CallRecord:
     bytes_out: int
     peak_memory_bytes: int
     num_rows: int
+    host_s: float = 0.0
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True)

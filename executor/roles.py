@@ -46,6 +46,16 @@ class ModelWorker:
         """Seconds in collectives so far."""
         return float(self.engine.comm_s)
 
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies to and from the host so far; an engine that never offloads counts none."""
+        return float(getattr(self.engine, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return int(getattr(self.engine, "host_bytes", 0))
+
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Load the weights."""
@@ -86,12 +96,12 @@ class ActorWorker(ModelWorker):
             output[PADDING] = batch[PADDING]
         return output
 
-    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",))
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
     def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``log_probs`` of the responses under the current weights."""
         return columns_like(batch, log_probs=self.engine.log_probs(batch))
 
-    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",))
+    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
     def compute_loss(self, batch: TensorDict) -> TensorDict | None:
         """``pretrain_loss [B]``: mean negative log-likelihood of each row's pretraining text."""
         text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
@@ -116,7 +126,7 @@ class ActorWorker(ModelWorker):
 class CriticWorker(ModelWorker):
     """The value model."""
 
-    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",))
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",), scores=True)
     def compute_values(self, batch: TensorDict) -> TensorDict | None:
         """``values [B, R]``."""
         return columns_like(batch, values=self.engine.values(batch))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import require_devices, require_supported, resource_pools
-from profiles.errors import NotYetError
+from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def run(
     from executor.models import build_models
 
     require_runnable(plan)
+    _require_groups(job_facts)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config))
     launcher = choose_launcher(plan, run_config)
@@ -78,6 +79,16 @@ def require_runnable(plan: Plan) -> None:
     if plan.algorithm not in SCRIPTS:
         raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
     require_supported(plan)
+
+
+def _require_groups(job_facts: JobFacts) -> None:
+    """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
+    samples = job_facts.workload.samples_per_prompt
+    if job_facts.algorithm in ("grpo", "rloo", "dapo") and samples < 2:
+        raise InputError(
+            f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
+            f"2, it is {samples}"
+        )
 
 
 def hyperparameters(job_facts: JobFacts, config: RunConfig) -> Hyperparameters:

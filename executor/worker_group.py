@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """The ranks of one role. Methods that its worker class registers are methods here, and return futures at once."""
+    """The ranks of one role. Methods that its worker class registers are methods here, and return futures at once.
+
+    ``scoring``: the degrees of calls that score, where they differ from those of training.
+    """
 
     controller: Controller
     role: str
     pool: str
     worker_class: type
     degrees: Degrees
+    scoring: Degrees | None = None
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         registration = registration_of(self.worker_class, method)
@@ -44,14 +48,15 @@ class WorkerGroup:
     def _call(
         self, method: str, registration: Registration, argument: Any, suffix: str, options: dict[str, Any]
     ) -> Any:
-        protocol, inputs = registration.protocol, [None] * self.degrees.num_ranks
+        degrees = self.scoring if registration.scores and self.scoring is not None else self.degrees
+        protocol, inputs = registration.protocol, [None] * degrees.num_ranks
         if isinstance(argument, Future):
             argument = argument.reading(registration.reads)
         if argument is not None or protocol.name == "RANK_ZERO":
-            inputs = protocol.distribute(argument, self.degrees)
-        outputs = self._dispatch(method, suffix, inputs, set(protocol.sources(self.degrees)), options)
+            inputs = protocol.distribute(argument, degrees)
+        outputs = self._dispatch(method, suffix, inputs, set(protocol.sources(degrees)), options)
         columns = registration.returns(options) if registration.returns else None
-        return protocol.collect([out.having(columns) if out else None for out in outputs], self.degrees)
+        return protocol.collect([out.having(columns) if out else None for out in outputs], degrees)
 
     def _dispatch(
         self, method: str, suffix: str, inputs: list[Any], sources: set[int], options: dict[str, Any]

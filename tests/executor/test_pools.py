@@ -47,7 +47,7 @@ def test_a_layout_must_fill_its_pool():
     ({"training": {"cp": 2}}, "actor: cp 2 cannot run yet"),
     ({"training": {"zero_stage": 3}}, "actor: zero_stage 3"),
     ({"role": "reference", "inference": {"ep": 2}}, "reference: ep 2"),
-    ({"offload": ("optimizer",)}, "actor: offload of optimizer"),
+    ({"role": "reference", "offload": ("swap",)}, "reference: offload by swap"),
     ({"generation_pool": "B"}, "generation on a pool of its own"),
 ])  # fmt: skip
 def test_what_cannot_run_yet_is_named(changes, message):

@@ -21,9 +21,6 @@ from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
 from tests.executor.plans import ROLES, colocated, config, job, plan
 
-ray = pytest.importorskip("ray")
-from executor.launch_ray import RayLauncher  # noqa: E402
-
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
 DURATIONS_S = {
@@ -37,14 +34,7 @@ def fakes(*faults):
     return {role: EngineChoice(FakeSpec(role, DURATIONS_S, 1.0, faults)) for role in ROLES["ppo"]}
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    launcher = RayLauncher(cpu_ranks=4)
-    yield
-    launcher.stop()
-
-
-def test_independent_pools_overlap_as_the_simulator_plays_it(cluster, tmp_path):
+def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
     timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 2, engines=fakes())[-1]
     of = {span.call: span for span in timeline.spans}
     for a, b in [("compute_values", "compute_ref_log_prob"), ("update_critic", "update_actor")]:
@@ -58,20 +48,21 @@ def test_independent_pools_overlap_as_the_simulator_plays_it(cluster, tmp_path):
     assert timeline.iteration_s == pytest.approx(max(r.end_s for r in played), abs=0.35)
 
 
-def test_spans_per_rank_are_recorded_too(cluster, tmp_path):
+def test_spans_per_rank_are_recorded_too(on_ray, tmp_path):
     run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 1, engines=fakes())
     ranks = json.loads((tmp_path / "timeline-ranks.json").read_text())
     assert {span["pool"] for span in ranks["spans"]} == {"A/0", "B/0", "B/1", "controller/0"}
 
 
-def test_a_rank_killed_in_the_middle_ends_the_run_and_is_named(cluster, tmp_path):
+def test_a_rank_killed_in_the_middle_ends_the_run_and_is_named(warm, tmp_path):
+    """With ranks of the run's own, beside the warm ones."""
     fault = Fault("critic", "update_critic", call=1, rank=1, kind="kill")
     with pytest.raises(RankFailedError, match=r"critic.update_critic failed on rank 1 of pool B: its process ended"):
         run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 5, engines=fakes(fault))
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(cluster, tmp_path):
+def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(on_ray, tmp_path):
     large = colocated("ppo", (1, 2, 4))
     with pytest.raises(InfeasibleError, match="asks for 8 devices, there are 4; --scale-down"):
         run(job("ppo"), large, config(launcher="ray"), tmp_path, 1)
