@@ -62,10 +62,14 @@ class Controller:
     ) -> WorkerGroup:  # fmt: skip
         """Make a role's workers on a pool's processes. All ranks of the pool meet at one address per role."""
         ranks = self._ranks[pool]
-        address = self.launcher.tell(ranks[:1], "address", [()])[0]
-        given = {"address": address, "degrees": degrees, **options}
+        given = {"address": self.meeting_place(pool), "degrees": degrees, **options}
         self.launcher.tell(ranks, "add_role", [(role, worker_class, given)] * len(ranks))
         return WorkerGroup(self, role, pool, worker_class, degrees, scoring)
+
+    def meeting_place(self, pool: str) -> str:
+        """A free address on the first rank of a pool."""
+        address: str = self.launcher.tell(self._ranks[pool][:1], "address", [()])[0]
+        return address
 
     def next_number(self) -> int:
         """The next position in call order."""

@@ -72,6 +72,7 @@ class Hyperparameters(Section):
     max_tokens: Annotated[int, Field(ge=1)] = 1
     epochs: Annotated[int, Field(ge=1)] = 1
     minibatches: Annotated[int, Field(ge=1)] = 1
+    staleness_bound: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 0
 
 

@@ -12,6 +12,11 @@ if missing:  # never skipped in silence: `make test` installs all of it
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests on warm ranks last: those that start a Ray of their own find none before."""
+    items.sort(key=lambda item: "warm" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="package")
 def warm():
     """Four ranks that live through the runs of all files, on one Ray."""

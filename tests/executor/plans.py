@@ -71,6 +71,17 @@ def colocated(algorithm: str, layout: Layout = (1, 1, 1), **options: object) -> 
     return plan(algorithm, {"A": (ROLES[algorithm], layout)}, **options)  # type: ignore[arg-type]
 
 
+def generating_apart(base: Plan, layout: Layout, schedule: str = "sync", steps: int = 1) -> Plan:
+    """``base`` with one more pool, where the actor generates in ``layout`` (p, t, d)."""
+    pg, tg, dg = layout
+    pool = Pool(name="G", device="cpu", first_gpu=base.num_gpus, num_gpus=pg * tg * dg, roles=())
+    made = GenerationLayout(dp=dg, tp=tg, pp=pg, max_num_seqs=64, kv_cache_bytes=0)
+    actor = base.role("actor").model_copy(update={"generation": made, "generation_pool": "G"})
+    roles = tuple(actor if entry.role == "actor" else entry for entry in base.roles)
+    changes = {"pools": (*base.pools, pool), "roles": roles, "schedule": schedule, "steps_in_flight": steps}
+    return base.model_copy(update=changes)
+
+
 def config(weights: Path = TINY, **changes: object) -> RunConfig:
     document = {
         "weights": {"actor": str(weights)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1,

@@ -90,10 +90,9 @@ import sys
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
-from tests.executor.plans import ROLES, config, job, plan
-split = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 1))}
+from tests.executor.plans import ROLES, colocated, config, job
 fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
-run(job("ppo"), plan("ppo", split), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
+run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))
 """
 

@@ -25,6 +25,7 @@ from executor.engines.torch_native.resharding import (
     generation_slice,
     training_slice,
 )
+from executor.engines.torch_native.weight_link import LinkSpec, WeightLink
 from executor.engines.torch_native.weights import EMBEDDING, SCORE, cut_out, drawn, parameters_of, read
 from profiles.errors import InputError
 
@@ -48,6 +49,7 @@ class ModelSpec:
     ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
     ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
+    ``link`` leads to the other side where training and generation have pools of their own.
     """
 
     path: str
@@ -61,6 +63,7 @@ class ModelSpec:
     kv_cache_bytes: int = 0
     scoring: Degrees | None = None
     offload: tuple[str, ...] = ()
+    link: LinkSpec | None = None
     device: str = "cpu"
 
 
@@ -115,6 +118,9 @@ class TorchNativeEngine:
             states["optimizer"] = self.optimizer.states
         self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
         self.host.send_away()
+        self.link: WeightLink | None = None
+        if self.spec.link is not None:
+            self.link = WeightLink(self.identity.rank, self.spec.link, self.config, self.device, self.clock)
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
@@ -156,6 +162,9 @@ class TorchNativeEngine:
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
     def to_generation(self) -> None:
+        if self.link is not None:
+            self._pass_on(self.link)
+            return
         if self._generating is not None:
             return
         x, rank = self.degrees, self.identity.rank
@@ -168,6 +177,15 @@ class TorchNativeEngine:
         piece = generation_slice(rank, x)
         self._generating = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
 
+    def _pass_on(self, link: WeightLink) -> None:
+        """Send the weights to the pool that generates, or receive them there."""
+        if link.spec.sends:
+            with self.host.present("parameters"):
+                link.send(self.flat)
+        else:
+            link.receive(self.flat.weights)
+            self._generating = self._training
+
     def to_training(self) -> None:
         """Let go of the copies for generation and scoring: an update would make them wrong."""
         self._generating = self._scoring = None
@@ -175,8 +193,9 @@ class TorchNativeEngine:
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         from tensordict import TensorDict
 
-        self.to_generation()
-        assert self._generating is not None
+        if self._generating is None:
+            self.to_generation()
+        assert self._generating is not None, "the ranks that only train do not generate"
         parts = []
         with torch.no_grad():
             for rows in batch.split(self._wave(batch, sampling)):
