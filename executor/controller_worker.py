@@ -29,7 +29,8 @@ class ControllerWorker:
 
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
-        """Set the controls to their first values."""
+        """Set the controls to their first values, and import what the first iteration would wait for."""
+        import executor.learning.estimators  # noqa: F401
         from executor.learning.kl import AdaptiveKl, FixedKl
         from executor.learning.lagrangian import LagrangeMultiplier
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from executor.code_reward import unit_tests
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -55,6 +57,6 @@ def _number_in(text: str) -> float | None:
 
 REWARDS: dict[str, Callable[[str, str], float]] = {
     "exact-match": exact_match, "per-character": per_character, "math": math_answer, "regex": regex_match,
-    "first-is-even": first_is_even, "unfinished": unfinished,
+    "unit-tests": unit_tests, "first-is-even": first_is_even, "unfinished": unfinished,
 }  # fmt: skip
 """Reward functions by the name that a job file uses."""

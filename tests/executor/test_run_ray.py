@@ -13,13 +13,13 @@ import pytest
 
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec, Fault
-from executor.errors import RankFailedError
+from executor.errors import RankFailedError, WorkerInputError
 from executor.run import run
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
 from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
-from tests.executor.plans import ROLES, colocated, config, job, plan
+from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
@@ -71,6 +71,17 @@ def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(on_ray
     assert timelines[0].num_gpus == 2
 
 
+def test_weights_that_do_not_load_end_the_run_in_seconds_with_the_reason(on_ray, tmp_path):
+    """On ranks of two pools, while those of the other pool load well."""
+    weights = {"actor": str(TINY), "critic": str(tmp_path / "nowhere")}
+    section = config(launcher="ray").model_copy(update={"weights": weights})
+    started_s = time.monotonic()
+    with pytest.raises(WorkerInputError, match=r"critic.init_model, rank \d of pool B: .*nowhere: No such file"):
+        run(job("ppo"), plan("ppo", SPLIT), section, tmp_path / "out", 1)
+    assert time.monotonic() - started_s < 15  # seconds, the ranks' imports included
+    assert not (tmp_path / "out").exists()
+
+
 def marked_processes(mark: str) -> list[str]:
     """Command lines of live processes that inherited ``mark`` in their environment."""
     found = []
@@ -90,7 +101,7 @@ import sys
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
-from tests.executor.plans import ROLES, colocated, config, job
+from tests.executor.plans import ROLES, TINY, colocated, config, job
 fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
 run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))

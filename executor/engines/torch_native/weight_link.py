@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from executor.engines.torch_native.flat import Extent, FlatParameters
     from simulator.groups import Degrees
 
-BUCKET_BYTES = 64 << 20
 TIMEOUT = timedelta(minutes=10)
 
 
@@ -38,6 +37,7 @@ class LinkSpec:
     senders: Degrees
     receivers: Degrees
     sends: bool
+    bucket_bytes: int = 64 << 20
 
     @property
     def num_channels(self) -> int:
@@ -57,18 +57,18 @@ class WeightLink:
         joined = range(spec.num_channels)
         if spec.sends:
             joined = range(rank, rank + 1) if rank < spec.num_channels else range(0)
+        host, _, port = spec.address.removeprefix("tcp://").rpartition(":")
+        serves = spec.sends and rank == 0
+        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]
         self._channels = {source: self._join(source, device) for source in joined}
 
     def _join(self, source: int, device: torch.device) -> Any:
         """The process group of one sender (its rank 0) and all receivers, apart from the pools' own groups."""
-        host, _, port = self.spec.address.removeprefix("tcp://").rpartition(":")
-        serves = self.spec.sends and self.rank == 0
-        store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]
-        mine = dist.PrefixStore(f"weights/{source}", store)  # type: ignore[attr-defined]
-        own_rank, size = 0 if self.spec.sends else 1 + self.rank, 1 + self.spec.receivers.num_ranks
+        mine = dist.PrefixStore(f"weights/{source}", self._store)  # type: ignore[attr-defined]
+        rank, size = 0 if self.spec.sends else 1 + self.rank, 1 + self.spec.receivers.num_ranks
         if device.type == "cuda":
-            return dist.ProcessGroupNCCL(mine, own_rank, size, dist.ProcessGroupNCCL.Options())
-        return dist.ProcessGroupGloo(mine, own_rank, size, TIMEOUT)
+            return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
+        return dist.ProcessGroupGloo(mine, rank, size, TIMEOUT)
 
     def send(self, flat: FlatParameters) -> None:
         """Start all buckets of this rank's buffer, then wait until they are out."""
@@ -76,7 +76,7 @@ class WeightLink:
             with self.clock.running():
                 sent = [
                     channel.broadcast([flat.data[bucket[0].start : bucket[-1].stop]], self._root)
-                    for bucket in buckets_of(flat.extents, flat.data.element_size())
+                    for bucket in buckets_of(flat.extents, self.spec.bucket_bytes // flat.data.element_size())
                 ]
                 for work in sent:
                     work.wait()
@@ -100,7 +100,7 @@ class WeightLink:
 
     def _buckets(self, source: int, itemsize: int) -> list[list[Extent]]:
         parameters = parameters_of(self.config, training_slice(source, self.spec.senders), value_head=False)
-        return buckets_of(extents_of(parameters, self.spec.senders.t), itemsize)
+        return buckets_of(extents_of(parameters, self.spec.senders.t), self.spec.bucket_bytes // itemsize)
 
     def _place(
         self, source: int, bucket: Sequence[Extent], buffer: torch.Tensor, weights: Mapping[str, torch.Tensor]
@@ -119,11 +119,11 @@ class WeightLink:
                     _copy_overlap(target, mine.index, part, theirs.index, extent.parameter.cut)
 
 
-def buckets_of(extents: Sequence[Extent], itemsize: int) -> list[list[Extent]]:
-    """Extents in order, as many to a bucket as ``BUCKET_BYTES`` hold; a larger one has a bucket of its own."""
+def buckets_of(extents: Sequence[Extent], most: int) -> list[list[Extent]]:
+    """Extents in order, at most ``most`` elements to a bucket; a larger extent has a bucket of its own."""
     buckets: list[list[Extent]] = []
     for extent in extents:
-        if buckets and (extent.stop - buckets[-1][0].start) * itemsize <= BUCKET_BYTES:
+        if buckets and extent.stop - buckets[-1][0].start <= most:
             buckets[-1].append(extent)
         else:
             buckets.append([extent])
