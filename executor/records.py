@@ -64,3 +64,28 @@ class Identity:
     pool: str
     rank: int
     num_ranks: int
+
+
+@dataclass(frozen=True)
+class Item:
+    """An element of the list behind ``reference``."""
+
+    reference: Any
+    index: int
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A call that one rank has been given: references to its output and its record.
+
+    ``done`` is ready when the rank is through, and may be shared with other ranks of the call.
+    """
+
+    data: Any
+    record: Any
+    done: Any
+
+
+def waited_on(record: Any) -> Any:
+    """The reference that is ready when a record is there."""
+    return record.reference if isinstance(record, Item) else record

@@ -8,6 +8,7 @@ import ray
 import torch
 from tensordict import TensorDict
 
+from executor import launch_ray
 from executor.controller import Controller
 from executor.errors import RankFailedError, WorkerInputError
 from executor.pools import ResourcePool
@@ -18,8 +19,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 TWO, PAIR = Degrees(1, 1, 2, 1, 1), Degrees(1, 2, 1, 1, 2)
 
 
-@pytest.fixture(scope="module")
-def controller(warm):
+@pytest.fixture(scope="module", params=[16, 1], ids=["direct", "relayed"])
+def controller(request, warm):
+    """Two pools; with a fan-out of one, every call goes through relays."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(launch_ray, "FAN_OUT", request.param)
+        yield from two_pools(warm)
+
+
+def two_pools(warm):
     with Controller(warm) as controller:
         controller.start([ResourcePool("A", 2), ResourcePool("B", 2)])
         yield controller

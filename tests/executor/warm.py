@@ -37,7 +37,7 @@ class WarmLauncher(RayLauncher):
         self._idle: list[Any] = []
         self._busy: list[Any] = []
 
-    def start_pool(self, pool: ResourcePool) -> list[Any]:
+    def _start_ranks(self, pool: ResourcePool) -> list[Any]:
         actor_class = self._ray.remote(WarmRank).options(num_cpus=0)
         while len(self._idle) < pool.num_ranks:
             self._idle.append(actor_class.remote(Identity("idle", 0, 1)))
@@ -55,6 +55,7 @@ class WarmLauncher(RayLauncher):
                 continue
             self._idle.append(rank)
         self._busy = []
+        self._lines.clear()
 
     def close(self) -> None:
         """End the ranks for good."""
