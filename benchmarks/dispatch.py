@@ -2,14 +2,14 @@
 
     python -m benchmarks.dispatch [--most 64] [--calls 100] [--out FILE.json]
 
-Two times per call, medians over the calls: ``submit_s`` until the futures are there, which is what the controller
-itself spends, and ``round_trip_s`` until every worker has answered. A straight line through the medians (least squares,
-relative errors) gives the cost of one more worker and the extrapolation to 1,000 workers. All workers are processes of
-this machine and share its cores, so the round trip of many workers is an upper bound for a cluster.
+Medians over the calls of three times: ``submit_s`` until the futures are there, ``round_trip_s`` until every worker has
+answered, and ``controller_s``, the CPU time of the controller's process from the one to the other end, all its threads
+together. All workers are processes of this machine and share its cores with the controller, so wall times of many
+workers are upper bounds for a cluster; CPU time is what the controller itself needs. Measured twice: with the
+controller speaking to each rank itself, and through relays of ``FAN_OUT`` ranks, as pools of more ranks have them.
 
-On 2026-11-21, 2 shared CPU cores, Ray 2.60.0, 100 calls: submit 0.4 ms (1 worker) to 55 ms (64), 0.61 ms a worker
-(worst miss 29 %); round trip 2.0 ms to 127 ms, 1.95 ms a worker (worst miss 12 %). Extrapolated to 1,000 workers:
-0.6 s for the controller, 2.0 s until the last of them has answered.
+A straight line through the medians of whole relays (least squares, relative errors) gives the cost of one more worker
+and the extrapolation to 1,000 workers, and to the calls of a PPO iteration on all of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from executor import launch_ray
 from executor.controller import Controller
-from executor.launch_ray import RayLauncher
+from executor.launch_ray import FAN_OUT, RayLauncher
 from executor.pools import ResourcePool
 from executor.protocols import register
 from simulator.groups import Degrees
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from executor.worker_group import WorkerGroup
 
 EXTRAPOLATED_TO = 1_000
+CALLS_PER_ITERATION = 9
+"""Of PPO, the transition, the advantages and the summary among them: as if all of them went to every worker."""
 WARM_UP = 5
+TIMES = ("submit_s", "round_trip_s", "controller_s")
 
 
 class Idle:
@@ -51,18 +55,15 @@ class Idle:
 
 def measure(controller: Controller, group: WorkerGroup, calls: int) -> dict[str, float]:
     """Median seconds of ``calls`` calls, one at a time."""
-    submits, trips = [], []
+    taken: dict[str, list[float]] = {name: [] for name in TIMES}
     for _ in range(calls + WARM_UP):
-        start_s = time.perf_counter()
+        start_s, start_cpu_s = time.perf_counter(), time.process_time()
         group.no_op()
-        submits.append(time.perf_counter() - start_s)
+        taken["submit_s"].append(time.perf_counter() - start_s)
         controller.wait_all()
-        trips.append(time.perf_counter() - start_s)
-    return {
-        "submit_s": statistics.median(submits[WARM_UP:]),
-        "round_trip_s": statistics.median(trips[WARM_UP:]),
-        "round_trip_p90_s": float(np.quantile(trips[WARM_UP:], 0.9)),
-    }
+        taken["round_trip_s"].append(time.perf_counter() - start_s)
+        taken["controller_s"].append(time.process_time() - start_cpu_s)
+    return {name: statistics.median(seconds[WARM_UP:]) for name, seconds in taken.items()}
 
 
 def line(workers: list[int], seconds: list[float]) -> dict[str, float]:
@@ -77,39 +78,51 @@ def line(workers: list[int], seconds: list[float]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def run(most: int, calls: int) -> dict[str, Any]:
-    """Measure powers of two up to ``most`` on one pool of ``most`` workers."""
-    sizes = [2**k for k in range(most.bit_length()) if 2**k <= most]
+def run(most: int, calls: int, fan_out: int) -> dict[str, Any]:
+    """Measure powers of two and multiples of ``FAN_OUT`` up to ``most``, on one pool of ``most`` workers."""
+    sizes = sorted({2**k for k in range(most.bit_length())} | set(range(FAN_OUT, most + 1, FAN_OUT)))
+    sizes, launch_ray.FAN_OUT = [size for size in sizes if size <= most], fan_out
     rows = []
     with Controller(RayLauncher(cpu_ranks=most)) as controller:
         controller.start([ResourcePool("A", most)])
         for size in sizes:
             group = controller.add_group(f"model-{size}", "A", Idle, Degrees(1, 1, size, 1, 1), {})
             rows.append({"workers": size, **measure(controller, group, calls)})
-    fits = {name: line(sizes, [row[name] for row in rows]) for name in ("submit_s", "round_trip_s")}
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    return {"date": time.strftime("%Y-%m-%d"), "calls": calls, **machine, "rows": rows, "fits": fits}
+    launch_ray.FAN_OUT = FAN_OUT
+    fitted = [row for row in rows if row["workers"] % FAN_OUT == 0] or rows
+    fits = {name: line([row["workers"] for row in fitted], [row[name] for row in fitted]) for name in TIMES}
+    return {"fan_out": fan_out, "rows": rows, "fits": fits}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print a table and its fits."""
+    print(f"fan-out {found['fan_out']}\nworkers   submit ms   round trip ms   controller CPU ms")
+    for row in found["rows"]:
+        submit, trip, cpu = (1e3 * row[name] for name in TIMES)
+        print(f"{row['workers']:7d} {submit:11.2f} {trip:15.2f} {cpu:19.2f}")
+    for name, fit in found["fits"].items():
+        print(
+            f"{name}: {1e3 * fit['fixed_s']:.2f} ms + {1e3 * fit['per_worker_s']:.3f} ms a worker (worst miss "
+            f"{fit['worst_relative_error']:.0%}); {EXTRAPOLATED_TO:,} workers: {fit[f'at_{EXTRAPOLATED_TO}_s']:.3f} s, "
+            f"{CALLS_PER_ITERATION} calls {CALLS_PER_ITERATION * fit[f'at_{EXTRAPOLATED_TO}_s'] / 60:.1%} of a minute"
+        )
 
 
 def main() -> None:
-    """Print the table and the fits; write them where asked."""
+    """Print the tables and the fits; write them where asked."""
     parser = argparse.ArgumentParser(description="Cost of one controller call.")
     parser.add_argument("--most", type=int, default=64)
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    found = run(options.most, options.calls)
-    print("workers   submit ms   round trip ms   p90 ms")
-    for row in found["rows"]:
-        times = (1e3 * row[name] for name in ("submit_s", "round_trip_s", "round_trip_p90_s"))
-        print(f"{row['workers']:7d} {next(times):11.2f} {next(times):15.2f} {next(times):8.2f}")
-    for name, fit in found["fits"].items():
-        print(
-            f"{name}: {1e3 * fit['fixed_s']:.2f} ms + {1e3 * fit['per_worker_s']:.3f} ms a worker (worst miss "
-            f"{fit['worst_relative_error']:.0%}); {EXTRAPOLATED_TO:,} workers: {fit[f'at_{EXTRAPOLATED_TO}_s']:.2f} s"
-        )
+    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    measured = []
+    for fan_out in (options.most, FAN_OUT):
+        measured.append(run(options.most, options.calls, fan_out))
+        show(measured[-1])
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        document = {"date": time.strftime("%Y-%m-%d"), "calls": options.calls, **machine, "measured": measured}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from executor.batch import num_bytes, to_wire
-from executor.errors import Failure, error_of
+from executor.errors import error_of, lost_rank
 from executor.futures import Future, Part, Source
-from executor.records import CallRecord, CallRequest
+from executor.records import CallRecord, CallRequest, waited_on
 from executor.worker import CallFailedError
 from executor.worker_group import WorkerGroup
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
+    from executor.errors import Failure
     from executor.launch import Launcher
     from executor.pools import ResourcePool
     from simulator.groups import Degrees
@@ -57,14 +58,19 @@ class Controller:
             self._ranks[pool.name] = self.launcher.start_pool(pool)
 
     def add_group(
-        self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any]
-    ) -> WorkerGroup:
+        self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any],
+        scoring: Degrees | None = None,
+    ) -> WorkerGroup:  # fmt: skip
         """Make a role's workers on a pool's processes. All ranks of the pool meet at one address per role."""
         ranks = self._ranks[pool]
-        address = self.launcher.tell(ranks[:1], "address", [()])[0]
-        given = {"address": address, "degrees": degrees, **options}
+        given = {"address": self.meeting_place(pool), "degrees": degrees, **options}
         self.launcher.tell(ranks, "add_role", [(role, worker_class, given)] * len(ranks))
-        return WorkerGroup(self, role, pool, worker_class, degrees)
+        return WorkerGroup(self, role, pool, worker_class, degrees, scoring)
+
+    def meeting_place(self, pool: str) -> str:
+        """A free address on the first rank of a pool."""
+        address: str = self.launcher.tell(self._ranks[pool][:1], "address", [()])[0]
+        return address
 
     def next_number(self) -> int:
         """The next position in call order."""
@@ -75,12 +81,16 @@ class Controller:
         options: dict[str, Any],
     ) -> dict[int, Future]:  # fmt: skip
         """Hand one call to the ranks in ``inputs``; returns a future per rank without waiting."""
-        futures = {}
-        for rank, argument in inputs.items():
-            request = CallRequest(number, key, group.role, method, argument, options, rank in sources)
-            data, record = self.launcher.submit(self._ranks[group.pool][rank], request)
-            self._outstanding[record] = (number, f"{group.role}.{method}", group.pool, rank)
-            futures[rank] = Future((Part((Source(data, record),)),), self.fetch)
+        requests = [
+            CallRequest(number, key, group.role, method, argument, options, rank in sources)
+            for rank, argument in inputs.items()
+        ]
+        futures, pool = {}, self._ranks[group.pool]
+        made = self.launcher.submit([pool[rank] for rank in inputs], requests)
+        for rank, submitted in zip(inputs, made, strict=True):
+            # of ranks that are through together, the first one stands for all
+            self._outstanding.setdefault(submitted.done, (number, f"{group.role}.{method}", group.pool, rank))
+            futures[rank] = Future((Part((Source(submitted.data, submitted.record),)),), self.fetch)
         return futures
 
     def put(self, batch: TensorDict) -> Future:
@@ -95,7 +105,7 @@ class Controller:
 
     def fetch(self, sources: Sequence[Source]) -> list[Any]:
         """Wait for sources and read them; raises the cause if any rank failed meanwhile."""
-        self._wait_for({source.record for source in sources if source.record in self._outstanding})
+        self._wait_for({done for source in sources if (done := waited_on(source.record)) in self._outstanding})
         values = [self.launcher.get(source.data) for source in sources]
         self.bytes_read += sum(num_bytes(value) for value in values)
         return values
@@ -127,15 +137,9 @@ class Controller:
         for reference in done:
             place = self._outstanding.pop(reference)
             try:
-                self.records.append(self.launcher.get(reference))
+                self.records += self.launcher.records(reference)
             except CallFailedError as error:
                 failures.append(error.failure)
             except Exception as error:
-                failures.append(_lost_rank(place, error))
+                failures.append(lost_rank(*place).because(error))
         return failures
-
-
-def _lost_rank(place: tuple[int, str, str, int], error: Exception) -> Failure:
-    """What to say of a rank that ended without a word."""
-    number, call, pool, rank = place
-    return Failure(number, call, pool, rank, f"its process ended ({type(error).__name__})", str(error))

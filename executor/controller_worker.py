@@ -29,7 +29,8 @@ class ControllerWorker:
 
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
-        """Set the controls to their first values."""
+        """Set the controls to their first values, and import what the first iteration would wait for."""
+        import executor.learning.estimators  # noqa: F401
         from executor.learning.kl import AdaptiveKl, FixedKl
         from executor.learning.lagrangian import LagrangeMultiplier
 
@@ -46,7 +47,10 @@ class ControllerWorker:
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
         from executor.learning.estimators import ESTIMATORS, Estimation, mean_kl
 
-        how = Estimation(self.hyper.gamma, self.hyper.lam, self.kl, self.multiplier)
+        hyper = self.hyper
+        how = Estimation(
+            hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer
+        )  # fmt: skip
         estimated = ESTIMATORS[self.algorithm](batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118

@@ -5,7 +5,7 @@ Part of the one tree in ``profiles.errors``; kept here because only the executor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiles.errors import HybridmapError, InputError
 
@@ -25,6 +25,15 @@ class Failure:
     traceback: str
     symptom: bool = False
     expected: bool = False
+
+    def because(self, error: BaseException | None) -> Failure:
+        """The same with the error that told of it."""
+        return replace(self, summary=f"{self.summary} ({type(error).__name__})", traceback=str(error))
+
+
+def lost_rank(number: int, call: str, pool: str, rank: int) -> Failure:
+    """What to say of a rank that ended without a word."""
+    return Failure(number, call, pool, rank, "its process ended", "")
 
 
 class UpstreamError(HybridmapError):

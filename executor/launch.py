@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from executor.pools import ResourcePool
-    from executor.records import CallRequest
+    from executor.records import CallRecord, CallRequest, Submitted
 
 
 class Launcher(Protocol):
@@ -28,11 +28,14 @@ class Launcher(Protocol):
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run a set-up method on each rank with its own arguments; wait and return what they return."""
 
-    def submit(self, rank: Any, request: CallRequest) -> tuple[Any, Any]:
-        """Hand a call to a rank; at once return references to its output and its record."""
+    def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
+        """Hand a call to ranks of one pool; at once return references to each one's output and record."""
 
     def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
         """Wait until one of ``references`` is there (or failed) or the time is over; return those that are."""
+
+    def records(self, done: Any) -> list[CallRecord]:
+        """Records of the ranks that are through; raises what a rank raised."""
 
     def get(self, reference: Any) -> Any:
         """The value behind a reference that is ready; raises what the rank raised."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from executor.records import Identity
+from executor.records import Identity, Submitted
 from executor.worker import RankProcess
 from profiles.errors import InfeasibleError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from executor.pools import ResourcePool
-    from executor.records import CallRequest
+    from executor.records import CallRecord, CallRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +51,21 @@ class LocalLauncher:
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(rank, method)(*args) for rank, args in zip(ranks, arguments, strict=True)]
 
-    def submit(self, rank: RankProcess, request: CallRequest) -> tuple[LocalReference, LocalReference]:
+    def submit(self, ranks: Sequence[RankProcess], requests: Sequence[CallRequest]) -> list[Submitted]:
+        return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
+
+    def _submit(self, rank: RankProcess, request: CallRequest) -> Submitted:
         try:
-            output, record = rank.call(request)
+            output, record = map(LocalReference, rank.call(request))
         except Exception as error:
-            return LocalReference(error=error), LocalReference(error=error)
-        return LocalReference(output), LocalReference(record)
+            output = record = LocalReference(error=error)
+        return Submitted(output, record, record)
 
     def ready(self, references: Sequence[LocalReference], timeout_s: float | None) -> list[LocalReference]:
         return list(references)
+
+    def records(self, done: LocalReference) -> list[CallRecord]:
+        return [self.get(done)]
 
     def get(self, reference: LocalReference) -> Any:
         if reference.error is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from executor.records import Identity
+from executor.records import Identity, Item, Submitted, waited_on
+from executor.relay import Head, Relay
 from executor.worker import RankProcess
 from profiles.errors import InfeasibleError, InputError
 
@@ -13,20 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from executor.pools import ResourcePool
-    from executor.records import CallRequest
+    from executor.records import CallRecord, CallRequest
 
 PLACEMENT_TIMEOUT_S = 60.0
 OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
 
-class _RankActor(RankProcess):
+FAN_OUT = 16
+"""Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
+
+
+class RankActor(RankProcess):
     """A rank inside a Ray actor."""
 
     def __init__(self, identity: Identity) -> None:
         import ray
 
-        super().__init__(identity, lambda references: ray.get(list(references)))
+        super().__init__(identity, lambda references: fetched(ray, references))
 
     def node(self) -> str:
         """The node that this rank runs on."""
@@ -37,6 +43,20 @@ class _RankActor(RankProcess):
     def rename(self, identity: Identity) -> None:
         """Take a rank number once every rank's node is known."""
         self.identity = identity
+
+
+@dataclass(eq=False)
+class _RelayLine:
+    """The controller's end of a relay; counts its turns."""
+
+    actor: Any
+    turn: int = 0
+
+    def submit(self, head: Head, asked: list[tuple[int, Any, bool]]) -> list[Submitted]:
+        outputs = self.actor.dispatch.remote(self.turn, head, asked)
+        done = self.actor.records.remote(self.turn)
+        self.turn += 1
+        return [Submitted(Item(outputs, i), Item(done, i), done) for i in range(len(asked))]
 
 
 class RayLauncher:
@@ -51,6 +71,7 @@ class RayLauncher:
         self._owns_cluster = False
         self._actors: list[Any] = []
         self._groups: list[Any] = []
+        self._lines: dict[int, tuple[_RelayLine, int]] = {}
         if not self._ray.is_initialized():
             self._connect(address, cpu_ranks, num_gpus)
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
@@ -75,8 +96,22 @@ class RayLauncher:
         self._owns_cluster = True
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
+        ranks = self._start_ranks(pool)
+        if len(ranks) > FAN_OUT:
+            for first in range(0, len(ranks), FAN_OUT):
+                self._add_relay(pool, list(enumerate(ranks))[first : first + FAN_OUT])
+        return ranks
+
+    def _add_relay(self, pool: ResourcePool, ranks: list[tuple[int, Any]]) -> None:
+        actor = self._ray.remote(Relay).options(num_cpus=0).remote(pool.name, ranks)
+        self._actors.append(actor)
+        line = _RelayLine(actor)
+        for place, (_, rank) in enumerate(ranks):
+            self._lines[id(rank)] = (line, place)
+
+    def _start_ranks(self, pool: ResourcePool) -> list[Any]:
         """Actors of one placement group, numbered so that consecutive ranks share a node."""
-        actor_class = self._ray.remote(_RankActor)
+        actor_class = self._ray.remote(RankActor)
         options: list[dict[str, Any]] = [{"num_cpus": 0}]
         if pool.on_device:
             options = self._placed(pool)
@@ -115,9 +150,20 @@ class RayLauncher:
         calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
         return list(self._ray.get(calls))
 
-    def submit(self, rank: Any, request: CallRequest) -> tuple[Any, Any]:
+    def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
+        if not ranks or id(ranks[0]) not in self._lines:
+            return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
+        asked: dict[_RelayLine, list[tuple[int, Any, bool]]] = {}
+        for rank, request in zip(ranks, requests, strict=True):
+            line, place = self._lines[id(rank)]
+            asked.setdefault(line, []).append((place, request.argument, request.returns))
+        first = requests[0]
+        head = Head(first.number, first.key, first.role, first.method, first.options)
+        return [submitted for line, some in asked.items() for submitted in line.submit(head, some)]
+
+    def _submit(self, rank: Any, request: CallRequest) -> Submitted:
         data, record = rank.call.options(num_returns=2).remote(request)
-        return data, record
+        return Submitted(data, record, record)
 
     def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
         done, rest = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)
@@ -126,9 +172,13 @@ class RayLauncher:
             done += more
         return list(done)
 
+    def records(self, done: Any) -> list[CallRecord]:
+        found = self.get(done)
+        return found if isinstance(found, list) else [found]
+
     def get(self, reference: Any) -> Any:
         try:
-            return self._ray.get(reference)
+            return fetched(self._ray, [reference])[0]
         except self._ray.exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, Exception) else error
             raise cause from None
@@ -149,6 +199,15 @@ class RayLauncher:
         self._actors, self._groups = [], []
         if self._owns_cluster:
             self._ray.shutdown()
+
+
+def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """Values behind references, and behind elements of lists; an element that is a reference is looked through."""
+    lists = list(dict.fromkeys(waited_on(reference) for reference in references))
+    found = dict(zip(lists, ray.get(lists), strict=True))
+    values = [found[r.reference][r.index] if isinstance(r, Item) else found[r] for r in references]
+    inner = iter(ray.get([value for value in values if isinstance(value, ray.ObjectRef)]))
+    return [next(inner) if isinstance(value, ray.ObjectRef) else value for value in values]
 
 
 def _import_ray() -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from executor.actor_group import ActorGroup
 from executor.controller_worker import ControllerWorker
 from executor.engines.choice import EngineChoice
 from executor.engines.function import FunctionSpec
-from executor.pools import CONTROLLER_POOL, degrees_of
+from executor.pools import CONTROLLER_POOL, degrees_of, generate_ahead, generator_degrees_of, scoring_degrees_of
 from executor.roles import WORKERS
 from executor.text import TextCodec
 from profiles.errors import InputError
@@ -23,21 +24,22 @@ if TYPE_CHECKING:
     from executor.worker_group import WorkerGroup
     from simulator.plan import Plan, RolePlan
 
+    Group = WorkerGroup | ActorGroup
+
 ALONE = Degrees(1, 1, 1, 1, 1)
 
 
 class Models:
     """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one."""
 
-    def __init__(self, groups: Mapping[str, WorkerGroup]) -> None:
+    def __init__(self, groups: Mapping[str, Group]) -> None:
         self.groups = dict(groups)
 
-    def __getattr__(self, role: str) -> WorkerGroup:
+    def __getattr__(self, role: str) -> Any:
         groups = self.__dict__.get("groups", {})
         if role not in groups:
             raise AttributeError(f"this run has no {role}; it has {', '.join(groups)}")
-        group: WorkerGroup = groups[role]
-        return group
+        return groups[role]
 
     def __contains__(self, role: str) -> bool:
         return role in self.groups
@@ -54,14 +56,20 @@ def build_models(
     engines: Mapping[str, EngineChoice] | None = None,
 ) -> Models:  # fmt: skip
     """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake)."""
-    groups: dict[str, WorkerGroup] = {}
+    groups: dict[str, Group] = {}
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
     device = "cuda" if controller.launcher.uses_gpus else "cpu"
     for entry in plan.roles:
-        degrees = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
         engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device)
+        if entry.separate_generation:
+            groups[entry.role] = _on_two_pools(controller, plan, entry, engine, shared)
+            continue
+        degrees = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
         options = {"engine": engine, **shared}
-        groups[entry.role] = controller.add_group(entry.role, entry.pool, WORKERS[entry.role], degrees, options)
+        made = controller.add_group(
+            entry.role, entry.pool, WORKERS[entry.role], degrees, options, scoring_degrees_of(entry)
+        )
+        groups[entry.role] = made if entry.generation is None else ActorGroup(made, made)
     if "reward" not in groups:
         if config.reward is None:
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
@@ -69,6 +77,21 @@ def build_models(
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
     groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
     return Models(groups)
+
+
+def _on_two_pools(
+    controller: Controller, plan: Plan, entry: RolePlan, engine: EngineChoice, shared: dict[str, Any]
+) -> ActorGroup:
+    """An actor that learns on one pool and generates on another; both know where to meet."""
+    assert entry.generation_pool is not None
+    trains = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
+    generates = generator_degrees_of(entry, plan.generation_pool_of(entry.role).num_gpus)
+    sending, receiving = engine.linked(controller.meeting_place(entry.pool), trains, generates)
+    worker, scoring = WORKERS[entry.role], scoring_degrees_of(entry)
+    trainer = controller.add_group(entry.role, entry.pool, worker, trains, {"engine": sending, **shared}, scoring)
+    options = {"engine": receiving, **shared}
+    generator = controller.add_group(entry.role, entry.generation_pool, worker, generates, options)
+    return ActorGroup(trainer, generator, generate_ahead(plan))
 
 
 def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> EngineChoice:
@@ -102,5 +125,7 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         optimizer=optimizer if flow.is_trained(entry.role) else None,
         max_num_seqs=generation.max_num_seqs if generation else 1,
         kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
+        scoring=scoring_degrees_of(entry),
+        offload=entry.offload,
         device=device,
     )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:
     """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it."""
     rows, first = sequences_of(batch)
+    if algorithm == "dapo":  # groups whose responses all score alike teach nothing, and do not count in the mean
+        rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
         return _policy_loss(outputs, rows, algorithm, hyper)
@@ -46,11 +48,11 @@ def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objecti
 
 
 def _policy_loss(outputs: Outputs, rows: TensorDict, algorithm: str, hyper: Hyperparameters) -> losses.Sums:
-    mask, log_probs = rows["target_mask"], outputs["log_probs"]
+    mask, log_probs, advantages = rows["target_mask"], outputs["log_probs"], rows["advantages"]
     if algorithm == "remax":
-        terms = [losses.reinforce(log_probs, rows["advantages"], mask)]
+        terms = [losses.reinforce(log_probs, advantages, mask)]
     else:
-        terms = [losses.clipped_policy(log_probs, rows["log_probs"], rows["advantages"], mask, hyper.clip)]
+        terms = [losses.clipped_policy(log_probs, rows["log_probs"], advantages, mask, hyper.clip, hyper.clip_high)]
     if algorithm == "grpo" and "ref_log_probs" in rows.keys():  # noqa: SIM118
         terms.append(losses.kl_penalty(log_probs, rows["ref_log_probs"], mask, hyper.kl_coefficient))
     terms.append(losses.entropy_bonus(outputs["entropy"], mask, hyper.entropy_coefficient))

@@ -42,16 +42,20 @@ def require_devices(plan: Plan, num_devices: int) -> None:
 
 def require_supported(plan: Plan) -> None:
     """Raise ``NotYetError`` for what a plan may say and this executor cannot run."""
-    if plan.schedule != "sync":
-        raise NotYetError(f"schedule '{plan.schedule}' cannot run yet; plan with schedule sync")
+    if plan.in_flight_updates:
+        raise NotYetError("in_flight_updates cannot run yet: new weights reach engines between two generations")
+    if generate_ahead(plan) and not any(entry.separate_generation for entry in plan.roles):
+        raise InputError(f"schedule '{plan.schedule}' generates while training runs: it needs a generation pool")
     for entry in plan.roles:
-        if entry.separate_generation:
-            raise NotYetError(f"{entry.role}: generation on a pool of its own cannot run yet; share the training pool")
-        if entry.offload:
-            raise NotYetError(f"{entry.role}: offload of {', '.join(entry.offload)} cannot run yet")
+        if "swap" in entry.offload:
+            raise NotYetError(f"{entry.role}: offload by swap cannot run yet; offload of parameters can")
         for layout in (entry.training, entry.inference):
             _require_supported_layout(entry.role, layout)
-        _require_one_base(entry)
+
+
+def generate_ahead(plan: Plan) -> int:
+    """How many iterations generation is ahead of training, which is how many updates old responses may be."""
+    return {"sync": 0, "one-step-off": 1, "async": plan.steps_in_flight}[plan.schedule]
 
 
 def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
@@ -62,13 +66,6 @@ def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
         raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run yet; the torch-native engine has 0 and 1")
 
 
-def _require_one_base(entry: RolePlan) -> None:
-    """A role keeps one copy of its weights, so it scores in the layout that it trains in."""
-    a, b = entry.training, entry.inference
-    if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
-        raise NotYetError(f"{entry.role}: another layout for scoring than for training cannot run yet")
-
-
 def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
     """Training and generation degrees of a role; ``InputError`` if its layouts do not fill its pool."""
     base = entry.training or entry.inference
@@ -76,15 +73,32 @@ def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
         base = _as_parallel(entry.generation)
     if base is None:
         raise InputError(f"{entry.role}: the plan gives no layout")
-    made_of: list[ParallelLayout | GenerationLayout] = [base, *([entry.generation] if entry.generation else [])]
-    for layout in made_of:
-        if layout.dp * layout.tp * layout.pp != num_ranks:
+    shared = None if entry.separate_generation else entry.generation
+    for layout in (base, entry.inference, shared):
+        if layout is not None and layout.dp * layout.tp * layout.pp != num_ranks:
             raise InputError(
                 f"{entry.role}: dp {layout.dp} x tp {layout.tp} x pp {layout.pp} does not fill pool {entry.pool} of "
                 f"{num_ranks} devices"
             )
-    generation = entry.generation or base
+    generation = shared or base
     return Degrees(base.pp, base.tp, base.dp, generation.pp, generation.tp)
+
+
+def generator_degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
+    """Degrees of a role on a generation pool of its own; ``InputError`` if its layout does not fill it."""
+    layout = entry.generation
+    if layout is None or layout.num_gpus != num_ranks:
+        takes = "no layout" if layout is None else f"{layout.num_gpus} devices"
+        raise InputError(f"{entry.role}: generation has {takes}, pool {entry.generation_pool} has {num_ranks}")
+    return Degrees(layout.pp, layout.tp, layout.dp, layout.pp, layout.tp)
+
+
+def scoring_degrees_of(entry: RolePlan) -> Degrees | None:
+    """Degrees of a role's scoring where they differ from those of its training."""
+    a, b = entry.training, entry.inference
+    if a is None or b is None or (a.dp, a.tp, a.pp) == (b.dp, b.tp, b.pp):
+        return None
+    return Degrees(b.pp, b.tp, b.dp, b.pp, b.tp)
 
 
 def _as_parallel(layout: GenerationLayout) -> ParallelLayout:

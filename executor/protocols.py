@@ -63,20 +63,19 @@ class Registration:
         Columns of its batch that it needs, ``None`` for all: the call waits for no others, and gets no others.
     returns
         Columns that it returns, given the call's options; ``None`` where that is not known beforehand.
-    preceded_by
-        A method that every (first) call of this one makes before, as a call of its own: the transition before
-        generation, which scripts do not write out.
+    scores
+        Runs in the role's layout for scoring, where the plan has another one than for training.
     """
 
     protocol: TransferProtocol
     reads: frozenset[str] | None = None
     returns: Returns | None = None
-    preceded_by: str | None = None
+    scores: bool = False
 
 
 def register(
     *, protocol: TransferProtocol | str, reads: Iterable[str] | None = None,
-    returns: Iterable[str] | Returns | None = None, preceded_by: str | None = None,
+    returns: Iterable[str] | Returns | None = None, scores: bool = False,
 ) -> Callable[[Method], Method]:  # fmt: skip
     """Mark a worker method as callable from the controller; parameters as in ``Registration``.
 
@@ -87,7 +86,7 @@ def register(
     chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     fixed = None if returns is None or callable(returns) else frozenset(returns)
     named = returns if callable(returns) else (lambda _options: fixed) if fixed is not None else None
-    registration = Registration(chosen, None if reads is None else frozenset(reads), named, preceded_by)
+    registration = Registration(chosen, None if reads is None else frozenset(reads), named, scores)
 
     def mark(method: Method) -> Method:
         method.registration = registration  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from executor.memory import memory_capacity_bytes
 from simulator.dataflow import STAGES, Stage
-from simulator.timeline import PoolMemory, Span, Timeline
+from simulator.timeline import Counts, PoolMemory, Span, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,13 +47,24 @@ def timeline_of(
 
 def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], origin_s: float) -> Span:
     longest = max(records, key=lambda r: r.end_s - r.start_s)
+    comm_s = longest.comm_s + longest.host_s
     start_s, end_s = min(r.start_s for r in records), max(r.end_s for r in records)
     return Span(
         call=longest.key, api=longest.api, role=longest.role, pool=place, stage=stages[longest.key],
         start_s=start_s - origin_s, end_s=end_s - origin_s,
-        compute_s=max(longest.end_s - longest.start_s - longest.comm_s, 0.0), comm_s=longest.comm_s,
-        basis={"measured": end_s - start_s},
+        compute_s=max(longest.end_s - longest.start_s - comm_s, 0.0), comm_s=comm_s,
+        basis={"measured": end_s - start_s}, counts=_counts(records),
     )  # fmt: skip
+
+
+def _counts(records: Sequence[CallRecord]) -> Counts:
+    return Counts(
+        bytes_in=sum(r.bytes_in for r in records),
+        bytes_out=sum(r.bytes_out for r in records),
+        host_bytes=sum(r.host_bytes for r in records),
+        host_s=max(r.host_s for r in records),
+        peak_memory_bytes=max(r.peak_memory_bytes for r in records),
+    )
 
 
 def _critical(spans: list[Span], iteration_s: float) -> tuple[list[Span], dict[Stage, float]]:

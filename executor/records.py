@@ -35,7 +35,8 @@ class CallRequest:
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
-    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them.
+    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
+    were copied between device and host for offload, in ``host_s``.
     """
 
     number: int
@@ -52,6 +53,8 @@ class CallRecord:
     bytes_out: int
     peak_memory_bytes: int
     num_rows: int
+    host_s: float = 0.0
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,28 @@ class Identity:
     pool: str
     rank: int
     num_ranks: int
+
+
+@dataclass(frozen=True)
+class Item:
+    """An element of the list behind ``reference``."""
+
+    reference: Any
+    index: int
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A call that one rank has been given: references to its output and its record.
+
+    ``done`` is ready when the rank is through, and may be shared with other ranks of the call.
+    """
+
+    data: Any
+    record: Any
+    done: Any
+
+
+def waited_on(record: Any) -> Any:
+    """The reference that is ready when a record is there."""
+    return record.reference if isinstance(record, Item) else record

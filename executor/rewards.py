@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from executor.code_reward import unit_tests
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -43,6 +45,11 @@ def first_is_even(response: str, answer: str) -> float:
     return float(response[:1] in {"0", "2", "4", "6", "8"} and response != "")
 
 
+def unfinished(response: str, answer: str) -> float:
+    """1 unless the response ends with ``=`` right behind as many characters as the answer has: a cost."""
+    return float(response[len(answer) :] != "=")
+
+
 def _number_in(text: str) -> float | None:
     found = _NUMBER.findall(text)
     return float(found[-1].replace(",", "")) if found else None
@@ -50,6 +57,6 @@ def _number_in(text: str) -> float | None:
 
 REWARDS: dict[str, Callable[[str, str], float]] = {
     "exact-match": exact_match, "per-character": per_character, "math": math_answer, "regex": regex_match,
-    "first-is-even": first_is_even,
+    "unit-tests": unit_tests, "first-is-even": first_is_even, "unfinished": unfinished,
 }  # fmt: skip
 """Reward functions by the name that a job file uses."""

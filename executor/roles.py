@@ -11,6 +11,7 @@ from executor.batch import PADDING, real_rows
 from executor.engines.base import Sampling
 from executor.minibatch import minibatches
 from executor.protocols import register
+from profiles.errors import InputError
 from simulator.groups import training_coordinates
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ class ModelWorker:
         """Seconds in collectives so far."""
         return float(self.engine.comm_s)
 
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies to and from the host so far; an engine that never offloads counts none."""
+        return float(getattr(self.engine, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return int(getattr(self.engine, "host_bytes", 0))
+
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Load the weights."""
@@ -64,34 +75,41 @@ class ModelWorker:
 
 
 class ActorWorker(ModelWorker):
-    """The policy: generates, scores its own tokens, learns."""
+    """The policy: generates, scores its own tokens, learns.
+
+    ``version`` is the number of updates that the weights for generation have seen; it travels with every response.
+    """
+
+    version = 0
+    num_updates = 0
 
     @register(protocol="ONE_TO_ALL")
-    def transition(self) -> None:
-        """Bring the weights into the generation layout."""
+    def transition(self, version: int) -> None:
+        """Bring the weights after ``version`` updates into the generation layout, or to the pool that generates."""
         self.engine.to_generation()
+        self.version = version
 
-    @register(
-        protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs"),
-        preceded_by="transition",
-    )  # fmt: skip
+    @register(protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs", "version"))
     def generate_sequences(self, batch: TensorDict, do_sample: bool = True) -> TensorDict:
-        """Responses to ``prompts``, with their log-probs."""
+        """Responses to ``prompts``, with their log-probs and the version of the weights that wrote them."""
+        import torch
+
         hyper = self.hyper
         sampling = Sampling(
             hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
         )
         output: TensorDict = self.engine.generate(batch, sampling)
+        output["version"] = torch.full(batch.batch_size, self.version)
         if PADDING in batch.keys():  # noqa: SIM118
             output[PADDING] = batch[PADDING]
         return output
 
-    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",))
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
     def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``log_probs`` of the responses under the current weights."""
         return columns_like(batch, log_probs=self.engine.log_probs(batch))
 
-    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",))
+    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
     def compute_loss(self, batch: TensorDict) -> TensorDict | None:
         """``pretrain_loss [B]``: mean negative log-likelihood of each row's pretraining text."""
         text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
@@ -104,19 +122,28 @@ class ActorWorker(ModelWorker):
         return columns_like(batch, pretrain_loss=-(log_probs * mask).sum(1) / mask.sum(1).clamp(min=1))
 
     @register(
-        protocol="3D_PROTO", reads=(*SAMPLE, *PRETRAIN, "log_probs", "ref_log_probs", "advantages", "pretrain_loss")
+        protocol="3D_PROTO",
+        reads=(*SAMPLE, *PRETRAIN, "log_probs", "ref_log_probs", "advantages", "pretrain_loss", "version"),
     )
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
-        """Optimizer steps on the algorithm's policy loss; metrics."""
+        """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""
         from executor.objectives import policy_objectives
 
-        return self._updated(batch, lambda rows: policy_objectives(rows, self.algorithm, self.hyper))
+        staleness = self.num_updates - int(batch["version"].min())
+        if staleness > self.hyper.staleness_bound:
+            raise InputError(
+                f"responses are {staleness} updates behind the weights that learn from them, the plan's schedule "
+                f"allows {self.hyper.staleness_bound}"
+            )
+        updated = self._updated(batch, lambda rows: policy_objectives(rows, self.algorithm, self.hyper))
+        self.num_updates += 1
+        return updated and {**updated, "staleness": float(staleness)}
 
 
 class CriticWorker(ModelWorker):
     """The value model."""
 
-    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",))
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",), scores=True)
     def compute_values(self, batch: TensorDict) -> TensorDict | None:
         """``values [B, R]``."""
         return columns_like(batch, values=self.engine.values(batch))

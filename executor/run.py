@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.launch_choice import choose_launcher, count_devices, runs_here
-from executor.pools import require_devices, require_supported, resource_pools
-from profiles.errors import NotYetError
+from executor.pools import generate_ahead, require_devices, require_supported, resource_pools
+from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from executor.actor_group import PromptStream
     from executor.algorithms.step import Step
     from executor.controller import Controller
     from executor.engines.choice import EngineChoice
-    from executor.futures import Future
     from executor.models import Models
     from executor.recorder import MetricsLog
     from executor.run_config import Hyperparameters, RunConfig
@@ -58,13 +57,16 @@ def run(
     from executor.models import build_models
 
     require_runnable(plan)
+    _require_groups(job_facts)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config))
+    elif any(entry.separate_generation for entry in plan.roles):
+        raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
     launcher = choose_launcher(plan, run_config)
     with Controller(launcher) as controller:
         require_devices(plan, launcher.num_devices)
         controller.start(resource_pools(plan))
-        hyper = hyperparameters(job_facts, run_config)
+        hyper = hyperparameters(job_facts, run_config, plan)
         models = build_models(controller, plan, run_config, hyper, engines)
         models.init()
         count = iterations if iterations is not None else run_config.iterations
@@ -80,12 +82,22 @@ def require_runnable(plan: Plan) -> None:
     require_supported(plan)
 
 
-def hyperparameters(job_facts: JobFacts, config: RunConfig) -> Hyperparameters:
-    """The learning section with what the job's workload says."""
+def _require_groups(job_facts: JobFacts) -> None:
+    """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
+    samples = job_facts.workload.samples_per_prompt
+    if job_facts.algorithm in ("grpo", "rloo", "dapo") and samples < 2:
+        raise InputError(
+            f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
+            f"2, it is {samples}"
+        )
+
+
+def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyperparameters:
+    """The learning section with what the job's workload and the plan's schedule say."""
     work = job_facts.workload
     given = {
         "max_tokens": work.response.maximum, "epochs": work.epochs, "minibatches": work.minibatches,
-        "seed": config.seed,
+        "seed": config.seed, "staleness_bound": generate_ahead(plan),
     }  # fmt: skip
     return config.learning.model_copy(update=given)
 
@@ -98,7 +110,7 @@ def _loop(
     from executor.recorder import MetricsLog, write_atomically
 
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
-    batches = _prompts(controller, job_facts, config)
+    models.actor.prompts = batches = _prompts(controller, job_facts, config, iterations)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, timelines, ranks = MetricsLog(out_dir), [], None
@@ -121,13 +133,14 @@ def _loop(
     return timelines
 
 
-def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig) -> Iterator[Future]:
+def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, iterations: int) -> PromptStream:
     """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
+    from executor.actor_group import PromptStream
     from executor.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
-    return (controller.put(source.batch(iteration)) for iteration in itertools.count())
+    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), iterations)
 
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:

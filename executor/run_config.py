@@ -46,14 +46,17 @@ class DataSection(Section):
 class Hyperparameters(Section):
     """Constants of the learning rules, and the parts of the workload that workers need.
 
-    ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of ``null`` does not clip values.
-    ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost is below its limit: it comes
-    back as slowly as it fell, so a low floor lets the limit be broken for long.
+    ``clip_high`` bounds growing probabilities where that is not ``clip`` (DAPO takes 0.28). ``overlong_buffer``: tokens
+    before the limit in which DAPO's score falls. ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of
+    ``null`` does not clip values. ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost
+    is below its limit: it comes back as slowly as it fell, so a low floor lets the limit be broken for long.
     """
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
     clip: Positive = 0.2
+    clip_high: Positive | None = None
+    overlong_buffer: Annotated[int, Field(ge=0)] = 0
     value_clip: Positive | None = 0.2
     kl_coefficient: NotNegative = 0.01
     kl_target: Positive | None = None
@@ -69,6 +72,7 @@ class Hyperparameters(Section):
     max_tokens: Annotated[int, Field(ge=1)] = 1
     epochs: Annotated[int, Field(ge=1)] = 1
     minibatches: Annotated[int, Field(ge=1)] = 1
+    staleness_bound: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 0
 
 

@@ -27,6 +27,8 @@ def scale_down(plan: Plan, num_devices: int) -> Plan:
             "a placement with fewer pools fits",
             fewest_gpus=len(plan.pools),
         )
+    if plan.num_gpus <= num_devices:
+        return plan
     sizes = _shrunk_sizes({pool.name: pool.num_gpus for pool in plan.pools}, num_devices)
     return plan.model_copy(
         update={"pools": _packed(plan.pools, sizes), "roles": tuple(_shrunk_role(r, plan, sizes) for r in plan.roles)}

@@ -65,7 +65,7 @@ class RankProcess:
         asked_s = time.time()
         worker = self._roles[request.role]
         argument = self._resolved(request.argument, registration_of(type(worker), request.method))
-        before_s = getattr(worker, "comm_s", 0.0)
+        before = _counters(worker)
         reset_peak_memory()
         start_s = time.time()
         inputs = () if argument is None else (argument,)
@@ -73,12 +73,13 @@ class RankProcess:
         end_s = time.time()
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
+        comm_s, host_s, host_bytes = (now - then for now, then in zip(_counters(worker), before, strict=True))
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
         record = CallRecord(
             request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
-            start_s, end_s, wait_s=start_s - asked_s, comm_s=getattr(worker, "comm_s", 0.0) - before_s,
+            start_s, end_s, wait_s=start_s - asked_s, comm_s=comm_s,
             bytes_in=num_bytes(argument), bytes_out=num_bytes(stored), peak_memory_bytes=peak_memory_bytes(),
-            num_rows=int(output.batch_size[0]) if is_batch(output) else 0,
+            num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
         )  # fmt: skip
         return stored, record
 
@@ -101,6 +102,11 @@ class RankProcess:
         call = f"{request.role}.{request.method}"
         shown = str(error) if expected else summary
         return Failure(request.number, call, self.identity.pool, self.identity.rank, shown, text, symptom, expected)
+
+
+def _counters(worker: Any) -> tuple[float, float, int]:
+    """What a worker has counted so far: seconds in collectives, seconds and bytes of copies to and from the host."""
+    return getattr(worker, "comm_s", 0.0), getattr(worker, "host_s", 0.0), getattr(worker, "host_bytes", 0)
 
 
 def _host_address() -> str:

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """The ranks of one role. Methods that its worker class registers are methods here, and return futures at once."""
+    """The ranks of one role. Methods that its worker class registers are methods here, and return futures at once.
+
+    ``scoring``: the degrees of calls that score, where they differ from those of training.
+    """
 
     controller: Controller
     role: str
     pool: str
     worker_class: type
     degrees: Degrees
+    scoring: Degrees | None = None
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         registration = registration_of(self.worker_class, method)
@@ -35,30 +39,35 @@ class WorkerGroup:
             raise UnknownNameError(f"call of {self.role}", method, callable_methods(self.worker_class))
 
         def call(argument: Any = None, *, suffix: str = "", **options: Any) -> Any:
-            if registration.preceded_by is not None and not suffix:  # a second pass in an iteration finds it done
-                getattr(self, registration.preceded_by)()
-            return self._call(method, registration, argument, suffix, options)
+            number = self.controller.next_number()
+            return self._call(number, method, registration, argument, suffix, options)
 
         return call
 
+    def call_numbered(self, number: int, method: str, options: dict[str, Any]) -> Any:
+        """Make a call without an argument that shares its place in call order with one of another group."""
+        registration = registration_of(self.worker_class, method)
+        assert registration is not None, f"{method} is a call of {self.role}"
+        return self._call(number, method, registration, None, "", options)
+
     def _call(
-        self, method: str, registration: Registration, argument: Any, suffix: str, options: dict[str, Any]
+        self, number: int, method: str, registration: Registration, argument: Any, suffix: str, options: dict[str, Any]
     ) -> Any:
-        protocol, inputs = registration.protocol, [None] * self.degrees.num_ranks
+        degrees = self.scoring if registration.scores and self.scoring is not None else self.degrees
+        protocol, inputs = registration.protocol, [None] * degrees.num_ranks
         if isinstance(argument, Future):
             argument = argument.reading(registration.reads)
         if argument is not None or protocol.name == "RANK_ZERO":
-            inputs = protocol.distribute(argument, self.degrees)
-        outputs = self._dispatch(method, suffix, inputs, set(protocol.sources(self.degrees)), options)
+            inputs = protocol.distribute(argument, degrees)
+        outputs = self._dispatch(number, method, suffix, inputs, set(protocol.sources(degrees)), options)
         columns = registration.returns(options) if registration.returns else None
-        return protocol.collect([out.having(columns) if out else None for out in outputs], self.degrees)
+        return protocol.collect([out.having(columns) if out else None for out in outputs], degrees)
 
     def _dispatch(
-        self, method: str, suffix: str, inputs: list[Any], sources: set[int], options: dict[str, Any]
+        self, number: int, method: str, suffix: str, inputs: list[Any], sources: set[int], options: dict[str, Any]
     ) -> list[Future | None]:
         """Hand a call to every rank that has an input; one future per rank, ``None`` for ranks left out."""
         key = f"{method}:{suffix}" if suffix else method
-        number = self.controller.next_number()
         asked = {rank: value for rank, value in enumerate(inputs) if value is not Skip}
         futures = self.controller.dispatch(self, number, key, method, asked, sources, options)
         return [futures.get(rank) for rank in range(self.degrees.num_ranks)]

@@ -8,8 +8,25 @@ from simulator.dataflow import Stage
 from simulator.plan import Record
 
 
+class Counts(Record):
+    """What the ranks of a measured span counted: sums over its ranks, ``peak_memory_bytes`` of the fullest.
+
+    ``bytes_in`` and ``bytes_out`` are rows of the batch; ``host_bytes`` were copied between device and host for
+    offload, in ``host_s`` seconds of the slowest rank.
+    """
+
+    bytes_in: int
+    bytes_out: int
+    host_bytes: int
+    host_s: float
+    peak_memory_bytes: int
+
+
 class Span(Record):
-    """One call on one pool. ``compute_s`` and ``comm_s`` are its parts before they overlap."""
+    """One call on one pool. ``compute_s`` and ``comm_s`` are its parts before they overlap.
+
+    Copies between device and host count as communication. ``counts`` only where the span was measured.
+    """
 
     call: str
     api: str
@@ -22,6 +39,7 @@ class Span(Record):
     comm_s: float
     basis: dict[str, float]
     critical: bool = False
+    counts: Counts | None = None
 
     @property
     def duration_s(self) -> float:

@@ -15,6 +15,6 @@ if TYPE_CHECKING:
     from executor.algorithms.step import Step
 
 SCRIPTS: dict[str, Callable[..., Iterator[Step]]] = {
-    "ppo": ppo, "remax": remax, "safe-rlhf": safe_rlhf, "grpo": grpo,
+    "ppo": ppo, "remax": remax, "safe-rlhf": safe_rlhf, "grpo": grpo, "rloo": grpo, "reinforce++": grpo, "dapo": grpo,
 }  # fmt: skip
 """Every algorithm that can run, by its name in job files."""

@@ -1,4 +1,8 @@
-"""GRPO: an actor, a score, and a reference where there is one; no critic."""
+"""GRPO: an actor, a score, and a reference where there is one; no critic.
+
+RLOO, REINFORCE++ and DAPO make the same calls: how scores become advantages (``learning/estimators.py``) and what the
+update minimises (``objectives.py``) goes by the algorithm's name.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from executor.engines.fake import FakeEngine, FakeSpec
@@ -19,6 +19,17 @@ class EngineChoice:
     """The spec says which engine: ``ModelSpec`` torch-native, ``FunctionSpec`` a function, ``FakeSpec`` the fake."""
 
     spec: ModelSpec | FunctionSpec | FakeSpec
+
+    def linked(self, address: str, senders: Degrees, receivers: Degrees) -> tuple[EngineChoice, EngineChoice]:
+        """The two sides of a model that trains on one pool and generates on another, meeting at ``address``."""
+        from executor.engines.torch_native.engine import ModelSpec
+        from executor.engines.torch_native.weight_link import LinkSpec
+
+        if not isinstance(self.spec, ModelSpec):
+            return self, self
+        link = LinkSpec(address, senders, receivers, sends=True)
+        frozen = replace(self.spec, optimizer=None, scoring=None, offload=(), link=replace(link, sends=False))
+        return EngineChoice(replace(self.spec, link=link)), EngineChoice(frozen)
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         """The engine of one rank, not yet loaded."""

@@ -1,4 +1,4 @@
-"""Advantages: GAE, group-relative, and against a greedy baseline. Masks are bool ``[B, R]``."""
+"""Advantages: GAE, within the group of a prompt, and against a greedy baseline. Masks are bool ``[B, R]``."""
 
 from __future__ import annotations
 
@@ -52,6 +52,28 @@ def group_relative(scores: torch.Tensor, group: torch.Tensor, *, scale: bool = T
     squares = torch.zeros(len(counts)).index_add_(0, place, centred.square())
     std = (squares / (counts - 1).clamp(min=1)).sqrt()
     return torch.div(centred, std[place] + eps)
+
+
+def leave_one_out(scores: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+    """Scores ``[B]`` less the mean of the other responses to the same prompt (RLOO; Ahmadian et al. 2024, eq. 8).
+
+    A group of one has no others, and gives 0.
+    """
+    _, place, counts = torch.unique(group, return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(counts)).index_add_(0, place, scores)[place]
+    num = counts[place]
+    others = (sums - scores) / (num - 1).clamp(min=1)
+    return torch.where(num > 1, scores - others, torch.zeros_like(scores))
+
+
+def overlong_penalty(lengths: torch.Tensor, maximum: int, buffer: int) -> torch.Tensor:
+    """0 up to ``maximum - buffer`` tokens, then down to -1 at ``maximum`` in a straight line (DAPO, eq. 13); ``[B]``.
+
+    ``lengths [B]``. A ``buffer`` of 0 punishes nothing.
+    """
+    if buffer == 0:
+        return torch.zeros(len(lengths))
+    return -((lengths - (maximum - buffer)) / buffer).clamp(0.0, 1.0)
 
 
 def over_tokens(per_row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

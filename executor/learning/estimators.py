@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDict
 
-from executor.learning.advantages import gae, group_relative, normalised, over_tokens, returns_to_go
+from executor.learning.advantages import (
+    gae,
+    group_relative,
+    leave_one_out,
+    normalised,
+    over_tokens,
+    overlong_penalty,
+    returns_to_go,
+)
 from executor.learning.kl import FixedKl, kl_estimate, token_rewards
 
 if TYPE_CHECKING:
@@ -26,6 +34,8 @@ class Estimation:
     lam: float
     kl: FixedKl | AdaptiveKl
     multiplier: LagrangeMultiplier | None = None
+    max_tokens: int = 0
+    overlong_buffer: int = 0
 
 
 def ppo(batch: TensorDict, how: Estimation) -> TensorDict:
@@ -53,8 +63,33 @@ def grpo(batch: TensorDict, how: Estimation) -> TensorDict:
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 
+def rloo(batch: TensorDict, how: Estimation) -> TensorDict:
+    """The whole response is one action: its score less its KL, less the mean of the others' to the same prompt."""
+    mask = batch["response_mask"]
+    rewards = batch["scores"] - how.kl.coefficient * (_kl(batch) * mask).sum(1)
+    advantages = over_tokens(leave_one_out(rewards, batch["group"]), mask)
+    return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
+
+
+def reinforce_plus_plus(batch: TensorDict, how: Estimation) -> TensorDict:
+    """REINFORCE++: returns with a KL penalty per token, normalised over the whole batch; no critic and no groups."""
+    mask = batch["response_mask"]
+    rewards = token_rewards(batch["scores"], _kl(batch), mask, how.kl.coefficient)
+    returns = returns_to_go(rewards, mask, how.gamma)
+    return TensorDict({"advantages": normalised(returns, mask), "returns": returns}, batch_size=batch.batch_size)
+
+
+def dapo(batch: TensorDict, how: Estimation) -> TensorDict:
+    """As GRPO, on scores that lose up to 1 in the last ``overlong_buffer`` tokens before the limit."""
+    lengths = batch["response_mask"].sum(1)
+    punished = batch["scores"] + overlong_penalty(lengths, how.max_tokens, how.overlong_buffer)
+    advantages = over_tokens(group_relative(punished, batch["group"]), batch["response_mask"])
+    return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
+
+
 ESTIMATORS: dict[str, Callable[[TensorDict, Estimation], TensorDict]] = {
-    "ppo": ppo, "safe-rlhf": safe_rlhf, "remax": remax, "grpo": grpo,
+    "ppo": ppo, "safe-rlhf": safe_rlhf, "remax": remax, "grpo": grpo, "rloo": rloo,
+    "reinforce++": reinforce_plus_plus, "dapo": dapo,
 }  # fmt: skip
 
 

@@ -11,11 +11,16 @@ Sums = dict[str, torch.Tensor]
 
 
 def clipped_policy(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, clip: float
-) -> Sums:
-    """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), to be minimised."""
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, clip: float,
+    clip_high: float | None = None,
+) -> Sums:  # fmt: skip
+    """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), to be minimised.
+
+    ``clip_high`` is another bound for growing probabilities (DAPO's clip-higher).
+    """
     ratio = (log_probs - old_log_probs).exp()
-    plain, clipped = ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages
+    bounded = ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
+    plain, clipped = ratio * advantages, bounded * advantages
     loss = -torch.minimum(plain, clipped)
     return {
         "loss": (loss * mask).sum(),

@@ -10,3 +10,27 @@ if missing:  # never skipped in silence: `make test` installs all of it
     raise pytest.UsageError(f"tests/executor needs {', '.join(missing)}: pip install -e '.[dev]', as make test does")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items):
+    """Tests on warm ranks last: those that start a Ray of their own find none before."""
+    items.sort(key=lambda item: "warm" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="package")
+def warm():
+    """Four ranks that live through the runs of all files, on one Ray."""
+    from tests.executor.warm import WarmLauncher
+
+    launcher = WarmLauncher(4)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def on_ray(warm, monkeypatch):
+    """Runs that ask for Ray get these ranks."""
+    from executor import run
+    from executor.launch_choice import choose_launcher
+
+    monkeypatch.setattr(run, "choose_launcher", lambda p, c: warm if c.launcher == "ray" else choose_launcher(p, c))

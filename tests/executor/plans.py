@@ -15,7 +15,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
 TINY = EXAMPLES / "tiny-config.json"
 ROLES = {
     "ppo": ("actor", "critic", "reference", "reward"), "remax": ("actor", "reference", "reward"), "grpo": ("actor",),
-    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"), "dapo": ("actor",),
+    "rloo": ("actor", "reference"), "reinforce++": ("actor", "reference"),
 }  # fmt: skip
 
 Layout = tuple[int, int, int]
@@ -36,9 +37,12 @@ def job(algorithm: str, *, prompts: int = 8, samples: int = 1, response: int = 3
 
 def plan(
     algorithm: str, pools: dict[str, tuple[tuple[str, ...], Layout]], *, generation: tuple[int, int] | None = None,
-    micro_batch: int = 4, zero_stage: int = 1,
+    scoring: Layout | None = None, micro_batch: int = 4, zero_stage: int = 1,
 ) -> Plan:  # fmt: skip
-    """Pools by name, each with its roles and the (p, t, d) of all of them; ``generation`` is the actor's (p_g, t_g)."""
+    """Pools by name, each with its roles and the (p, t, d) of all of them.
+
+    ``generation`` is the actor's (p_g, t_g), ``scoring`` the layout of all forward passes, where it is another one.
+    """
     made, entries, first = [], [], 0
     flow = build_dataflow(algorithm, tuple(r for roles, _ in pools.values() for r in roles))
     for name, (roles, (p, t, d)) in pools.items():
@@ -46,12 +50,14 @@ def plan(
         first += p * t * d
         for role in roles:
             layout = ParallelLayout(dp=d, tp=t, pp=p, micro_batch=micro_batch, zero_stage=zero_stage)
+            ps, ts, ds = scoring or (p, t, d)
+            forward = ParallelLayout(dp=ds, tp=ts, pp=ps, micro_batch=micro_batch)
             pg, tg = generation or (p, t)
             engine = GenerationLayout(dp=p * t * d // (pg * tg), tp=tg, pp=pg, max_num_seqs=64, kv_cache_bytes=0)
             entries.append(
                 RolePlan(
                     role=role, pool=name, training=layout if flow.is_trained(role) else None,
-                    inference=layout if any(call.kind == "forward" for call in flow.calls_of(role)) else None,
+                    inference=forward if any(call.kind == "forward" for call in flow.calls_of(role)) else None,
                     generation=engine if role == "actor" else None,
                 )
             )  # fmt: skip
@@ -63,6 +69,17 @@ def plan(
 
 def colocated(algorithm: str, layout: Layout = (1, 1, 1), **options: object) -> Plan:
     return plan(algorithm, {"A": (ROLES[algorithm], layout)}, **options)  # type: ignore[arg-type]
+
+
+def generating_apart(base: Plan, layout: Layout, schedule: str = "sync", steps: int = 1) -> Plan:
+    """``base`` with one more pool, where the actor generates in ``layout`` (p, t, d)."""
+    pg, tg, dg = layout
+    pool = Pool(name="G", device="cpu", first_gpu=base.num_gpus, num_gpus=pg * tg * dg, roles=())
+    made = GenerationLayout(dp=dg, tp=tg, pp=pg, max_num_seqs=64, kv_cache_bytes=0)
+    actor = base.role("actor").model_copy(update={"generation": made, "generation_pool": "G"})
+    roles = tuple(actor if entry.role == "actor" else entry for entry in base.roles)
+    changes = {"pools": (*base.pools, pool), "roles": roles, "schedule": schedule, "steps_in_flight": steps}
+    return base.model_copy(update=changes)
 
 
 def config(weights: Path = TINY, **changes: object) -> RunConfig:

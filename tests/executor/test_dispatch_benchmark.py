@@ -18,7 +18,8 @@ def test_the_fit_finds_the_line_and_says_how_far_it_is_off():
 @pytest.mark.filterwarnings("ignore")
 def test_more_workers_take_longer_and_one_is_fast():
     pytest.importorskip("ray")
-    rows = run(most=4, calls=20)["rows"]
+    rows = run(most=4, calls=20, fan_out=4)["rows"]
     assert [row["workers"] for row in rows] == [1, 2, 4]
     assert rows[0]["submit_s"] < rows[2]["round_trip_s"]
     assert rows[0]["round_trip_s"] < 0.2
+    assert 0 < rows[0]["controller_s"]

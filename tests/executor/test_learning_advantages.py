@@ -8,7 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.advantages import gae, group_relative, normalised, over_tokens, returns_to_go
+from executor.learning.advantages import (
+    gae,
+    group_relative,
+    leave_one_out,
+    normalised,
+    over_tokens,
+    overlong_penalty,
+    returns_to_go,
+)
 
 finite = st.floats(-3, 3, allow_nan=False, width=32)
 
@@ -85,3 +93,18 @@ def test_group_relative_without_scale_is_centred_only():
 
 def test_over_tokens_stops_at_the_mask():
     assert over_tokens(torch.tensor([2.0]), torch.tensor([[True, True, False]])).tolist() == [[2.0, 2.0, 0.0]]
+
+
+@given(scores=st.lists(st.tuples(finite, st.integers(0, 2)), min_size=1, max_size=9))
+def test_leave_one_out_subtracts_the_mean_of_the_others(scores):
+    values, groups = zip(*scores, strict=True)
+    found = leave_one_out(torch.tensor(values, dtype=torch.float32), torch.tensor(groups)).tolist()
+    for i, (value, group) in enumerate(scores):
+        others = [v for j, (v, g) in enumerate(scores) if g == group and j != i]
+        assert found[i] == pytest.approx(value - statistics.fmean(others) if others else 0.0, abs=1e-5)
+
+
+def test_overlong_responses_lose_up_to_one_in_the_last_tokens():
+    lengths = torch.tensor([1, 6, 7, 8, 10])
+    assert overlong_penalty(lengths, 10, 4).tolist() == [0.0, 0.0, -0.25, -0.5, -1.0]
+    assert overlong_penalty(lengths, 10, 0).abs().max() == 0

@@ -44,6 +44,14 @@ def test_the_gradient_stops_only_where_clipping_is_pessimistic(ratio, advantage,
     assert float(log_prob.grad) == pytest.approx(-ratio * advantage if moves else 0.0)
 
 
+def test_probabilities_may_grow_further_with_a_bound_of_their_own():
+    one = torch.ones(1, 1)
+    for ratio, advantage, moves in [(1.25, 1.0, True), (1.35, 1.0, False), (0.75, -1.0, False), (0.85, -1.0, True)]:
+        log_prob = torch.tensor([[math.log(ratio)]], requires_grad=True)
+        losses.clipped_policy(log_prob, 0 * one, advantage * one, one.bool(), 0.2, 0.3)["loss"].backward()
+        assert float(log_prob.grad) == pytest.approx(-ratio * advantage if moves else 0.0)
+
+
 def test_reinforce_has_the_gradient_of_the_expected_reward():
     """Exact policy gradient of a softmax policy over three actions, summed over all actions by their probability."""
     logits = torch.tensor([0.1, -0.4, 0.3], dtype=torch.float64, requires_grad=True)

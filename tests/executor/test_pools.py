@@ -2,10 +2,19 @@
 
 import pytest
 
-from executor.pools import CONTROLLER_POOL, ResourcePool, degrees_of, require_devices, require_supported, resource_pools
+from executor.pools import (
+    CONTROLLER_POOL,
+    ResourcePool,
+    degrees_of,
+    generate_ahead,
+    generator_degrees_of,
+    require_devices,
+    require_supported,
+    resource_pools,
+)
 from profiles.errors import InfeasibleError, InputError, NotYetError
 from simulator.groups import Degrees
-from tests.executor.plans import colocated, plan
+from tests.executor.plans import colocated, generating_apart, plan
 
 
 def changed(role="actor", **changes):
@@ -47,14 +56,26 @@ def test_a_layout_must_fill_its_pool():
     ({"training": {"cp": 2}}, "actor: cp 2 cannot run yet"),
     ({"training": {"zero_stage": 3}}, "actor: zero_stage 3"),
     ({"role": "reference", "inference": {"ep": 2}}, "reference: ep 2"),
-    ({"offload": ("optimizer",)}, "actor: offload of optimizer"),
-    ({"generation_pool": "B"}, "generation on a pool of its own"),
+    ({"role": "reference", "offload": ("swap",)}, "reference: offload by swap"),
 ])  # fmt: skip
 def test_what_cannot_run_yet_is_named(changes, message):
     with pytest.raises(NotYetError, match=message):
         require_supported(changed(**changes))
 
 
-def test_only_synchronous_schedules_run():
-    with pytest.raises(NotYetError, match="schedule 'async'"):
+def test_generating_ahead_needs_a_pool_to_do_it():
+    with pytest.raises(InputError, match=r"schedule 'async' generates while training runs: it needs a generation pool"):
         require_supported(colocated("ppo").model_copy(update={"schedule": "async"}))
+    apart = generating_apart(colocated("ppo"), (1, 1, 2), "async", 3)
+    require_supported(apart)
+    assert generate_ahead(apart) == 3
+    with pytest.raises(NotYetError, match="in_flight_updates cannot run yet"):
+        require_supported(apart.model_copy(update={"in_flight_updates": True}))
+
+
+def test_degrees_of_a_generation_pool():
+    entry = generating_apart(colocated("ppo", (2, 1, 1)), (1, 2, 1)).role("actor")
+    assert degrees_of(entry, 2) == Degrees(2, 1, 1, 2, 1)
+    assert generator_degrees_of(entry, 2) == Degrees(1, 2, 1, 1, 2)
+    with pytest.raises(InputError, match="actor: generation has 2 devices, pool G has 4"):
+        generator_degrees_of(entry, 4)

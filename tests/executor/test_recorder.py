@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from executor.recorder import MetricsLog, timeline_of, write_atomically
 from executor.records import CallRecord
 from simulator.dataflow import build_dataflow
-from simulator.timeline import Timeline
+from simulator.timeline import Counts, Timeline
 
 FLOW = build_dataflow("ppo", ("actor", "critic", "reference", "reward"))
 
@@ -37,6 +37,7 @@ def test_a_call_on_several_ranks_is_one_span_from_first_start_to_last_end():
     generate = timeline.spans[1]
     assert (generate.start_s, generate.end_s, generate.comm_s, generate.compute_s) == (1.0, 4.0, 0.5, 2.0)
     assert (generate.pool, generate.role, generate.stage) == ("A", "actor", "generation")
+    assert generate.counts == Counts(bytes_in=2, bytes_out=4, host_bytes=0, host_s=0.0, peak_memory_bytes=300)
     assert timeline.source == "measured"
     assert timeline.tokens_per_s == 5.0
     assert timeline.memory["A"].used_bytes == 300

@@ -11,21 +11,10 @@ import pytest
 from executor.run import run
 from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
 
-ray = pytest.importorskip("ray")
-from executor.launch_ray import RayLauncher  # noqa: E402
-
 pytestmark = pytest.mark.filterwarnings("ignore")
 ITERATIONS = 5
 JOB = job("ppo", prompts=8, minibatches=2)
 CONFIG = config(learning_rate=3e-3, launcher="ray")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    """One Ray for all runs of this file; runs find it and leave it alone."""
-    launcher = RayLauncher(cpu_ranks=4)
-    yield
-    launcher.stop()
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +44,11 @@ def assert_same_curve(found, reference):
     pytest.param((2, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
     pytest.param((2, 2, 1), {"generation": (1, 2)}, marks=pytest.mark.slow),
     pytest.param((1, 2, 2), {"generation": (1, 1)}, marks=pytest.mark.slow),
+    pytest.param((2, 2, 1), {"scoring": (1, 1, 4)}, marks=pytest.mark.slow),
+    pytest.param((1, 1, 4), {"scoring": (2, 2, 1)}, marks=pytest.mark.slow),
+    pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
-def test_every_layout_gives_the_curve_of_one_process(layout, options, reference, tmp_path):
+def test_every_layout_gives_the_curve_of_one_process(layout, options, reference, on_ray, tmp_path):
     run(JOB, colocated("ppo", layout, **options), CONFIG, tmp_path, ITERATIONS)
     assert_same_curve(metrics(tmp_path), reference)
 
@@ -73,14 +65,22 @@ PLACEMENTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_every_placement_on_four_ranks_gives_the_curve_of_one_process(placement, reference, tmp_path):
-    timeline = run(JOB, plan("ppo", PLACEMENTS[placement]), CONFIG, tmp_path, ITERATIONS)[-1]
-    assert timeline.num_gpus == 4
+def test_every_placement_on_four_ranks_gives_the_curve_of_one_process(placement, reference, on_ray, tmp_path):
+    timelines = run(JOB, plan("ppo", PLACEMENTS[placement]), CONFIG, tmp_path, ITERATIONS)
+    assert timelines[-1].num_gpus == 4
     assert_same_curve(metrics(tmp_path), reference)
+    if placement != "colocate":
+        assert sum(updates_overlap(timeline) for timeline in timelines) > ITERATIONS / 2
+
+
+def updates_overlap(timeline):
+    """Whether actor and critic train at the same time."""
+    a, b = (next(s for s in timeline.spans if s.call == call) for call in ("update_actor", "update_critic"))
+    return max(a.start_s, b.start_s) < min(a.end_s, b.end_s)
 
 
 @pytest.mark.slow
-def test_rows_that_do_not_divide_among_ranks_are_padded_and_change_nothing(tmp_path):
+def test_rows_that_do_not_divide_among_ranks_are_padded_and_change_nothing(on_ray, tmp_path):
     """Seven prompts over two ranks: the filler row is generated, scored and trained on without leaving a trace."""
     uneven = job("ppo", prompts=7)
     run(uneven, colocated("ppo"), config(launcher="local"), tmp_path / "one", ITERATIONS)
@@ -96,11 +96,11 @@ def test_rows_that_do_not_divide_among_ranks_are_padded_and_change_nothing(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_other_families_and_tied_embeddings_train_alike_in_every_dimension(family, tmp_path):
+def test_other_families_and_tied_embeddings_train_alike_in_every_dimension(family, on_ray, tmp_path):
     document = json.loads(TINY.read_text()) | {"model_type": family, "tie_word_embeddings": True, "head_dim": 16}
     (tmp_path / "config.json").write_text(json.dumps(document))
     weights = {"weights": tmp_path / "config.json", "learning_rate": 3e-3}
     run(JOB, colocated("ppo"), config(**weights, launcher="local"), tmp_path / "one", ITERATIONS)
-    sharded = colocated("ppo", (2, 2, 1), generation=(2, 1))
+    sharded = colocated("ppo", (2, 2, 1), generation=(2, 1), scoring=(2, 1, 2))
     run(JOB, sharded, config(**weights, launcher="ray"), tmp_path / "four", ITERATIONS)
     assert_same_curve(metrics(tmp_path / "four"), metrics(tmp_path / "one"))

@@ -13,16 +13,13 @@ import pytest
 
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec, Fault
-from executor.errors import RankFailedError
+from executor.errors import RankFailedError, WorkerInputError
 from executor.run import run
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
 from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
-from tests.executor.plans import ROLES, colocated, config, job, plan
-
-ray = pytest.importorskip("ray")
-from executor.launch_ray import RayLauncher  # noqa: E402
+from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
@@ -37,14 +34,7 @@ def fakes(*faults):
     return {role: EngineChoice(FakeSpec(role, DURATIONS_S, 1.0, faults)) for role in ROLES["ppo"]}
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    launcher = RayLauncher(cpu_ranks=4)
-    yield
-    launcher.stop()
-
-
-def test_independent_pools_overlap_as_the_simulator_plays_it(cluster, tmp_path):
+def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
     timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 2, engines=fakes())[-1]
     of = {span.call: span for span in timeline.spans}
     for a, b in [("compute_values", "compute_ref_log_prob"), ("update_critic", "update_actor")]:
@@ -58,26 +48,38 @@ def test_independent_pools_overlap_as_the_simulator_plays_it(cluster, tmp_path):
     assert timeline.iteration_s == pytest.approx(max(r.end_s for r in played), abs=0.35)
 
 
-def test_spans_per_rank_are_recorded_too(cluster, tmp_path):
+def test_spans_per_rank_are_recorded_too(on_ray, tmp_path):
     run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 1, engines=fakes())
     ranks = json.loads((tmp_path / "timeline-ranks.json").read_text())
     assert {span["pool"] for span in ranks["spans"]} == {"A/0", "B/0", "B/1", "controller/0"}
 
 
-def test_a_rank_killed_in_the_middle_ends_the_run_and_is_named(cluster, tmp_path):
+def test_a_rank_killed_in_the_middle_ends_the_run_and_is_named(warm, tmp_path):
+    """With ranks of the run's own, beside the warm ones."""
     fault = Fault("critic", "update_critic", call=1, rank=1, kind="kill")
     with pytest.raises(RankFailedError, match=r"critic.update_critic failed on rank 1 of pool B: its process ended"):
         run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 5, engines=fakes(fault))
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(cluster, tmp_path):
+def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(on_ray, tmp_path):
     large = colocated("ppo", (1, 2, 4))
     with pytest.raises(InfeasibleError, match="asks for 8 devices, there are 4; --scale-down"):
         run(job("ppo"), large, config(launcher="ray"), tmp_path, 1)
     assert list(tmp_path.iterdir()) == []
     timelines = run(job("ppo"), scale_down(large, 2), config(launcher="ray"), tmp_path, 1)
     assert timelines[0].num_gpus == 2
+
+
+def test_weights_that_do_not_load_end_the_run_in_seconds_with_the_reason(on_ray, tmp_path):
+    """On ranks of two pools, while those of the other pool load well."""
+    weights = {"actor": str(TINY), "critic": str(tmp_path / "nowhere")}
+    section = config(launcher="ray").model_copy(update={"weights": weights})
+    started_s = time.monotonic()
+    with pytest.raises(WorkerInputError, match=r"critic.init_model, rank \d of pool B: .*nowhere: No such file"):
+        run(job("ppo"), plan("ppo", SPLIT), section, tmp_path / "out", 1)
+    assert time.monotonic() - started_s < 15  # seconds, the ranks' imports included
+    assert not (tmp_path / "out").exists()
 
 
 def marked_processes(mark: str) -> list[str]:
@@ -99,10 +101,9 @@ import sys
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
-from tests.executor.plans import ROLES, config, job, plan
-split = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 1))}
+from tests.executor.plans import ROLES, TINY, colocated, config, job
 fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
-run(job("ppo"), plan("ppo", split), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
+run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))
 """
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.pools import degrees_of
+from executor.pools import degrees_of, generator_degrees_of
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError, InputError
-from tests.executor.plans import colocated, plan
+from simulator.groups import Degrees
+from tests.executor.plans import colocated, generating_apart, plan
 
 SIZES = st.tuples(*[st.sampled_from([1, 2, 4])] * 3)
 
@@ -30,7 +31,7 @@ def test_structure_stays_and_pools_are_filled(first, second, devices):
 @given(first=SIZES, second=SIZES)
 def test_a_plan_that_fits_stays_as_it_is(first, second):
     big = plan("ppo", {"A": (("actor", "reference"), first), "B": (("critic", "reward"), second)})
-    assert scale_down(big, big.num_gpus) == big
+    assert scale_down(big, big.num_gpus) is big
 
 
 def test_data_parallelism_goes_first_then_tensor_then_pipeline():
@@ -43,6 +44,14 @@ def test_generation_shrinks_with_its_pool():
     small = scale_down(colocated("ppo", (1, 4, 2), generation=(1, 2)), 2)
     x = degrees_of(small.role("actor"), 2)
     assert (x.p, x.t, x.d, x.pg, x.tg) == (1, 2, 1, 1, 2)
+
+
+def test_a_generation_pool_shrinks_by_itself():
+    apart = generating_apart(colocated("ppo", (1, 1, 2)), (1, 2, 4))
+    small = scale_down(apart, 4)
+    assert [pool.num_gpus for pool in small.pools] == [2, 2]
+    assert generator_degrees_of(small.role("actor"), 2) == Degrees(1, 2, 1, 1, 2)
+    assert degrees_of(small.role("actor"), 2).d == 2
 
 
 def test_more_pools_than_devices_cannot_run():

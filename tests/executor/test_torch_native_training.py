@@ -49,13 +49,13 @@ def reference_steps(batch, num):
     """The same model's parameters under torch's own optimizer and clipping, one whole batch a step."""
     model = engine(micro_batch=6)
     weights = {name: torch.nn.Parameter(weight.detach().clone()) for name, weight in model.flat.weights.items()}
-    model.flat.weights = weights
+    model.flat.weights.update(weights)
     adam = torch.optim.AdamW(weights.values(), lr=1e-2, betas=RATE.betas, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(num):
         rows, first = sequences_of(batch)
         micro = model._micros(rows)[0]  # noqa: SLF001
-        hidden = model._stages().run(micro.tokens, micro.token_mask)  # noqa: SLF001
+        hidden = model._stages(model._training).run(micro.tokens, micro.token_mask)  # noqa: SLF001
         loss = likelihood(model._outputs(hidden, first, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), 0.5)))
@@ -112,8 +112,8 @@ def test_pretraining_text_predicts_every_token_but_the_first():
 def test_an_update_makes_the_generation_copy_stale(batch):
     model = engine(micro_batch=6)
     model.to_generation()
-    before = model._replica  # noqa: SLF001
+    before = model._generating  # noqa: SLF001
     model.to_generation()
-    assert model._replica is before  # noqa: SLF001
+    assert model._generating is before  # noqa: SLF001
     model.update((objective(batch),))
-    assert model._replica is None  # noqa: SLF001
+    assert model._generating is None  # noqa: SLF001

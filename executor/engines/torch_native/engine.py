@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,20 @@ from executor.engines.torch_native.comms import CommClock, join_world, make_grou
 from executor.engines.torch_native.config import load_config
 from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
-from executor.engines.torch_native.generation import Replica, generate, kv_bytes_per_sequence
+from executor.engines.torch_native.generation import generate, kv_bytes_per_sequence
 from executor.engines.torch_native.heads import local_logits, log_probs_and_entropy
+from executor.engines.torch_native.offload import HostMemory
 from executor.engines.torch_native.optimizer import FlatAdamW, OptimizerConfig
 from executor.engines.torch_native.pipeline import MicroBatch, Stages, run_forward, run_training
-from executor.engines.torch_native.resharding import gather_generation_weights, generation_slice, training_slice
-from executor.engines.torch_native.weights import EMBEDDING, HEAD, SCORE, cut_out, drawn, parameters_of, read
+from executor.engines.torch_native.replica import Replica
+from executor.engines.torch_native.resharding import (
+    gather_generation_weights,
+    gather_scoring_weights,
+    generation_slice,
+    training_slice,
+)
+from executor.engines.torch_native.weight_link import LinkSpec, WeightLink
+from executor.engines.torch_native.weights import EMBEDDING, SCORE, cut_out, drawn, parameters_of, read
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +47,9 @@ class ModelSpec:
 
     ``path`` is a ``config.json`` (weights drawn by ``seed``) or a folder with one and ``*.safetensors`` files.
     ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
-    ``kv_cache_bytes`` of a rank (0: no limit) do not hold them.
+    ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
+    they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
+    ``link`` leads to the other side where training and generation have pools of their own.
     """
 
     path: str
@@ -51,7 +61,10 @@ class ModelSpec:
     optimizer: OptimizerConfig | None = None
     max_num_seqs: int = 1024
     kv_cache_bytes: int = 0
-    device: str = field(default="cpu")
+    scoring: Degrees | None = None
+    offload: tuple[str, ...] = ()
+    link: LinkSpec | None = None
+    device: str = "cpu"
 
 
 class TorchNativeEngine:
@@ -60,17 +73,30 @@ class TorchNativeEngine:
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock = CommClock()
-        self._replica: Replica | None = None
+        self._generating: Replica | None = None
+        self._scoring: Replica | None = None
 
     @property
     def comm_s(self) -> float:
         return self.clock.seconds
 
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return self.host.seconds
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return self.host.num_bytes
+
     def load(self) -> None:
         if self.spec.dtype not in DTYPES:
             raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
         self.config = load_config(self.spec.path)
-        self.config.require_divisible(self.degrees)
+        for degrees in (self.degrees, self.spec.scoring):
+            if degrees is not None:
+                self.config.require_divisible(degrees)
         self.device = torch.device(self.spec.device)
         self.dtype = DTYPES[self.spec.dtype]
         self.piece = training_slice(self.identity.rank, self.degrees)
@@ -78,15 +104,23 @@ class TorchNativeEngine:
         values = self._values(parameters)
         join_world(self.identity, self.address, self.device)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
+        self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
         self.flat = FlatParameters(
             parameters, self.piece.t, values, dtype=self.dtype, device=self.device,
             multiple=self.degrees.d, trained=self.spec.optimizer is not None,
         )  # fmt: skip
+        self._training = Replica(self.config, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
         if self.config.tied_embeddings and self.piece.stages > 1 and not self.spec.value_head:
             self.flat.tied_names.add(EMBEDDING)
+        states = {"parameters": lambda: [self.flat.data]}
         if self.spec.optimizer is not None:
-            zero_stage = self.spec.zero_stage
-            self.optimizer = FlatAdamW(self.flat, self.groups, self.spec.optimizer, zero_stage=zero_stage)
+            self.optimizer = FlatAdamW(self.flat, self.groups, self.spec.optimizer, zero_stage=self.spec.zero_stage)
+            states["optimizer"] = self.optimizer.states
+        self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
+        self.host.send_away()
+        self.link: WeightLink | None = None
+        if self.spec.link is not None:
+            self.link = WeightLink(self.identity.rank, self.spec.link, self.config, self.device, self.clock)
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
@@ -99,27 +133,28 @@ class TorchNativeEngine:
         return found
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda hidden, first, micro: self._policy_outputs(hidden, first, micro)[0])
+        return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda hidden, first, micro: self._values_at(hidden, first))
+        return self._forward(batch, lambda x, hidden, first, micro: values_at(x, hidden[:, first - 1 : -1]))
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+        def at_end(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
             # the head of a reward model reads the last token itself, not the one before it
             width = hidden.shape[1]
             place = torch.arange(width, device=hidden.device)
             last = (micro.token_mask * place).amax(1)
-            return self._head_of_values(hidden[torch.arange(len(last)), last])
+            return values_at(x, hidden[torch.arange(len(last)), last])
 
         return self._forward(batch, at_end)
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+        self.to_training()
         sums: dict[str, torch.Tensor] = {}
-        for objective in objectives:
-            self._accumulate(objective, sums)
-        norm = self.optimizer.step()
-        self._replica = None  # the generation copy is out of date
+        with self.host.present("parameters", "optimizer", changed=True):
+            for objective in objectives:
+                self._accumulate(objective, sums)
+            norm = self.optimizer.step()
         if not self.piece.is_last:
             return None
         names = sorted(sums)
@@ -127,29 +162,45 @@ class TorchNativeEngine:
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
     def to_generation(self) -> None:
-        if self._replica is not None:
+        if self.link is not None:
+            self._pass_on(self.link)
+            return
+        if self._generating is not None:
             return
         x, rank = self.degrees, self.identity.rank
         weights: Any = self.flat.weights
-        if (x.pg, x.tg) != (x.p, x.t):
-            weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+        with self.host.present("parameters"):
+            if (x.pg, x.tg) != (x.p, x.t):
+                weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+            elif "parameters" in self.spec.offload:
+                weights = {name: weight.detach().clone() for name, weight in weights.items()}
         piece = generation_slice(rank, x)
-        self._replica = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
+        self._generating = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
+
+    def _pass_on(self, link: WeightLink) -> None:
+        """Send the weights to the pool that generates, or receive them there."""
+        if link.spec.sends:
+            with self.host.present("parameters"):
+                link.send(self.flat)
+        else:
+            link.receive(self.flat.weights)
+            self._generating = self._training
 
     def to_training(self) -> None:
-        """Let go of the generation copy."""
-        self._replica = None
+        """Let go of the copies for generation and scoring: an update would make them wrong."""
+        self._generating = self._scoring = None
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         from tensordict import TensorDict
 
-        self.to_generation()
-        assert self._replica is not None
+        if self._generating is None:
+            self.to_generation()
+        assert self._generating is not None, "the ranks that only train do not generate"
         parts = []
         with torch.no_grad():
             for rows in batch.split(self._wave(batch, sampling)):
                 prompts, mask = rows["prompts"].to(self.device), rows["prompt_mask"].to(self.device)
-                parts.append(generate(self._replica, prompts, mask, rows["uid"], sampling))
+                parts.append(generate(self._generating, prompts, mask, rows["uid"], sampling))
         columns = {
             name: torch.cat([part[i] for part in parts]).cpu()
             for i, name in enumerate(("responses", "response_mask", "log_probs"))
@@ -158,9 +209,9 @@ class TorchNativeEngine:
 
     def _wave(self, batch: TensorDict, sampling: Sampling) -> int:
         """Sequences that generate at once."""
-        assert self._replica is not None
+        assert self._generating is not None
         length = batch["prompts"].shape[1] + sampling.max_tokens
-        size = kv_bytes_per_sequence(self.config, self._replica.piece, length, self.dtype.itemsize)
+        size = kv_bytes_per_sequence(self.config, self._generating.piece, length, self.dtype.itemsize)
         if self.spec.kv_cache_bytes and self.spec.kv_cache_bytes < size:
             raise InputError(
                 f"a KV budget of {self.spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
@@ -168,12 +219,11 @@ class TorchNativeEngine:
             )
         return min(self.spec.max_num_seqs, self.spec.kv_cache_bytes // size or self.spec.max_num_seqs)
 
-    def _stages(self) -> Stages:
-        def run(x: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            step = whole_step(token_mask)
-            return run_stage(self.flat.weights, self.config, self.piece, self.groups.tp, x, step)
+    def _stages(self, x: Replica) -> Stages:
+        def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
+            return run_stage(x.weights, self.config, x.piece, x.tp, entering, whole_step(token_mask))
 
-        return Stages(self.piece, self.groups.pp, run, self.config.hidden, self.dtype)
+        return Stages(x.piece, x.pp, run, self.config.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
@@ -182,11 +232,27 @@ class TorchNativeEngine:
         ]
 
     def _forward(
-        self, batch: TensorDict, output: Callable[[torch.Tensor, int, MicroBatch], torch.Tensor]
+        self, batch: TensorDict, output: Callable[[Replica, torch.Tensor, int, MicroBatch], torch.Tensor]
     ) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
-        outputs = run_forward(self._stages(), self._micros(rows), lambda hidden, micro: output(hidden, first, micro))
+        with self.host.present("parameters"):
+            x = self._for_scoring()
+            outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
+        if "parameters" in self.spec.offload:
+            self._scoring = None
         return None if outputs is None else torch.cat(outputs).float().cpu()
+
+    def _for_scoring(self) -> Replica:
+        """What forward passes run on: the training replica, or a copy in another layout that lives until an update."""
+        degrees, groups = self.spec.scoring, self.scoring_groups
+        if degrees is None:
+            return self._training
+        if self._scoring is None:
+            piece = training_slice(self.identity.rank, degrees)
+            value_head = self.spec.value_head
+            weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=value_head)
+            self._scoring = Replica(self.config, piece, groups.tp, groups.pp, weights)
+        return self._scoring
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
         """Add an objective's gradients, and its metrics as shares of their global mean."""
@@ -201,22 +267,21 @@ class TorchNativeEngine:
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
             return found["loss"] * (objective.weight / total.float())
 
-        run_training(self._stages(), self._micros(objective.rows), loss)
+        run_training(self._stages(self._training), self._micros(objective.rows), loss)
 
     def _outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
-            return {"values": self._values_at(hidden, first)}
-        log_probs, entropy = self._policy_outputs(hidden, first, micro)
+            return {"values": values_at(self._training, hidden[:, first - 1 : -1])}
+        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro)
         return {"log_probs": log_probs, "entropy": entropy}
 
-    def _policy_outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        weights = self.flat.weights
-        head = weights[HEAD] if HEAD in weights else weights[EMBEDDING]
-        logits = local_logits(head, hidden[:, first - 1 : -1], self.groups.tp)
-        return log_probs_and_entropy(logits, micro.tokens[:, first:], self.groups.tp)
+    def _policy_outputs(
+        self, x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = local_logits(x.head, hidden[:, first - 1 : -1], x.tp)
+        return log_probs_and_entropy(logits, micro.tokens[:, first:], x.tp)
 
-    def _values_at(self, hidden: torch.Tensor, first: int) -> torch.Tensor:
-        return self._head_of_values(hidden[:, first - 1 : -1])
 
-    def _head_of_values(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(hidden, self.flat.weights[SCORE])[..., 0].float()
+def values_at(x: Replica, hidden: torch.Tensor) -> torch.Tensor:
+    """The value head on hidden states, in fp32."""
+    return torch.nn.functional.linear(hidden, x.weights[SCORE])[..., 0].float()

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from executor.engines.torch_native.decoder import KVCache, Step, positions_of, run_stage, whole_step
 from executor.engines.torch_native.heads import local_logits, next_tokens, uniforms
-from executor.engines.torch_native.weights import EMBEDDING, HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from executor.engines.base import Sampling
-    from executor.engines.torch_native.comms import Group
     from executor.engines.torch_native.config import DecoderConfig
+    from executor.engines.torch_native.replica import Replica
     from executor.engines.torch_native.weights import Slice
 
 
-@dataclass(frozen=True)
-class Replica:
-    """One generation replica as seen from one of its ranks."""
-
-    config: DecoderConfig
-    piece: Slice
-    tp: Group
-    pp: Group
-    weights: Mapping[str, torch.Tensor]
-
-    @property
-    def head(self) -> torch.Tensor:
-        """The rows of the vocabulary head that this rank has; the embedding where they are tied."""
-        return self.weights[HEAD] if HEAD in self.weights else self.weights[EMBEDDING]
-
-    def blank_cache(self, num_rows: int, length: int) -> KVCache:
-        """An empty cache for the layers and heads of this rank."""
-        some = next(iter(self.weights.values()))
-        layers, heads = len(self.piece.layers(self.config)), self.config.num_kv_heads // self.tp.size
-        shape = (layers, num_rows, length, heads, self.config.head_dim)
-        return KVCache(*(torch.zeros(shape, dtype=some.dtype, device=some.device) for _ in range(2)))
+def blank_cache(replica: Replica, num_rows: int, length: int) -> KVCache:
+    """An empty cache for the layers and heads of this rank."""
+    some = next(iter(replica.weights.values()))
+    config = replica.config
+    layers, heads = len(replica.piece.layers(config)), config.num_kv_heads // replica.tp.size
+    shape = (layers, num_rows, length, heads, config.head_dim)
+    return KVCache(*(torch.zeros(shape, dtype=some.dtype, device=some.device) for _ in range(2)))
 
 
 def kv_bytes_per_sequence(config: DecoderConfig, piece: Slice, length: int, itemsize: int) -> int:
@@ -61,7 +43,7 @@ def generate(
     mask = torch.zeros_like(tokens, dtype=torch.bool)
     log_probs = torch.zeros(num_rows, sampling.max_tokens, device=prompts.device)
     chance = uniforms(sampling.seed, uids, sampling.max_tokens)
-    cache = replica.blank_cache(num_rows, length)
+    cache = blank_cache(replica, num_rows, length)
     running = torch.ones(num_rows, dtype=torch.bool, device=prompts.device)
     step = _prefill(prompt_mask, cache)
     entering = prompts

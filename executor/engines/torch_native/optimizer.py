@@ -46,6 +46,11 @@ class FlatAdamW:
         """Bytes of master weights and both moments on this rank."""
         return 3 * self.master.numel() * 4
 
+    def states(self) -> list[torch.Tensor]:
+        """Master weights and, after the first step, both moments."""
+        moments = self._adam.state.get(self.master, {})
+        return [self.master.data, *(moments[name] for name in ("exp_avg", "exp_avg_sq") if name in moments)]
+
     def step(self) -> float:
         """Reduce, clip, step, gather; clears the gradients and returns their global norm before clipping."""
         gradient = self._reduced()

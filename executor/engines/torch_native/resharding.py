@@ -1,7 +1,8 @@
-"""The transition: from the training layout to the generation layout by one all-gather in each micro-DP group.
+"""From the training layout to another one: to that of generation by one all-gather in each micro-DP group.
 
 The members of a micro-DP group hold exactly the training shards that make up their generation shard (groups and
 shards: ``simulator.groups``). Each rank gathers the group's flat buffers and puts its generation weights together.
+Scoring may have any layout; its weights are gathered parameter by parameter from the whole training replica.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from executor.engines.torch_native.flat import extents_of
-from executor.engines.torch_native.weights import Slice, parameters_of
+from executor.engines.torch_native.weights import Slice, cut_out, parameters_of
 from simulator.groups import Degrees, generation_coordinates, training_coordinates
 
 if TYPE_CHECKING:
     from executor.engines.torch_native.comms import Group
     from executor.engines.torch_native.config import DecoderConfig
     from executor.engines.torch_native.flat import Extent
+    from executor.engines.torch_native.replica import Replica
+    from executor.engines.torch_native.weights import Parameter
 
 
 def training_slice(rank: int, x: Degrees) -> Slice:
@@ -61,6 +64,36 @@ def assemble(
         ]
         weights[parameter.name] = parts[0].clone() if parameter.cut is None else torch.cat(parts, dim=parameter.cut)
     return weights
+
+
+def gather_scoring_weights(x: Replica, piece: Slice, group: Group, *, value_head: bool) -> dict[str, torch.Tensor]:
+    """The weights of slice ``piece``, whatever its layout, from the shards of the training replica ``x`` in ``group``.
+
+    Each slice of a parameter is sent to the whole group by a rank that holds it, and each rank keeps what it wants, so
+    at most one whole parameter is held besides. Moves (tp - 1)/tp of the model to each rank, as HybridFlow-V does.
+    """
+    wanted = {p.name: p for p in parameters_of(x.config, piece, value_head=value_head)}
+    kept = {}
+    for parameter in parameters_of(x.config, Slice(0, 1, 0, 1), value_head=value_head):
+        stage = _stage_of(parameter, x.config, x.piece.stages)
+        parts = []
+        for index in range(x.piece.t if parameter.cut is not None else 1):
+            source = stage * x.piece.t + index
+            if group.index == source:
+                part = x.weights[parameter.name].detach().clone()
+            else:
+                some = next(iter(x.weights.values()))
+                part = torch.empty(parameter.local_shape(x.piece.t), dtype=some.dtype, device=some.device)
+            parts.append(group.broadcast(part, source))
+        if parameter.name in wanted:
+            whole = parts[0] if parameter.cut is None else torch.cat(parts, dim=parameter.cut)
+            kept[parameter.name] = cut_out(whole, wanted[parameter.name], piece).clone()
+    return kept
+
+
+def _stage_of(parameter: Parameter, config: DecoderConfig, stages: int) -> int:
+    """The pipeline stage of training that holds a parameter."""
+    return min(max(parameter.layer, 0) * stages // config.num_layers, stages - 1)
 
 
 def _table(config: DecoderConfig, rank: int, x: Degrees) -> list[Extent]:

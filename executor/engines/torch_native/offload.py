@@ -1,0 +1,79 @@
+"""States that wait in host memory while no call uses them: the ``offload`` of a plan.
+
+A state leaves its device by a copy, and its storage there is given back; views of it stay valid and come back to life
+with it. What has not changed since it last left needs no copy to leave again. Where the device is the CPU itself the
+copies are between two places of the same memory, and still made.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    Tensors = Callable[[], list[torch.Tensor]]
+
+
+class HostMemory:
+    """Moves named states of one rank; counts bytes and seconds of the copies, both ways.
+
+    Parameters
+    ----------
+    states
+        The tensors of each state; asked again each time, since an optimizer makes some of its own late.
+    away
+        Names of those that wait on the host.
+    """
+
+    def __init__(self, states: Mapping[str, Tensors], away: Collection[str]) -> None:
+        self._states, self._away = dict(states), frozenset(away)
+        self._copies: dict[str, list[torch.Tensor]] = {}
+        self.seconds, self.num_bytes = 0.0, 0
+
+    def send_away(self) -> None:
+        """Once after loading: everything that waits on the host goes there."""
+        for name in self._away:
+            self._leave(name, changed=True)
+
+    @contextmanager
+    def present(self, *names: str, changed: bool = False) -> Iterator[None]:
+        """Have states on the device inside the block; ``changed`` if it writes to them."""
+        moving = [name for name in names if name in self._away]
+        for name in moving:
+            self._come(name)
+        yield  # after an error the run ends: nothing needs to be in its place
+        for name in moving:
+            self._leave(name, changed=changed)
+
+    def _come(self, name: str) -> None:
+        with self._counted(self._copies[name]):
+            for tensor, copy in zip(self._states[name](), self._copies[name], strict=True):
+                tensor.untyped_storage().resize_(copy.untyped_storage().nbytes())
+                tensor.copy_(copy)
+
+    def _leave(self, name: str, *, changed: bool) -> None:
+        tensors = self._states[name]()
+        if changed:
+            with self._counted(tensors):
+                self._copies[name] = [_on_host(tensor) for tensor in tensors]
+        for tensor in tensors:
+            tensor.untyped_storage().resize_(0)
+
+    @contextmanager
+    def _counted(self, tensors: list[torch.Tensor]) -> Iterator[None]:
+        start_s = time.perf_counter()
+        yield
+        if tensors and tensors[0].is_cuda:
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - start_s
+        self.num_bytes += sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    return copy.copy_(tensor.detach())

@@ -1,0 +1,30 @@
+"""Protects what an update minimises, where it is more than one tested loss."""
+
+import torch
+from tensordict import TensorDict
+
+from executor.objectives import policy_objectives
+from executor.run_config import Hyperparameters
+
+
+def batch(advantages):
+    rows = len(advantages)
+    mask = torch.ones(rows, 2, dtype=torch.bool)
+    tokens = torch.ones(rows, 2, dtype=torch.int64)
+    return TensorDict(
+        {
+            "prompts": tokens, "prompt_mask": mask, "responses": tokens, "response_mask": mask,
+            "advantages": torch.tensor(advantages)[:, None] * mask, "log_probs": torch.zeros(rows, 2),
+        },
+        batch_size=[rows],
+    )  # fmt: skip
+
+
+def test_dapo_counts_only_responses_that_teach_something():
+    """Groups that all score alike have no advantage: a mean over their tokens too would shrink the others' steps."""
+    given = batch([0.0, 1.0, -1.0])
+    counted = {
+        name: policy_objectives(given, name, Hyperparameters())[0].rows["target_mask"] for name in ("dapo", "grpo")
+    }
+    assert counted["dapo"].tolist() == [[False, False], [True, True], [True, True]]
+    assert counted["grpo"].all()
