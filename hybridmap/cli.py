@@ -15,12 +15,16 @@ from hybridmap import __version__
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
+from hybridmap.commands.fit import fit
 from hybridmap.commands.frontier import frontier
+from hybridmap.commands.init import init
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
+from hybridmap.commands.trace import trace
+from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail
 from profiles.errors import HybridmapError, InputError
 
@@ -72,13 +76,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("init")(init)
 app.command("plan")(plan)
 app.command("simulate")(simulate)
 app.command("compare")(compare)
 app.command("robust")(robust)
 app.command("explain")(explain)
 app.command("frontier")(frontier)
+app.command("fit")(fit)
+app.command("what-if")(what_if)
 app.command("run")(run)
+app.command("trace")(trace)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

@@ -98,6 +98,11 @@ def load_job(path: str | os.PathLike[str]) -> Job:
     return _job(parse_job(read_yaml(file), str(path)), str(path), file.parent)
 
 
+def job_from_mapping(raw: object, source: str, base: Path) -> Job:
+    """Read what a job file holds, already parsed; paths in it start from ``base``. Errors as in ``load_job``."""
+    return _job(parse_job(raw, source), source, base)
+
+
 def job_from_document(document: object, source: str = "job") -> Job:
     """Read the normal form of a job again; errors as in ``load_job``, with ``source`` in place of the file."""
     return _job(parse_job(document, source), source, None)
