@@ -15,6 +15,7 @@ from hybridmap import __version__
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
+from hybridmap.commands.export import export
 from hybridmap.commands.fit import fit
 from hybridmap.commands.frontier import frontier
 from hybridmap.commands.init import init
@@ -87,6 +88,7 @@ app.command("fit")(fit)
 app.command("what-if")(what_if)
 app.command("run")(run)
 app.command("trace")(trace)
+app.command("export")(export)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 
