@@ -5,7 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures validate accuracy ablation calibrate clean
+PEERS ?= .venv-peers
+PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
+
+.PHONY: plan test check check-all fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -18,7 +21,18 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not external"
+
+# Also what needs other systems' packages, in an environment of their own: minutes, and some gigabytes.
+check-all: check $(PEERS)/.ready
+	$(BIN)/pytest -m external
+	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) --out benchmarks/results/exports.md
+
+$(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(PEER_PACKAGES)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
+	touch $@
 
 fast: $(VENV)/.dev
 	$(BIN)/pytest -m "not slow"
@@ -58,4 +72,4 @@ $(VENV)/.dev: $(VENV)/.light
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

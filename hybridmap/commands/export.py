@@ -34,11 +34,6 @@ def export(
 
     The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
     notes and, where verl has no key for the plan's pools, a trainer subclass.
-
-    \b
-    Examples:
-      hybridmap export hybridmap-out/plan.json --to verl > run.sh
-      hybridmap export hybridmap-out/plan.json --to openrlhf --out launch
     """
     from hybridmap.export.systems import export_plan
     from hybridmap.plan_file import read_plan_file

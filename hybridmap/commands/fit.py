@@ -41,15 +41,10 @@ def fit(
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
 ) -> None:
-    r"""Tell whether a job fits in memory.
+    """Tell whether a job fits in memory.
 
     GPU memory by class for every role and call, the term that binds, the fewest GPUs, and the host memory that
     offload and checkpoints need. Where nothing fits: the plan that needs least, and what would make it fit.
-
-    \b
-    Examples:
-      hybridmap fit JOB.yaml
-      hybridmap fit JOB.yaml --plan mine.json
     """
     from hybridmap.config import load_job
 

@@ -60,15 +60,9 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
-    r"""Write a commented job file.
+    """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
-
-    \b
-    Examples:
-      hybridmap init
-      hybridmap init ppo.yaml --algorithm ppo --model llama-3.1-8b --device h100-80gb-sxm --nodes 2
-      hybridmap init mine.yaml --model ./my-model/config.json --response-length 8192 --mean-response-length 2500
     """
     from hybridmap.config import load_job
     from hybridmap.job_template import job_text

@@ -22,15 +22,10 @@ def trace(
     ),
     as_json: Json = False,
 ) -> None:
-    r"""Write a timeline as a Chrome trace.
+    """Write a timeline as a Chrome trace.
 
     Opens in Perfetto and chrome://tracing: one track a pool, arrows along the critical path. With --measured, the
     predicted and the measured iteration below each other.
-
-    \b
-    Examples:
-      hybridmap trace hybridmap-out/plan.json
-      hybridmap trace hybridmap-out/plan.json --measured hybridmap-run/timeline.json -o both.json
     """
     from hybridmap.text_file import write_text
     from hybridmap.timeline_file import read_any_timeline, read_timeline

@@ -23,16 +23,10 @@ def what_if(
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
 ) -> None:
-    r"""Plan a job again under other settings.
+    """Plan a job again under other settings.
 
     One search per combination of the values, and the job as it stands first. Keys are those of the job file, with
     numbers for entries of a list. Writes what-if.json, which `hybridmap report --what-if` plots.
-
-    \b
-    Examples:
-      hybridmap what-if JOB.yaml --set workload.response_length=1024,2048,4096
-      hybridmap what-if JOB.yaml --set cluster.0.nodes=2,4,8 --set workload.samples_per_prompt=1,4
-      hybridmap what-if JOB.yaml --set cluster.0.device=h100-80gb-sxm,h200-sxm
     """
     from hybridmap.config import load_job
     from hybridmap.job_edit import parse_setting

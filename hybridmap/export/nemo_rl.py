@@ -29,7 +29,8 @@ def export_nemo_rl(source: Source) -> Export:
     """The plan for NeMo-RL; ``InputError`` for an algorithm with a critic, which its GRPO loop does not run."""
     if source.facts.algorithm not in ALGORITHMS:
         raise InputError(
-            f"NeMo-RL's GRPO loop runs {', '.join(ALGORITHMS)}, not {source.facts.algorithm}; export to verl or openrlhf"
+            f"NeMo-RL's GRPO loop runs {', '.join(ALGORITHMS)}, not {source.facts.algorithm}; "
+            "export to verl or openrlhf"
         )
     found = Settings()
     found.cannot(

@@ -23,7 +23,8 @@ def export_openrlhf(source: Source) -> Export:
     lines = [
         "#!/usr/bin/env bash",
         f"# {title}",
-        f"# Flags for OpenRLHF {VERSION}, written by hybridmap from a plan; learning rates, logging and checkpoints are yours.",
+        f"# Flags for OpenRLHF {VERSION}, written by hybridmap from a plan. Learning rates, logging and checkpoints",
+        "# are yours: add them behind the script's name.",
         *(f"# Cannot follow: {point.place}: {point.text}" for point in found.points),
         "set -euo pipefail",
         ': "${PROMPTS:?set PROMPTS to a data set of prompts}"',

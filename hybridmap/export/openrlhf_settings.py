@@ -66,7 +66,10 @@ def _placement(source: Source, out: Settings) -> None:
     if len(plan.pools) == 1:
         out.put({"train.colocate_all": True, "vllm.enable_sleep": True, "ds.enable_sleep": True})
         return
-    for pair, flag in ((("actor", "reference"), "colocate_actor_ref"), (("critic", "reward"), "colocate_critic_reward")):
+    for pair, flag in (
+        (("actor", "reference"), "colocate_actor_ref"),
+        (("critic", "reward"), "colocate_critic_reward"),
+    ):
         if frozenset(pair) in shared:
             out.put({f"train.{flag}": True})
     known = {frozenset({"actor", "reference"}), frozenset({"critic", "reward"}), *map(lambda r: frozenset({r}), NAMES)}
@@ -116,12 +119,16 @@ def _zero(layout: ParallelLayout, out: Settings) -> int:
 def _one_for_all(role: str, layout: ParallelLayout, actor: ParallelLayout, out: Settings) -> None:
     for name, degree in (("pp", layout.pp), ("ep", layout.ep)):
         if degree > 1:
-            out.cannot(f"{role}.{name}", f"OpenRLHF trains with DeepSpeed, which has no {name} here; the plan has {degree}")
+            out.cannot(
+                f"{role}.{name}", f"OpenRLHF trains with DeepSpeed, which has no {name} here; the plan has {degree}"
+            )
     differs = [
         f"{key} {getattr(layout, key)}" for key in ("tp", "cp") if getattr(layout, key) != getattr(actor, key)
     ]  # fmt: skip
     if role != "actor" and differs:
-        out.cannot(f"{role}.layout", f"one TP and ring size for all models, the actor's; the plan has {', '.join(differs)}")
+        out.cannot(
+            f"{role}.layout", f"one TP and ring size for all models, the actor's; the plan has {', '.join(differs)}"
+        )
 
 
 def _engine(source: Source, out: Settings) -> None:

@@ -50,8 +50,8 @@ def _script(source: Source, values: dict[str, Any], points: tuple[Point, ...], s
     lines = [
         "#!/usr/bin/env bash",
         f"# {job_title(source.facts)}",
-        f"# Overrides for verl {VERSION}, written by hybridmap from a plan. Everything that the plan decides is here; data,",
-        "# learning rates, logging and checkpoints are yours: add them behind the script's name.",
+        f"# Overrides for verl {VERSION}, written by hybridmap from a plan, whatever the plan decides. Data, learning",
+        "# rates, logging and checkpoints are yours: add them behind the script's name.",
         *([f"# Needs {subclass} beside it: verl has no key for the plan's pools."] if subclass else []),
         *(f"# Cannot follow: {point.place}: {point.text}" for point in points),
         "set -euo pipefail",

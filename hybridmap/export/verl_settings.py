@@ -169,7 +169,9 @@ def _engine(
         last = last_stage_layers(source.facts.roles[role].shape.num_layers, layout.pp)
         if last is not None:
             out.put({f"+{section}.override_transformer_config.num_layers_in_last_pipeline_stage": last})
-    out.put({"param_offload": "parameters" in entry.offload, "optimizer_offload": "optimizer" in entry.offload}, section)
+    out.put(
+        {"param_offload": "parameters" in entry.offload, "optimizer_offload": "optimizer" in entry.offload}, section
+    )
 
 
 def _megatron(role: str, section: str, layout: ParallelLayout, out: Settings, forward: bool = False) -> None:
@@ -186,7 +188,9 @@ def _megatron(role: str, section: str, layout: ParallelLayout, out: Settings, fo
         "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
     }, section)  # fmt: skip
     if layout.zero_stage == 2:
-        out.cannot(f"{role}.training.zero_stage", "verl's Megatron shards the optimizer (ZeRO 1), not the gradients too")
+        out.cannot(
+            f"{role}.training.zero_stage", "verl's Megatron shards the optimizer (ZeRO 1), not the gradients too"
+        )
 
 
 def _recompute(role: str, section: str, layout: ParallelLayout, out: Settings) -> None:
@@ -242,7 +246,9 @@ def _rollout(source: Source, out: Settings) -> None:
     if name == "vllm":
         out.put({f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": layout.kv_cache_bytes})
     if layout.attention_dp > 1:
-        out.cannot("actor.generation.attention_dp", f"no key for attention as {layout.attention_dp} copies in a replica")
+        out.cannot(
+            "actor.generation.attention_dp", f"no key for attention as {layout.attention_dp} copies in a replica"
+        )
 
 
 def _generation_tp(layout: GenerationLayout, pool: Pool, out: Settings) -> int:
@@ -331,7 +337,7 @@ def _critic(source: Source, fsdp: bool, out: Settings) -> None:
 
 
 def _reward(source: Source, out: Settings) -> None:
-    """verl serves the reward model with an inference engine: tensor parallelism, no training layout."""
+    """Verl serves the reward model with an inference engine: tensor parallelism, no training layout."""
     out.put({f"{REWARD}.enable": source.has("reward")})
     out.put({f"{REWARD}.rollout.name": out.values[f"{ROLLOUT}.name"]})
     if not source.has("reward"):
@@ -354,7 +360,9 @@ def _reward(source: Source, out: Settings) -> None:
         out.put({"nnodes": nodes, "n_gpus_per_node": gpus}, REWARD)
         others = [role for role in pool.roles if role != "reward"]
         if others:
-            out.cannot("reward.pool", f"the reward model gets its pool alone; the plan shares it with {', '.join(others)}")
+            out.cannot(
+                "reward.pool", f"the reward model gets its pool alone; the plan shares it with {', '.join(others)}"
+            )
     degrees = f"t{layout.tp} p{layout.pp} d{layout.dp} mb{layout.micro_batch}"
     out.cannot(
         "reward.inference",
@@ -367,9 +375,11 @@ def _serving_tp(source: Source, pool: Pool) -> int:
     facts = source.facts.on(pool.device)
     shape = facts.roles["reward"].shape
     most = min(pool.num_gpus, facts.group.gpus_per_node)
-    degrees = [n for n in (2**i for i in range(most.bit_length())) if n <= most and shape.max_tensor_parallel_ok(n)]
+    degrees: list[int] = [
+        n for n in (2**i for i in range(most.bit_length())) if n <= most and shape.max_tensor_parallel_ok(n)
+    ]
     room = REWARD_SHARE * facts.memory_capacity_bytes
-    fits = [n for n in degrees if shape.num_params_of("scalar") * 2.0 / n <= room]
+    fits: list[int] = [n for n in degrees if shape.num_params_of("scalar") * 2.0 / n <= room]
     return fits[0] if fits else degrees[-1]
 
 

@@ -91,11 +91,61 @@ def pools(config, trainer):
     made._enable_hybrid_replicas = bool(config.actor_rollout_ref.get("hybrid_engine", True))
     made._init_resource_pool_mgr()
     manager = made.resource_pool_manager
+    order = {"order": step_order(made)} if trainer is not None else {}
     return {
+        **order,
         "trainer": cls.__name__,
         "pools": {name: list(nodes) for name, nodes in manager.resource_pool_spec.items()},
         "roles": {str(role): name for role, name in manager.mapping.items()},
     }
+
+
+def step_order(made):
+    """In which order the subclass starts and collects one step's work; verl's trainer and groups only note it."""
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    noted = []
+
+    class Later:
+        futures = ()
+
+        def get(self):
+            noted.append("critic updated")
+            return {"metrics": {"loss": [1.0], "mfu": [0.5]}}
+
+    class Critic:
+        def infer_batch(self, batch):
+            noted.append("values started")
+            return Later()
+
+        def train_mini_batch(self, batch):
+            noted.append("critic started")
+            return Later()
+
+    class Batch:
+        extra_info = {}
+
+    def step(self, metrics, timing_raw, size):
+        batch = Batch()
+        self._compute_old_log_prob(batch, metrics)
+        self._compute_values(batch, metrics)
+        self._update_critic(batch, metrics)
+        noted.append("actor updated")
+        return batch
+
+    saved = {name: getattr(PPOTrainer, name) for name in ("_step_once", "_compute_old_log_prob", "_compute_values")}
+    made.critic_wg = Critic()
+    try:
+        PPOTrainer._step_once = step
+        PPOTrainer._compute_old_log_prob = lambda self, batch, metrics: noted.append("log-probs")
+        PPOTrainer._compute_values = lambda self, batch, metrics: self.critic_wg.infer_batch(batch)
+        metrics = {}
+        made._step_once(metrics, {}, 1)
+    finally:
+        for name, method in saved.items():
+            setattr(PPOTrainer, name, method)
+    assert metrics == {"critic/loss": 1.0, "perf/mfu/critic": 0.5}, metrics
+    return noted
 
 
 def main():
