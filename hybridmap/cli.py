@@ -22,6 +22,7 @@ from hybridmap.commands.import_run import import_run
 from hybridmap.commands.init import init
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
+from hybridmap.commands.report import report
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
@@ -88,6 +89,7 @@ app.command("frontier", epilog=epilog("frontier"))(frontier)
 app.command("fit", epilog=epilog("fit"))(fit)
 app.command("what-if", epilog=epilog("what-if"))(what_if)
 app.command("run", epilog=epilog("run"))(run)
+app.command("report", epilog=epilog("report"))(report)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)

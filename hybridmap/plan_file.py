@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mapper.result import Result
 
 SCHEMA_VERSION = 1
+_Record = TypeVar("_Record", bound=Record)
 MAX_BYTES = 64 * MIB
 
 
@@ -120,6 +121,14 @@ def parse_plan_file(content: object, path: Path) -> PlanFile:
         )
     try:
         return PlanFile.model_validate(content)
+    except ValidationError as error:
+        raise misfit(path, error) from None
+
+
+def read_record(path: Path, kind: type[_Record]) -> _Record:
+    """Read a JSON file that one of our commands wrote, such as ``frontier.json``; errors as in ``read_plan_file``."""
+    try:
+        return kind.model_validate(read_json(path))
     except ValidationError as error:
         raise misfit(path, error) from None
 
