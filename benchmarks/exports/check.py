@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.config import load_job
-from hybridmap.export.systems import export_plan
+from hybridmap.exports.systems import export_plan
 from hybridmap.plan_file import plan_file_of
 from mapper.search import find_plan
 from profiles.catalogue import hf_id, model_names
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Export
+    from hybridmap.exports.export import Export
     from hybridmap.plan_file import PlanFile
 
 HERE = Path(__file__).parent

@@ -1,29 +1,17 @@
 """``hybridmap compare``: the named placements and the best of all, side by side."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.commands.options import JobArgument, Json, Systems
+from hybridmap.comparison import PLACEMENTS, Row, best_of
 from hybridmap.console import new_table, say, say_json, say_table, working
-from profiles.errors import HybridmapError, InfeasibleError
+from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from hybridmap.config import Job
     from mapper.pins import AnyPin
     from mapper.result import Result
     from simulator.facts import Facts
-
-BEST = "best found"
-PLACEMENTS = {"colocate": "colocate", "split": "split", "standalone": "standalone", BEST: "any"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One placement: its best plan, or why it has none."""
-
-    name: str
-    result: "Result | None"
-    error: HybridmapError | None = None
 
 
 def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -> None:
@@ -66,12 +54,7 @@ def _notes(job: "Job") -> list[str]:
 
 def _row(facts: "Facts", pins: "tuple[AnyPin, ...]", name: str) -> Row:
     with working(f"searching {name} ..."):
-        from mapper.search import find_plan
-
-        try:
-            return Row(name, find_plan(facts, placement=PLACEMENTS[name], runners_up=False, pins=pins))
-        except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
-            return Row(name, None, error)
+        return best_of(facts, pins, name)
 
 
 def _document(row: Row) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hybridmap.commands.options import Json
 from hybridmap.console import say, say_json, warn
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Export
+    from hybridmap.exports.export import Export
 
 
 class System(StrEnum):
@@ -35,7 +35,7 @@ def export(
     The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
     notes and, where verl has no key for the plan's pools, a trainer subclass.
     """
-    from hybridmap.export.systems import export_plan
+    from hybridmap.exports.systems import export_plan
     from hybridmap.plan_file import read_plan_file
 
     found = export_plan(read_plan_file(plan), str(plan), to.value)

@@ -1,35 +1,19 @@
 """``hybridmap fit``: does it fit, what fills the GPUs, and what would make it fit."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, TimeLimit
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table, working
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
-    from mapper.fit import Remedy
-    from mapper.result import Result
+    from hybridmap.fit_answer import Fit
     from simulator.facts import Facts
     from simulator.plan import Plan
 
 MOST_REMEDIES = 5
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What was found: a plan, whether it fits, the memory per GPU that it was made for if not, and what would help."""
-
-    plan: "Plan"
-    fits: bool
-    origin: str
-    needs_bytes: float | None
-    remedies: "tuple[Remedy, ...]"
-    fewest: "Result | None"
-    fewest_beyond: int | None
 
 
 def fit(
@@ -47,71 +31,24 @@ def fit(
     offload and checkpoints need. Where nothing fits: the plan that needs least, and what would make it fit.
     """
     from hybridmap.config import load_job
+    from hybridmap.fit_answer import fit_of_job, fit_of_plan
+    from hybridmap.plan_file import read_plan
 
     given = load_job(job)
     facts = given.facts()
-    answer = _of_plan(given, plan, time_limit) if plan is not None else _of_job(given, time_limit)
+
+    with progress_bar("memory sizes") as progress:
+        if plan is not None:
+            answer = fit_of_plan(given, read_plan(plan)[0], str(plan), time_limit)
+        else:
+            answer = fit_of_job(given, time_limit, progress)
     if as_json:
         say_json(_document(answer, facts))
         return
     _show(answer, facts)
 
 
-def _of_plan(job: "Job", path: Path, time_limit_s: float) -> Answer:
-    """A given plan on this job's cluster and work."""
-    from hybridmap.plan_file import read_plan
-    from mapper.fit import remedies
-    from profiles.errors import InfeasibleError
-    from simulator.feasibility import check_plan
-
-    plan, _ = read_plan(path)
-    found = check_plan(plan, job.facts())
-    if any(violation.rule != "memory" for violation in found):
-        raise InfeasibleError(f"{path} is no plan of this job: " + "; ".join(v.message for v in found))
-    helps = remedies(plan, job.facts()) if found else ()
-    fewest, beyond = _fewest(job, time_limit_s)
-    return Answer(plan, not found, str(path), None, helps, fewest, beyond)
-
-
-def _of_job(job: "Job", time_limit_s: float) -> Answer:
-    """The best plan, or the leanest where none fits."""
-    from mapper.fit import leanest_plan, remedies
-    from mapper.search import find_plan
-    from profiles.errors import InfeasibleError
-
-    try:
-        with working("searching a plan that fits ..."):
-            result = find_plan(
-                job.facts(), runners_up=False, pins=job.pins(), objective=job.objective(), time_limit_s=time_limit_s
-            )
-    except InfeasibleError as error:
-        if error.fewest_gpus is None and job.pins():
-            raise  # the pins are to blame, and the message says which
-        with progress_bar("memory sizes") as progress:
-            found = leanest_plan(job.facts(), job.pins(), progress)
-        if found is None:
-            raise
-        plan, needs = found
-        origin = "the plan that needs least memory; none fits"
-        return Answer(plan, False, origin, needs, remedies(plan, job.facts()), None, error.fewest_gpus)
-    fewest, beyond = _fewest(job, time_limit_s)
-    return Answer(result.plan, True, "the best plan", None, (), fewest, beyond)
-
-
-def _fewest(job: "Job", time_limit_s: float) -> "tuple[Result | None, int | None]":
-    """The plan on the fewest GPUs of this cluster, else how many it would take."""
-    from mapper.fit import fewest_gpus_plan
-    from mapper.infeasible import fewest_gpus
-    from mapper.problem import make_problem
-
-    with working("searching the fewest GPUs ..."):
-        found = fewest_gpus_plan(job.facts(), job.pins(), time_limit_s)
-        if found is not None:
-            return found, found.plan.num_gpus
-        return None, fewest_gpus(make_problem(job.facts(), pins=job.pins()))
-
-
-def _show(answer: Answer, facts: "Facts") -> None:
+def _show(answer: "Fit", facts: "Facts") -> None:
     from hybridmap.fit_text import binding_line
     from hybridmap.notation import placement_title
     from hybridmap.plan_text import header_lines
@@ -160,7 +97,7 @@ def _show_host(plan: "Plan", facts: "Facts") -> None:
     say(f"a checkpoint on disk: {gib(sum(on_disk.values()))} GiB ({parts})")
 
 
-def _show_needs(answer: Answer, facts: "Facts") -> None:
+def _show_needs(answer: "Fit", facts: "Facts") -> None:
     from hybridmap.notation import gib
 
     total = facts.num_gpus
@@ -174,7 +111,7 @@ def _show_needs(answer: Answer, facts: "Facts") -> None:
         say(f"least memory: GPUs of {gib(answer.needs_bytes)} GiB would hold it on {total:,}, these have {have}")
 
 
-def _remedy_lines(answer: Answer) -> list[str]:
+def _remedy_lines(answer: "Fit") -> list[str]:
     from hybridmap.notation import gib
 
     if answer.fits:
@@ -189,7 +126,7 @@ def _remedy_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _document(answer: Answer, facts: "Facts") -> dict[str, Any]:
+def _document(answer: "Fit", facts: "Facts") -> dict[str, Any]:
     from hybridmap.fit_text import memory_rows
     from simulator.feasibility import pool_memory
     from simulator.host_memory import checkpoint_bytes, host_bytes_per_node

@@ -11,8 +11,8 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.export.verl_config import VerlConfig
-    from hybridmap.export.verl_import import Imported
+    from hybridmap.exports.verl_config import VerlConfig
+    from hybridmap.exports.verl_import import Imported
     from mapper.result import Result
     from simulator.plan import Record
     from simulator.timeline import Timeline
@@ -58,8 +58,8 @@ def import_run(
     Simulates the run as it is configured, finds the best plan for the same job, and lists the keys to change. Writes
     both plans, and the job, into a folder.
     """
-    from hybridmap.export.verl_config import read_verl_config
-    from hybridmap.export.verl_import import Given, import_verl
+    from hybridmap.exports.verl_config import read_verl_config
+    from hybridmap.exports.verl_import import Given, import_verl
     from hybridmap.plan_file import require_folder
 
     assert origin is Origin.VERL, "the only one there is"
@@ -102,8 +102,8 @@ def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
 
 def changed_keys(imported: "Imported", best: "Result", read: "VerlConfig") -> list[tuple[str, Any, Any]]:
     """Every verl key in which the run and the best plan differ: key, as it is, as it should be."""
-    from hybridmap.export.export import Source
-    from hybridmap.export.verl_settings import verl_settings
+    from hybridmap.exports.export import Source
+    from hybridmap.exports.verl_settings import verl_settings
 
     source = imported.source
     ours = verl_settings(source).values
@@ -138,7 +138,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
 def _show(
     imported: "Imported", now: "Timeline | None", why: list[str], best: "Result", changes: list[tuple[str, Any, Any]]
 ) -> None:
-    from hybridmap.export.verl import override_text
+    from hybridmap.exports.verl import override_text
     from hybridmap.plan_text import header_lines, show_plan
 
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))

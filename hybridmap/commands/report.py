@@ -42,11 +42,11 @@ def report(
     from hybridmap.config import job_from_document
     from hybridmap.frontier_file import FrontierFile
     from hybridmap.plan_file import read_plan_file, read_record
-    from hybridmap.report.content import content_of
-    from hybridmap.report.html import page
+    from hybridmap.report_page.content import content_of
+    from hybridmap.report_page.html import page
     from hybridmap.text_file import write_text
     from hybridmap.timeline_file import read_timeline
-    from hybridmap.what_if import WhatIfFile
+    from hybridmap.what_if_cases import WhatIfFile
 
     file = read_plan_file(plan)
     job = job_from_document(file.job, f"{plan}: job")

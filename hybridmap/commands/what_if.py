@@ -9,7 +9,7 @@ from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from hybridmap.what_if import CaseRecord, WhatIfFile
+    from hybridmap.what_if_cases import CaseRecord, WhatIfFile
 
 
 def what_if(
@@ -32,8 +32,8 @@ def what_if(
     from hybridmap.job_edit import parse_setting
     from hybridmap.plan_file import require_folder, write_records
     from hybridmap.plan_text import header_lines
-    from hybridmap.what_if import what_if as planned
-    from hybridmap.what_if import what_if_file_of
+    from hybridmap.what_if_cases import what_if as planned
+    from hybridmap.what_if_cases import what_if_file_of
 
     parsed = [parse_setting(text) for text in settings]
     facts = load_job(job).facts()

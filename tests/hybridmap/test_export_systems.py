@@ -6,7 +6,7 @@ import shlex
 import pytest
 import yaml
 
-from hybridmap.export.systems import SYSTEMS, export_plan
+from hybridmap.exports.systems import SYSTEMS, export_plan
 from profiles.errors import InputError
 from tests.hybridmap.export_plans import JOBS, plan_file
 

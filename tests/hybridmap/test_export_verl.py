@@ -5,9 +5,9 @@ import shlex
 
 import pytest
 
-from hybridmap.export.systems import export_plan
-from hybridmap.export.verl_config import DEFAULTS, VerlConfig, read_verl_config
-from hybridmap.export.verl_import import Given, import_verl
+from hybridmap.exports.systems import export_plan
+from hybridmap.exports.verl_config import DEFAULTS, VerlConfig, read_verl_config
+from hybridmap.exports.verl_import import Given, import_verl
 from profiles.errors import InputError
 from tests.hybridmap.export_plans import JOBS, plan_file
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.export.export import Export, notes_text
-from hybridmap.export.openrlhf_settings import openrlhf_settings
+from hybridmap.exports.export import Export, notes_text
+from hybridmap.exports.openrlhf_settings import openrlhf_settings
 from hybridmap.notation import job_title
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Source
+    from hybridmap.exports.export import Source
 
 VERSION = "0.11.2"
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridmap.frontier_file import PointRecord
-    from hybridmap.report.content import Sensitivity, Shown
-    from hybridmap.what_if import CaseRecord, WhatIfFile
+    from hybridmap.report_page.content import Sensitivity, Shown
+    from hybridmap.what_if_cases import CaseRecord, WhatIfFile
     from simulator.timeline import Span, Timeline
 
 Figure = dict[str, Any]
@@ -55,6 +55,7 @@ def gantt(timeline: Timeline, measured: Timeline | None = None) -> Figure:
         "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
         "yaxis": {"automargin": True, "categoryorder": "array", "categoryarray": names[::-1]},
         "legend": LEGEND, "hovermode": "closest",
+        "uniformtext": {"minsize": 9, "mode": "hide"},
     }  # fmt: skip
     return {"data": data, "layout": layout}
 
@@ -221,7 +222,8 @@ def provenance(shown: Shown) -> Figure:
     data = [
         {
             "type": "bar", "orientation": "h", "name": kind, "marker": {"color": color},
-            "y": [text(span.call) for span in spans], "x": [span.duration_s * span.basis.get(kind, 0.0) for span in spans],
+            "y": [text(span.call) for span in spans],
+            "x": [span.duration_s * span.basis.get(kind, 0.0) for span in spans],
             "hovertemplate": f"{kind}: %{{x:,.2f}} s<extra>%{{y}}</extra>",
         }
         for kind, color in colors.items()

@@ -31,7 +31,8 @@ def cluster_svg(plan: Plan, facts: Facts) -> str:
         parts.append(body)
     label = escape(description(plan), quote=True)
     return (
-        f'<svg viewBox="0 0 {width:.0f} {max(y, GPU):.0f}" style="max-width:{1.6 * width:.0f}px" role="img" aria-label="{label}" class="cluster">'
+        f'<svg viewBox="0 0 {width:.0f} {max(y, GPU):.0f}" style="max-width:{1.6 * width:.0f}px" role="img" '
+        f'aria-label="{label}" class="cluster">'
         f"<title>{label}</title>{''.join(parts)}</svg>"
     )
 

@@ -7,8 +7,8 @@ import pytest
 
 from hybridmap.config import job_from_document
 from hybridmap.plan_file import read_plan_file
-from hybridmap.report.content import content_of
-from hybridmap.report.html import page, script_json
+from hybridmap.report_page.content import content_of
+from hybridmap.report_page.html import page, script_json
 from tests.hybridmap.export_plans import plan_file
 
 
@@ -40,7 +40,9 @@ def test_every_chart_is_a_valid_plotly_figure(html):
 
 def test_the_gantt_chart_is_the_timeline(content, html):
     bars = charts_of(html)["byPlan"]["best"]["gantt"]["data"]
-    drawn = sorted((base, round(length, 9)) for trace in bars for base, length in zip(trace["base"], trace["x"], strict=True))
+    drawn = sorted(
+        (base, round(length, 9)) for trace in bars for base, length in zip(trace["base"], trace["x"], strict=True)
+    )
     spans = [s for s in content.best.timeline.spans if s.duration_s > 0]
     assert drawn == sorted((s.start_s, round(s.duration_s, 9)) for s in spans)
 

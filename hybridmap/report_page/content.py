@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hybridmap.config import Job
     from hybridmap.frontier_file import PointRecord
     from hybridmap.plan_file import PlanFile
-    from hybridmap.what_if import WhatIfFile
+    from hybridmap.what_if_cases import WhatIfFile
     from simulator.facts import Facts
     from simulator.plan import Plan
     from simulator.timeline import Timeline

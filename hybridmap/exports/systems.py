@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.config import job_from_document
-from hybridmap.export.export import Export, Source
-from hybridmap.export.nemo_rl import export_nemo_rl
-from hybridmap.export.openrlhf import export_openrlhf
-from hybridmap.export.verl import export_verl
+from hybridmap.exports.export import Export, Source
+from hybridmap.exports.nemo_rl import export_nemo_rl
+from hybridmap.exports.openrlhf import export_openrlhf
+from hybridmap.exports.verl import export_verl
 from simulator.feasibility import require_feasible
 
 if TYPE_CHECKING:

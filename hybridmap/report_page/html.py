@@ -23,21 +23,21 @@ from hybridmap.notation import (
     training_text,
 )
 from hybridmap.plan_text import interval_s, speed_lines
-from hybridmap.report import figures
-from hybridmap.report.cluster_svg import cluster_svg, color_of
+from hybridmap.report_page import figures
+from hybridmap.report_page.cluster_svg import cluster_svg, color_of
 from simulator.uncertainty import load_calibration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hybridmap.report.content import Content, Shown
+    from hybridmap.report_page.content import Content, Shown
 
 
 def page(content: Content) -> str:
     """The whole document."""
     from plotly.offline import get_plotlyjs
 
-    assets = files("hybridmap.report")
+    assets = files("hybridmap.report_page")
     template = (assets / "page.html").read_text(encoding="utf-8")
     parts = {
         "TITLE": escape(job_title(content.facts)),
@@ -87,9 +87,10 @@ def chart(key: str, label: str) -> str:
 def _summary(content: Content) -> str:
     timeline, file = content.best.timeline, content.file
     low, high = interval_s(timeline)
+    per_gpu = timeline.tokens_per_s / timeline.num_gpus
     cards = [
         ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s"),
-        ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{timeline.tokens_per_s / timeline.num_gpus:,.0f} per GPU"),
+        ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
         ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
         ("proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"),
     ]  # fmt: skip

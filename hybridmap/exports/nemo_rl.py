@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hybridmap.export.export import Export, Settings, notes_text
+from hybridmap.exports.export import Export, Settings, notes_text
 from hybridmap.notation import job_title
 from profiles.errors import InputError
 from simulator.feasibility import memories_on
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Source
+    from hybridmap.exports.export import Source
     from simulator.plan import ParallelLayout
 
 VERSION = "0.5"

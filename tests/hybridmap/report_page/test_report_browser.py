@@ -93,5 +93,9 @@ def test_everything_that_acts_can_be_reached_by_tab(chromium, report):
         seen = set()
         for _ in range(60):
             page.keyboard.press("Tab")
-            seen.add(page.evaluate("document.activeElement.id || document.activeElement.name || document.activeElement.tagName"))
+            seen.add(
+                page.evaluate(
+                    "document.activeElement.id || document.activeElement.name || document.activeElement.tagName"
+                )
+            )
         assert {"theme", "plan", "copy", "SUMMARY"} <= seen

@@ -6,12 +6,12 @@ import shlex
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.export.export import Export, notes_text
-from hybridmap.export.verl_settings import needs_subclass, verl_settings
+from hybridmap.exports.export import Export, notes_text
+from hybridmap.exports.verl_settings import needs_subclass, verl_settings
 from hybridmap.notation import job_title
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Point, Source
+    from hybridmap.exports.export import Point, Source
 
 VERSION = "0.9.1"
 SUBCLASS = "hybridmap_verl.py"
@@ -24,7 +24,7 @@ def export_verl(source: Source) -> Export:
     entry = SUBCLASS if needs_subclass(source) else None
     contents = {script: _script(source, found.values, tuple(found.points), entry)}
     if entry is not None:
-        contents[entry] = (files("hybridmap.export") / "verl_pools.py.in").read_text(encoding="utf-8")
+        contents[entry] = (files("hybridmap.exports") / "verl_pools.py.in").read_text(encoding="utf-8")
     whole = Export("verl", VERSION, found.values, tuple(found.points), script, contents)
     return Export(
         whole.system, whole.version, whole.settings, whole.points, script,

@@ -9,7 +9,7 @@ from simulator.feasibility import layouts_of
 from simulator.memory import generation_weight_bytes
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Source
+    from hybridmap.exports.export import Source
 
 
 def engine_weight_bytes(source: Source) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.export.export import Settings, largest_divisor
+from hybridmap.exports.export import Settings, largest_divisor
 from profiles.units import GIB
 from simulator.feasibility import memories_on
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Source
+    from hybridmap.exports.export import Source
     from simulator.plan import GenerationLayout, ParallelLayout, Pool, RolePlan
 
 ADVANTAGES = {
@@ -277,7 +277,7 @@ def _utilization(source: Source, out: Settings) -> float:
     classes = memories_on(source.plan, pool, facts)["actor"].transient["generate_sequences"]
     sizes = {name: float(size[0]) for name, size in classes.items()}
     if sizes.get("generation weights", 0.0) == 0:
-        from hybridmap.export.weights import engine_weight_bytes
+        from hybridmap.exports.weights import engine_weight_bytes
 
         sizes["generation weights"] = engine_weight_bytes(source)
         out.cannot(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.export.export import Settings
+from hybridmap.exports.export import Settings
 from profiles.units import GIB
 from simulator.feasibility import memories_on
 
 if TYPE_CHECKING:
-    from hybridmap.export.export import Source
+    from hybridmap.exports.export import Source
     from simulator.plan import ParallelLayout, Pool
 
 ADVANTAGES = {
@@ -154,7 +154,7 @@ def _engine(source: Source, out: Settings) -> None:
 
 
 def _utilization(source: Source, pool: Pool, out: Settings) -> float:
-    from hybridmap.export.weights import engine_weight_bytes
+    from hybridmap.exports.weights import engine_weight_bytes
 
     facts = source.facts.on(pool.device)
     classes = memories_on(source.plan, pool, facts)["actor"].transient["generate_sequences"]

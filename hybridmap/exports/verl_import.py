@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.config import job_from_mapping
-from hybridmap.export.export import Source
+from hybridmap.exports.export import Source
 from profiles.catalogue import hf_id, model_names
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridmap.config import Job
-    from hybridmap.export.verl_config import VerlConfig
+    from hybridmap.exports.verl_config import VerlConfig
     from simulator.facts import Facts
 
 ALGORITHMS = {
