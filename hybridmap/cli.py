@@ -27,6 +27,7 @@ from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
 from hybridmap.commands.trace import trace
+from hybridmap.commands.ui import ui
 from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail
 from hybridmap.help_examples import epilog
@@ -90,6 +91,7 @@ app.command("fit", epilog=epilog("fit"))(fit)
 app.command("what-if", epilog=epilog("what-if"))(what_if)
 app.command("run", epilog=epilog("run"))(run)
 app.command("report", epilog=epilog("report"))(report)
+app.command("ui", epilog=epilog("ui"))(ui)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)

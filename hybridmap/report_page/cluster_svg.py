@@ -70,7 +70,10 @@ def _kind(
     across = max(1, round(width / (box_w + GAP)))
     for node in range(nodes):
         x0, y0 = (node % across) * (box_w + GAP), y + (node // across) * (box_h + GAP)
-        parts.append(f'<rect x="{x0}" y="{y0}" width="{box_w}" height="{box_h}" rx="4" class="node"/>')
+        parts.append(
+            f'<rect x="{x0}" y="{y0}" width="{box_w}" height="{box_h}" rx="4" fill="none" stroke="#8a8f98" '
+            'class="node"/>'
+        )
         gpus = [node * per_node] if coarse else range(node * per_node, (node + 1) * per_node)
         for i, gpu in enumerate(gpus):
             x1, y1 = x0 + GAP + (i % columns) * (GPU + GAP), y0 + GAP + (i // columns) * (GPU + GAP)
@@ -86,6 +89,7 @@ def _gpu(plan: Plan, pool: Pool | None, name: str, x: float, y: float) -> str:
     fill = "transparent" if pool is None else color_of(plan, pool.name)
     what = "unused" if pool is None else f"pool {pool.name}: {', '.join(pool.roles) or 'generation'}"
     return (
-        f'<rect x="{x}" y="{y}" width="{GPU}" height="{GPU}" rx="3" fill="{fill}" class="gpu">'
+        f'<rect x="{x}" y="{y}" width="{GPU}" height="{GPU}" rx="3" fill="{fill}" stroke="#59636e" '
+        'stroke-width="0.6" class="gpu">'
         f"<title>{escape(name)}, {escape(what)}</title></rect>"
     )

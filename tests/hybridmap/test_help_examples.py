@@ -13,7 +13,7 @@ from hybridmap.help_examples import EXAMPLES
 from tests.hybridmap.conftest import SMALL_JOB, invoke
 
 CATALOGUE = Path(__file__).parents[2] / "profiles" / "models"
-ELSEWHERE = {"run": "tests/hybridmap/test_cli_run.py", "ui": "tests/hybridmap/ui"}
+ELSEWHERE = {"run": "tests/hybridmap/test_cli_run.py", "ui": "tests/hybridmap/webapp"}
 """Commands whose examples need more than a job: where they are tested."""
 
 
