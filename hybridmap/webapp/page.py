@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridmap.config import Job
+    from hybridmap.frontier_file import PointRecord
     from hybridmap.webapp.form import Form
     from mapper.result import Result
 
@@ -52,9 +53,9 @@ class Page:
                 self.fields = ui.column().classes("w-full gap-1")
                 self._build_fields()
             with ui.column().classes("grow min-w-0"):
-                self.status = ui.label("planning ...").classes("text-sm text-gray-500").mark("status")
-                self.shown = ui.column().classes("w-full")
-                self.frontier = ui.column().classes("w-full")
+                self.status = ui.label("planning ...").classes("text-sm text-gray-500")
+                self.error = ui.label().classes("text-red-700 whitespace-pre-wrap")
+                self.view = View()
         ui.timer(0.01, self.plan, once=True)
 
     def _build_fields(self) -> None:
@@ -124,59 +125,83 @@ class Page:
         answer = await run.io_bound(answer_of, form)
         if mine != self.asked:
             return
-        self.shown.clear()
-        self.frontier.clear()
-        with self.shown:
-            if answer.result is None or answer.job is None:
-                self.status.set_text("no plan")
-                ui.label(answer.error).classes("text-red-700 whitespace-pre-wrap").mark("error")
-                return
-            show(answer.job, answer.result)
+        self.error.set_text(answer.error)
+        self.view.set_visibility(answer.result is not None)
+        if answer.result is None or answer.job is None:
+            self.status.set_text("no plan")
+            return
+        self.view.update(answer.job, answer.result)
         self.status.set_text(f"planned in {answer.result.seconds:.2f} s")
         points = await run.io_bound(frontier_of, form)
         if mine == self.asked and points:
-            with self.frontier:
-                ui.label("More or fewer GPUs").classes("text-lg font-bold")
-                figure = figures.frontier(points, answer.result.plan.num_gpus, answer.result.iteration_s)
-                chart(figure).mark("frontier")
+            self.view.update_frontier(points, answer.result)
 
 
-def show(job: Job, result: Result) -> None:
-    """The plan: title, figures, placement, the iteration and memory."""
-    timeline, facts = result.timeline, job.facts()
-    low, high = interval_s(timeline)
-    ui.label(job_title(facts)).classes("text-lg font-bold")
-    with ui.row().classes("gap-8"):
-        card("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
-        card("tokens/s", f"{timeline.tokens_per_s:,.0f}", f"{timeline.tokens_per_s / timeline.num_gpus:,.0f} per GPU")
-        card("GPUs", f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")
-        card("proof", result.status, f"gap {percent(result.gap)}")
-    ui.html(cluster_svg(result.plan, facts), sanitize=False).classes("w-full max-w-2xl cluster")
-    ui.table(columns=_columns(), rows=_rows(result), row_key="role").classes("w-full").props("flat dense")
-    chart(figures.gantt(timeline)).mark("gantt")
-    chart(figures.memory(timeline)).mark("memory")
-    if result.runners_up:
-        rows = [
-            f"{r.placement}: {r.iteration_s:,.2f} s ({r.iteration_s / result.iteration_s - 1:+.0%})"
-            for r in result.runners_up
-        ]
-        ui.label("Runners-up: " + "; ".join(rows))
+class View:
+    """The right-hand side: made once, and given new content with every plan, so that charts move and do not flicker."""
+
+    def __init__(self) -> None:
+        with ui.column().classes("w-full") as self.box:
+            self.title = ui.label().classes("text-lg font-bold")
+            with ui.row().classes("gap-8"):
+                self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
+            self.cluster = ui.html("", sanitize=False).classes("w-full max-w-2xl cluster")
+            self.table = ui.table(columns=_columns(), rows=[], row_key="role").classes("w-full").props("flat dense")
+            self.gantt, self.memory = _chart(), _chart()
+            self.others = ui.label()
+            ui.label("More or fewer GPUs").classes("text-lg font-bold")
+            self.frontier = _chart()
+
+    def set_visibility(self, visible: bool) -> None:
+        """Hide all of it while there is no plan."""
+        self.box.set_visibility(visible)
+
+    def update(self, job: Job, result: Result) -> None:
+        """Show a plan."""
+        timeline, facts = result.timeline, job.facts()
+        low, high = interval_s(timeline)
+        self.title.set_text(job_title(facts))
+        self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
+        per_gpu = timeline.tokens_per_s / timeline.num_gpus
+        self.cards["tokens/s"].set(f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU")
+        self.cards["GPUs"].set(f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")
+        self.cards["proof"].set(result.status, f"gap {percent(result.gap)}")
+        self.cluster.set_content(cluster_svg(result.plan, facts))
+        self.table.rows = _rows(result)
+        self.gantt.update_figure(_dressed(figures.gantt(timeline)))
+        self.memory.update_figure(_dressed(figures.memory(timeline)))
+        rows = [f"{r.placement}: {r.iteration_s:,.2f} s" for r in result.runners_up]
+        self.others.set_text(f"Runners-up: {'; '.join(rows)}" if rows else "")
+
+    def update_frontier(self, points: tuple[PointRecord, ...], result: Result) -> None:
+        """Show what more or fewer GPUs would do, and where the plan is."""
+        figure = figures.frontier(points, result.plan.num_gpus, result.iteration_s)
+        self.frontier.update_figure(_dressed(figure))
 
 
-def card(what: str, value: str, more: str) -> None:
+class Card:
     """One figure with its name above and its detail below."""
-    with ui.column().classes("gap-0"):
-        ui.label(what).classes("text-sm text-gray-500")
-        ui.label(value).classes("text-xl font-bold").mark(what.replace("/", "-"))
-        ui.label(more).classes("text-sm text-gray-500")
+
+    def __init__(self, what: str) -> None:
+        with ui.column().classes("gap-0"):
+            ui.label(what).classes("text-sm text-gray-500")
+            self.value = ui.label().classes("text-xl font-bold")
+            self.more = ui.label().classes("text-sm text-gray-500")
+
+    def set(self, value: str, more: str) -> None:
+        """Show a value and its detail."""
+        self.value.set_text(value)
+        self.more.set_text(more)
 
 
-def chart(figure: dict[str, Any]) -> ui.plotly:
-    """A Plotly figure as wide as its column."""
-    layout = {**figure["layout"], **PLAIN}
-    return ui.plotly(
-        {"data": figure["data"], "layout": layout, "config": {"displayModeBar": False, "responsive": True}}
-    ).classes("w-full")
+def _chart() -> ui.plotly:
+    """An empty chart as wide as its column."""
+    return ui.plotly(_dressed({"data": [], "layout": {"height": 200}})).classes("w-full")
+
+
+def _dressed(figure: dict[str, Any]) -> dict[str, Any]:
+    config = {"displayModeBar": False, "responsive": True}
+    return {"data": figure["data"], "layout": {**figure["layout"], **PLAIN}, "config": config}
 
 
 def _columns() -> list[dict[str, Any]]:
@@ -200,8 +225,8 @@ def _rows(result: Result) -> list[dict[str, str]]:
 def serve(form: Form, host: str, port: int, show_browser: bool) -> None:
     """Run the page until it is stopped."""
 
-    @ui.page("/")
     def index() -> None:
         Page(form).build()
 
+    ui.page("/")(index)
     ui.run(host=host, port=port, title="hybridmap", reload=False, show=show_browser, favicon=None)

@@ -41,7 +41,8 @@ def opened(chromium, address, **options):
     page.goto(address)
     yield page
     page.close()
-    assert [line for line in said if line.startswith(("error", "warning", "request"))] == []
+    bad = [line for line in said if line.startswith(("error", "warning", "request"))]
+    assert not bad, bad
 
 
 def _outside(url):

@@ -55,7 +55,7 @@ def chromium():
 
 
 def iteration_s(page):
-    text = page.locator("text=/^[0-9,.]+ s$/").first.text_content()
+    text = page.locator(".text-xl").first.text_content()
     return float(re.sub(r"[^0-9.]", "", text))
 
 

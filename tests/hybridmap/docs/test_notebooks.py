@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="the notebooks need the dev extra")
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[3] / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_two():
@@ -24,7 +24,7 @@ def test_it_is_stored_without_output(path):
 def test_it_runs(path, monkeypatch):
     from nbclient import NotebookClient
 
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     monkeypatch.setenv("PYTHONPATH", str(root))
     client = NotebookClient(nbformat.read(path, as_version=4), timeout=300, resources={"metadata": {"path": str(root)}})
     client.execute()  # raises with the cell and its traceback
