@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json, TimeLimit
+from hybridmap.commands.options import Json, TimeLimit, known_devices
 from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
@@ -32,7 +32,12 @@ def import_run(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="A launch script, or overrides.yaml or config.yaml of Hydra.")
     ],
-    device: Annotated[str, typer.Option("--device", help="The GPU it runs on; a name of `hybridmap devices list`.")],
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", help="The GPU it runs on; a name of `hybridmap devices list`.", autocompletion=known_devices
+        ),
+    ],
     origin: Annotated[Origin, typer.Option("--from", help="The system whose run it is.")] = Origin.VERL,
     gbps: Annotated[
         float | None, typer.Option("--inter-node-gbps", help="Network of a node; else its card's.", show_default=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json
+from hybridmap.commands.options import Json, known_algorithms, known_devices, known_models
 from hybridmap.console import say, say_json
 from profiles.errors import HybridmapError, InputError
 
@@ -34,18 +34,27 @@ Whole = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=Fals
 def init(
     file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="ppo, grpo, remax, ...", show_default=False)
+        str | None,
+        typer.Option("--algorithm", help="ppo, grpo, remax, ...", show_default=False, autocompletion=known_algorithms),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Every role's model: a name, or the path of a config.json.", show_default=False),
+        typer.Option(
+            "--model",
+            help="Every role's model: a name, or the path of a config.json.",
+            show_default=False,
+            autocompletion=known_models,
+        ),
     ] = None,
     critic: Model = None,
     reference: Model = None,
     reward: Model = None,
     cost: Model = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="A name of `hybridmap devices list`.", show_default=False)
+        str | None,
+        typer.Option(
+            "--device", help="A name of `hybridmap devices list`.", show_default=False, autocompletion=known_devices
+        ),
     ] = None,
     nodes: Whole = None,
     prompts: Whole = None,
