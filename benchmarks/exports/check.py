@@ -5,7 +5,7 @@
 ``--peers`` is an environment with verl, OpenRLHF and ``requirements.txt`` (``make check-all`` makes it). What is run:
 
 - verl: its Hydra configuration composed with the overrides, ``validate_config``, the dataclasses of actor, reference,
-  critic, rollout and reward model, and the placement code of the trainer that the script starts. Models are
+  critic, rollout and reward model, and constructor and placement of the trainer that the script starts. Models are
   folders with the published config.json and a tokenizer of two words, since verl opens both; no weights.
 - OpenRLHF: its parser and every check between parsing and training.
 - NeMo-RL: nothing; the package index holds a placeholder alone.
@@ -28,6 +28,7 @@ from hybridmap.plan_file import plan_file_of
 from mapper.search import find_plan
 from profiles.catalogue import hf_id, model_names
 from profiles.errors import InputError
+from simulator.plan import Pool
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Export
@@ -38,6 +39,10 @@ EXAMPLES = HERE.parents[1] / "examples"
 CATALOGUE = HERE.parents[1] / "profiles" / "models"
 SPLIT = "ppo-7b-16xa100"
 """The example that is checked in its split placement too, where the critic has GPUs of its own."""
+
+
+ROLLOUT = "grpo-qwen2.5-7b-8xh100"
+"""The example that is also checked with GPUs for generation alone, which is another of verl's trainers."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,18 @@ def planned(path: Path, placement: str = "any") -> PlanFile:
     return plan_file_of(job, result, placement, False)
 
 
+def with_rollout_pool(file: PlanFile) -> PlanFile:
+    """The plan with as many GPUs again, on which the actor generates while it trains on samples one step old."""
+    plan, actor = file.plan, file.plan.role("actor")
+    assert actor.generation is not None, "the actor generates"
+    size = plan.pool_of("actor").num_gpus
+    pool = Pool(name="G", device=plan.pools[0].device, first_gpu=plan.num_gpus, num_gpus=size, roles=())
+    roles = tuple(e.model_copy(update={"generation_pool": "G"}) if e is actor else e for e in plan.roles)
+    changed = {"pools": (*plan.pools, pool), "roles": roles, "schedule": "async", "in_flight_updates": True}
+    cluster = [{**each, "nodes": 2 * each["nodes"]} for each in file.job["cluster"]]
+    return file.model_copy(update={"plan": plan.model_copy(update=changed), "job": {**file.job, "cluster": cluster}})
+
+
 def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple[dict[str, Any] | None, str]:
     """Run the package's own checks on an export written below ``folder``."""
     folder.mkdir(parents=True)
@@ -101,10 +118,11 @@ def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple
 
 
 def check_all(peers: Path, folder: Path) -> list[Checked]:
-    """Every example job, and one split placement, in every system that there is something to check with."""
+    """Every example job, one with rollout GPUs and one split placement, in every system that there is something to check with."""
     models = folder / "models"
     write_models(models)
     jobs = [(path.stem, planned(path)) for path in sorted(EXAMPLES.glob("*.yaml"))]
+    jobs.append((f"{ROLLOUT}, rollout pool", with_rollout_pool(planned(EXAMPLES / f"{ROLLOUT}.yaml"))))
     jobs.append((f"{SPLIT}, split", planned(EXAMPLES / f"{SPLIT}.yaml", "split")))
     out = []
     for name, file in jobs:

@@ -74,7 +74,7 @@ def sizes(config):
 
 
 def pools(config, trainer):
-    """The pools of the trainer that the script starts; its placement code runs, nothing is started."""
+    """The pools of the trainer that the script starts; it is made and places its roles, nothing is started."""
     from verl.trainer.ppo.v1 import get_trainer_cls
 
     mode = config.trainer.v1.trainer_mode
@@ -86,9 +86,7 @@ def pools(config, trainer):
         sys.modules["hybridmap_verl"] = module
         spec.loader.exec_module(module)
         cls = {"hybridmap_pools": module.PoolsTrainer, "hybridmap_pools_async": module.PoolsTrainerAsync}[mode]
-    made = object.__new__(cls)
-    made.config = config
-    made._enable_hybrid_replicas = bool(config.actor_rollout_ref.get("hybrid_engine", True))
+    made = cls(config)  # with the checks of its constructor
     made._init_resource_pool_mgr()
     manager = made.resource_pool_manager
     order = {"order": step_order(made)} if trainer is not None else {}

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from benchmarks.exports.check import with_rollout_pool
 from hybridmap.exports.systems import export_plan
 from hybridmap.exports.verl_config import DEFAULTS, VerlConfig, read_verl_config
 from hybridmap.exports.verl_import import Given, import_verl
@@ -56,6 +57,17 @@ def test_the_round_trip_gives_the_plan_back(name, tmp_path):
     if not any(place.endswith("pool") for place in refused):
         groups = {frozenset(pool.roles): pool.num_gpus for pool in file.plan.pools}
         assert {frozenset(pool.roles): pool.num_gpus for pool in back.pools} == groups
+
+
+def test_gpus_for_generation_alone_come_back(tmp_path):
+    file = with_rollout_pool(plan_file("grpo"))
+    export = export_plan(file, "async", "verl")
+    assert export.settings["trainer.v1.trainer_mode"] == "separate_async"
+    back = imported(export, tmp_path, mean_response_length=300).plan
+    assert without(back, places(export)) == without(file.plan, places(export))
+    assert (back.schedule, back.steps_in_flight, back.in_flight_updates) == ("async", 1, True)
+    assert back.generation_pool_of("actor").num_gpus == file.plan.generation_pool_of("actor").num_gpus
+    assert back.generation_pool_of("actor").roles == ()
 
 
 def test_the_job_comes_back_too(tmp_path):

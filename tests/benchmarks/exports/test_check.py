@@ -27,6 +27,15 @@ def test_every_example_passes_the_packages_own_checks(rows, system):
 
 @pytest.mark.external
 @pytest.mark.skipif(not READY, reason="no environment with verl and OpenRLHF; `make check-all` makes it")
+def test_rollout_gpus_are_another_trainer_of_verl(rows):
+    row = next(row for row in rows if row.system == "verl" and row.job.endswith("rollout pool"))
+    assert row.answer["trainer"] == "PPOTrainerSeparateAsync"
+    assert row.answer["pools"] == {"global_pool": [8]}
+    assert row.answer["roles"]["ref"] == "global_pool"
+
+
+@pytest.mark.external
+@pytest.mark.skipif(not READY, reason="no environment with verl and OpenRLHF; `make check-all` makes it")
 def test_the_subclass_gives_the_critic_its_own_pool(rows):
     row = next(row for row in rows if row.system == "verl" and row.job.endswith("split"))
     assert row.answer["trainer"] == "PoolsTrainer"
