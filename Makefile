@@ -5,20 +5,46 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures validate accuracy ablation calibrate clean
+PEERS ?= .venv-peers
+PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
+
+.PHONY: plan test check check-all browser docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev browser
 	$(MAKE) check
+
+# A Chromium for the tests of pages: the machine's, or Debian's where we may install it. Without one those tests are
+# skipped, except in continuous integration, where they fail.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq \
+			&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+		|| echo "no chromium and no right to install one: the tests of pages will be skipped (apt-get install chromium)"
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(MAKE) docs
+	$(BIN)/pytest -m "not external"
+
+# Also what needs other systems' packages, in an environment of their own: minutes, and some gigabytes.
+check-all: check $(PEERS)/.ready
+	$(BIN)/pytest -m external
+	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) --out benchmarks/results/exports.md
+
+$(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(PEER_PACKAGES)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
+	touch $@
 
 fast: $(VENV)/.dev
 	$(BIN)/pytest -m "not slow"
@@ -58,4 +84,4 @@ $(VENV)/.dev: $(VENV)/.light
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,13 +15,22 @@ from hybridmap import __version__
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
+from hybridmap.commands.export import export
+from hybridmap.commands.fit import fit
 from hybridmap.commands.frontier import frontier
+from hybridmap.commands.import_run import import_run
+from hybridmap.commands.init import init
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
+from hybridmap.commands.report import report
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
+from hybridmap.commands.trace import trace
+from hybridmap.commands.ui import ui
+from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail
+from hybridmap.help_examples import epilog
 from profiles.errors import HybridmapError, InputError
 
 
@@ -68,17 +77,24 @@ app = typer.Typer(
     name="hybridmap",
     help="Place the models of an RL post-training job on a GPU cluster: which share GPUs, and how each is split.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("plan")(plan)
-app.command("simulate")(simulate)
-app.command("compare")(compare)
-app.command("robust")(robust)
-app.command("explain")(explain)
-app.command("frontier")(frontier)
-app.command("run")(run)
+app.command("init", epilog=epilog("init"))(init)
+app.command("plan", epilog=epilog("plan"))(plan)
+app.command("simulate", epilog=epilog("simulate"))(simulate)
+app.command("compare", epilog=epilog("compare"))(compare)
+app.command("robust", epilog=epilog("robust"))(robust)
+app.command("explain", epilog=epilog("explain"))(explain)
+app.command("frontier", epilog=epilog("frontier"))(frontier)
+app.command("fit", epilog=epilog("fit"))(fit)
+app.command("what-if", epilog=epilog("what-if"))(what_if)
+app.command("run", epilog=epilog("run"))(run)
+app.command("report", epilog=epilog("report"))(report)
+app.command("ui", epilog=epilog("ui"))(ui)
+app.command("trace", epilog=epilog("trace"))(trace)
+app.command("export", epilog=epilog("export"))(export)
+app.command("import", epilog=epilog("import"))(import_run)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

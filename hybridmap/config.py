@@ -73,6 +73,18 @@ class Job:
         """Where the actor may generate, and when."""
         return modes_of(self.document["schedule"])
 
+    def one_mode(self) -> Mode:
+        """The mode, where only one makes sense; ``InputError`` if the job allows several."""
+        first, *others = self.modes()
+        if others:
+            allowed = "; ".join(map(str, (first, *others)))
+            raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
+        return first
+
+    def price(self) -> Objective | None:
+        """The objective if it has prices, so that an iteration's cost can be said."""
+        return self.objective() if self.objective().prices else None
+
     def space(self) -> Space:
         """Layouts that are searched beside the usual ones."""
         return Space(**self.document["search"])
@@ -109,6 +121,11 @@ def load_job(path: str | os.PathLike[str]) -> Job:
     """
     file = Path(path)
     return _job(parse_job(read_yaml(file), str(path)), str(path), file.parent)
+
+
+def job_from_mapping(raw: object, source: str, base: Path) -> Job:
+    """Read what a job file holds, already parsed; paths in it start from ``base``. Errors as in ``load_job``."""
+    return _job(parse_job(raw, source), source, base)
 
 
 def job_from_document(document: object, source: str = "job") -> Job:

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mapper.result import Result
 
 SCHEMA_VERSION = 1
+_Record = TypeVar("_Record", bound=Record)
 MAX_BYTES = 64 * MIB
 
 
@@ -102,7 +103,11 @@ def read_plan_file(path: Path) -> PlanFile:
     FileFormatError
         Truncated, no plan file, of another schema version, or with a key missing or wrong; names file and place.
     """
-    content = _read_json(path)
+    return parse_plan_file(read_json(path), path)
+
+
+def parse_plan_file(content: object, path: Path) -> PlanFile:
+    """The plan file that ``content`` is, read from ``path``; errors as in ``read_plan_file``."""
     if not isinstance(content, dict):
         raise FileFormatError(f"{path}: not a plan file: it holds {described(content)}, not a JSON object")
     if not {"plan", "job"} & set(content):
@@ -117,7 +122,15 @@ def read_plan_file(path: Path) -> PlanFile:
     try:
         return PlanFile.model_validate(content)
     except ValidationError as error:
-        raise _misfit(path, error) from None
+        raise misfit(path, error) from None
+
+
+def read_record(path: Path, kind: type[_Record]) -> _Record:
+    """Read a JSON file that one of our commands wrote, such as ``frontier.json``; errors as in ``read_plan_file``."""
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        raise misfit(path, error) from None
 
 
 def read_plan(path: Path) -> tuple[Plan, dict[str, Any] | None]:
@@ -125,24 +138,26 @@ def read_plan(path: Path) -> tuple[Plan, dict[str, Any] | None]:
 
     Errors as in ``read_plan_file``.
     """
-    content = _read_json(path)
+    content = read_json(path)
     if not isinstance(content, dict) or "pools" not in content:
         file = read_plan_file(path)
         return file.plan, file.job
     try:
         return Plan.model_validate(content), None
     except ValidationError as error:
-        raise _misfit(path, error) from None
+        raise misfit(path, error) from None
 
 
-def _misfit(path: Path, error: ValidationError) -> FileFormatError:
+def misfit(path: Path, error: ValidationError) -> FileFormatError:
+    """The first thing in a JSON file that is missing or wrong, as the error to raise."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     what = "is missing" if first["type"] == "missing" else f"got {described(first['input'])}: {first['msg']}"
     return FileFormatError(f"{path}: {place}: {what}")
 
 
-def _read_json(path: Path) -> object:
+def read_json(path: Path) -> object:
+    """Any JSON document of at most 64 MiB; ``InputError`` if unreadable, ``FileFormatError`` if it is no JSON."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

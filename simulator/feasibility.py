@@ -60,7 +60,7 @@ def layouts_of(entry: RolePlan, plan: Plan | None = None) -> RoleLayouts:
 
 def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
-    memories = _memories_on(plan, pool, facts)
+    memories = memories_on(plan, pool, facts)
     classes = {"reserve": facts.generation.memory_reserve_bytes}
     for needs in memories.values():
         for name, value in needs.resident.items():
@@ -77,8 +77,8 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     )
 
 
-def _memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
-    """What each role needs on this pool; one that generates elsewhere has only its engine there."""
+def memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
+    """What each role needs on a GPU of this pool, arrays of length one; its engine alone if it trains elsewhere."""
     out = {}
     for entry in plan.roles:
         here, engine = entry.pool == pool.name, plan.generation_pool_of(entry.role).name == pool.name

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Degree = Annotated[int, Field(ge=1)]
 Recompute = Literal["none", "selective", "full"]
@@ -164,6 +167,20 @@ class Plan(Record):
         for pool in self.pools:
             out[pool.device] = out.get(pool.device, 0) + pool.num_gpus
         return out
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a role and stage: pool, its device and GPUs, and the fields of the layout (empty where none)."""
+        import pandas as pd
+
+        rows = []
+        for entry in self.roles:
+            for stage in ("training", "inference", "generation"):
+                layout = getattr(entry, stage)
+                if layout is not None:
+                    pool = self.generation_pool_of(entry.role) if stage == "generation" else self.pool_of(entry.role)
+                    where = {"pool": pool.name, "device": pool.device, "gpus": pool.num_gpus}
+                    rows.append({"role": entry.role, "stage": stage, **where, **layout.model_dump()})
+        return pd.DataFrame(rows)
 
 
 def placement_name(sets: tuple[tuple[str, ...], ...]) -> str:

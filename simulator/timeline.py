@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from simulator.dataflow import Stage
 from simulator.plan import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Counts(Record):
@@ -76,3 +79,13 @@ class Timeline(Record):
     def tokens_per_s(self) -> float:
         """Prompt plus response tokens per second of the whole job."""
         return self.tokens / self.iteration_s
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a span, in call order: its fields, ``duration_s``, and ``basis_KIND`` per kind of evidence."""
+        import pandas as pd
+
+        rows = []
+        for span in self.spans:
+            fields = span.model_dump(exclude={"basis"}) | {"duration_s": span.duration_s}
+            rows.append(fields | {f"basis_{kind}": share for kind, share in span.basis.items()})
+        return pd.DataFrame(rows)

@@ -1,27 +1,15 @@
 """``hybridmap compare``: the named placements and the best of all, side by side."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.commands.options import JobArgument, Json, Systems
+from hybridmap.comparison import PLACEMENTS, Row, best_of
 from hybridmap.console import new_table, say, say_json, say_table, working
-from profiles.errors import HybridmapError, InfeasibleError
+from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from hybridmap.config import Job
     from mapper.result import Result
-
-BEST = "best found"
-PLACEMENTS = {"colocate": "colocate", "split": "split", "standalone": "standalone", BEST: "any"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One placement: its best plan, or why it has none."""
-
-    name: str
-    result: "Result | None"
-    error: HybridmapError | None = None
 
 
 def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -> None:
@@ -35,11 +23,11 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     from hybridmap.plan_text import header_lines
 
     given = load_job(job)
-    facts, pins = given.facts(), given.pins()
+    facts = given.facts()
     if systems:
         from hybridmap.commands.compare_systems import compare_systems
 
-        compare_systems(facts, pins, as_json)
+        compare_systems(facts, given.pins(), as_json)
         return
     rows = [_row(given, name) for name in PLACEMENTS]
     if rows[-1].error is not None:
@@ -64,20 +52,7 @@ def _notes(job: "Job") -> list[str]:
 
 def _row(given: "Job", name: str) -> Row:
     with working(f"searching {name} ..."):
-        from mapper.search import find_plan
-
-        try:
-            found = find_plan(
-                given.facts(),
-                placement=PLACEMENTS[name],
-                runners_up=False,
-                pins=given.pins(),
-                modes=given.modes(),
-                space=given.space(),
-            )
-            return Row(name, found)
-        except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
-            return Row(name, None, error)
+        return best_of(given, name)
 
 
 def _document(row: Row) -> dict[str, Any]:

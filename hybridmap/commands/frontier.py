@@ -7,7 +7,6 @@ import typer
 
 from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.frontier import FrontierPoint
@@ -35,20 +34,14 @@ def frontier(
     from hybridmap.plan_file import require_folder, write_records
 
     given = load_job(job)
-    facts, modes = given.facts(), given.modes()
-    if len(modes) > 1:
-        raise InputError(
-            f"{job}: schedule: a frontier shows one schedule; this job allows {len(modes)}: "
-            f"{'; '.join(map(str, modes))}; name one"
-        )
-    price = given.objective() if given.objective().prices else None
+    facts, mode = given.facts(), given.one_mode()
     require_folder(out)
     with progress_bar("budgets") as progress:
         from mapper.frontier import frontier as find_frontier
 
         points = find_frontier(
             facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, pins=given.pins(),
-            mode=modes[0], space=given.space(), price=price, progress=progress,
+            mode=mode, space=given.space(), price=given.price(), progress=progress,
         )  # fmt: skip
     written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})
     paths = [str(path) for path in written]

@@ -29,6 +29,27 @@ def _positive(value: float) -> float:
     return value
 
 
+def known_devices(incomplete: str) -> list[str]:
+    """Device names that begin so, for the shell."""
+    from profiles.store import device_names
+
+    return [name for name in device_names() if name.startswith(incomplete)]
+
+
+def known_models(incomplete: str) -> list[str]:
+    """Model names that begin so, for the shell."""
+    from profiles.catalogue import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete)]
+
+
+def known_algorithms(incomplete: str) -> list[str]:
+    """Algorithms that begin so, for the shell."""
+    from simulator.dataflow import algorithm_names
+
+    return [name for name in algorithm_names() if name.startswith(incomplete)]
+
+
 Hint = Annotated[
     Path | None,
     typer.Option("--hint", metavar="plan.json", help="Start the search from this plan.", show_default=False),

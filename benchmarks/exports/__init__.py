@@ -1,0 +1,1 @@
+"""Exports checked against the packages themselves: see ``check.py``."""

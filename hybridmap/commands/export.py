@@ -1,0 +1,69 @@
+"""``hybridmap export``: the launch script of another RL system for a plan."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybridmap.commands.options import Json
+from hybridmap.console import say, say_json, warn
+
+if TYPE_CHECKING:
+    from hybridmap.exports.export import Export
+
+
+class System(StrEnum):
+    """Systems that a plan exports to."""
+
+    VERL = "verl"
+    NEMO_RL = "nemo-rl"
+    OPENRLHF = "openrlhf"
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(metavar="plan.json", help="What `hybridmap plan` wrote.")],
+    to: Annotated[System, typer.Option("--to", help="The system that is to run it.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write the script and what goes with it here.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a launch script for verl, NeMo-RL or OpenRLHF.
+
+    The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
+    notes and, where verl has no key for the plan's pools, a trainer subclass.
+    """
+    from hybridmap.exports.systems import export_plan
+    from hybridmap.plan_file import read_plan_file
+
+    found = export_plan(read_plan_file(plan), str(plan), to.value)
+    written = _written(found, out) if out is not None else []
+    if as_json:
+        say_json({
+            "system": found.system, "version": found.version, "settings": dict(found.settings),
+            "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
+            "files": dict(found.files), "written": written,
+        })  # fmt: skip
+        return
+    if out is None:
+        say(found.files[found.script].rstrip("\n"))
+        others = [name for name in found.files if name not in (found.script, "NOTES.md")]
+        if others:
+            warn(f"the script needs {', '.join(others)} beside it; --out DIR writes all of it")
+    else:
+        say(f"wrote       {', '.join(written)}")
+    for point in found.points:
+        warn(f"{found.system} cannot follow {point.place}: {point.text}")
+
+
+def _written(found: "Export", out: Path) -> list[str]:
+    from hybridmap.plan_file import require_folder
+    from hybridmap.text_file import write_text
+
+    require_folder(out)
+    for name, text in found.files.items():
+        write_text(out / name, text)
+    (out / found.script).chmod(0o755)
+    return [str(out / name) for name in found.files]

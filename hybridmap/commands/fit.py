@@ -1,0 +1,154 @@
+"""``hybridmap fit``: does it fit, what fills the GPUs, and what would make it fit."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import JobArgument, Json, TimeLimit
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from hybridmap.fit_answer import Fit
+    from simulator.facts import Facts
+    from simulator.plan import Plan
+
+MOST_REMEDIES = 5
+
+
+def fit(
+    job: JobArgument,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="plan.json", help="Look at this plan, not the best.", show_default=False),
+    ] = None,
+    time_limit: TimeLimit = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Tell whether a job fits in memory.
+
+    GPU memory by class for every role and call, the term that binds, the fewest GPUs, and the host memory that
+    offload and checkpoints need. Where nothing fits: the plan that needs least, and what would make it fit.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.fit_answer import fit_of_job, fit_of_plan
+    from hybridmap.plan_file import read_plan
+
+    given = load_job(job)
+    facts = given.facts()
+
+    with progress_bar("memory sizes") as progress:
+        if plan is not None:
+            answer = fit_of_plan(given, read_plan(plan)[0], str(plan), time_limit)
+        else:
+            answer = fit_of_job(given, time_limit, progress)
+    if as_json:
+        say_json(_document(answer, facts))
+        return
+    _show(answer, facts)
+
+
+def _show(answer: "Fit", facts: "Facts") -> None:
+    from hybridmap.fit_text import binding_line
+    from hybridmap.notation import placement_title
+    from hybridmap.plan_text import header_lines
+
+    say("\n".join(header_lines(facts)))
+    say(f"{'fits' if answer.fits else 'does not fit'}: {placement_title(answer.plan)} ({answer.origin})")
+    say()
+    for pool in answer.plan.pools:
+        _show_pool(answer.plan, pool.name, facts)
+    for pool in answer.plan.pools:
+        say(binding_line(answer.plan, pool, facts))
+    _show_host(answer.plan, facts)
+    _show_needs(answer, facts)
+    for line in _remedy_lines(answer):
+        say(line)
+
+
+def _show_pool(plan: "Plan", name: str, facts: "Facts") -> None:
+    from hybridmap.fit_text import RESIDENT, classes_of, memory_rows
+    from hybridmap.notation import gib, gpus_text
+
+    pool = plan.pool(name)
+    rows = memory_rows(plan, pool, facts)
+    columns = classes_of(rows)
+    say(f"pool {pool.name}, GPUs {gpus_text(pool)}, GiB per GPU")
+    table = new_table(("role", "when", *columns, "sum"), right=(*columns, "sum"))
+    for row in rows:
+        classes = row["classes"]
+        cells = [gib(classes[c]) if c in classes else "" for c in columns]
+        table.add_row(row["role"], row["when"], *cells, gib(sum(classes.values())))
+    say_table(table)
+    say(f"('{RESIDENT}' adds up over roles; of the calls only the largest counts)")
+    say()
+
+
+def _show_host(plan: "Plan", facts: "Facts") -> None:
+    from hybridmap.notation import gib
+    from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
+
+    needs = host_bytes_per_node(plan, facts)
+    if needs:
+        parts = ", ".join(f"{name} {gib(size)}" for name, size in needs.items())
+        say(f"host memory per node, beside what loaders and engines take: {gib(sum(needs.values()))} GiB ({parts})")
+    on_disk = checkpoint_bytes(facts)
+    parts = ", ".join(f"{role} {gib(size)}" for role, size in on_disk.items())
+    say(f"a checkpoint on disk: {gib(sum(on_disk.values()))} GiB ({parts})")
+
+
+def _show_needs(answer: "Fit", facts: "Facts") -> None:
+    from hybridmap.notation import gib
+
+    total = facts.num_gpus
+    if answer.fewest is not None:
+        on = answer.fewest
+        say(f"fewest GPUs: {on.plan.num_gpus:,} of {total:,} ({on.iteration_s:,.2f} s an iteration there)")
+    elif answer.fewest_beyond:
+        say(f"fewest GPUs: {answer.fewest_beyond:,}, this cluster has {total:,}")
+    if answer.needs_bytes is not None:
+        have = gib(facts.memory_capacity_bytes)
+        say(f"least memory: GPUs of {gib(answer.needs_bytes)} GiB would hold it on {total:,}, these have {have}")
+
+
+def _remedy_lines(answer: "Fit") -> list[str]:
+    from hybridmap.notation import gib
+
+    if answer.fits:
+        return []
+    if not answer.remedies:
+        return ["no single change of micro-batch, recomputation, TP, ZeRO or offload helps; take more GPUs"]
+    fitting = [r for r in answer.remedies if r.fits]
+    lines = ["", "what would make it fit:" if fitting else "what would help, though nothing is enough:"]
+    for r in (fitting or list(answer.remedies))[:MOST_REMEDIES]:
+        after = f"{r.iteration_s:,.2f} s an iteration" if r.iteration_s else f"still {gib(r.over_bytes)} GiB too much"
+        lines.append(f"  {r.what}: {after}")
+    return lines
+
+
+def _document(answer: "Fit", facts: "Facts") -> dict[str, Any]:
+    from hybridmap.fit_text import memory_rows
+    from simulator.feasibility import pool_memory
+    from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
+
+    pools = {
+        pool.name: {
+            **pool_memory(answer.plan, pool, facts).model_dump(mode="json"),
+            "rows": memory_rows(answer.plan, pool, facts),
+        }
+        for pool in answer.plan.pools
+    }
+    return {
+        "fits": answer.fits,
+        "origin": answer.origin,
+        "plan": answer.plan.model_dump(mode="json"),
+        "pools": pools,
+        "host_bytes_per_node": host_bytes_per_node(answer.plan, facts),
+        "checkpoint_bytes": checkpoint_bytes(facts),
+        "fewest_gpus": answer.fewest_beyond,
+        "least_memory_bytes": answer.needs_bytes,
+        "remedies": [
+            {"what": r.what, "fits": r.fits, "over_bytes": r.over_bytes, "iteration_s": r.iteration_s}
+            for r in answer.remedies
+        ],
+    }

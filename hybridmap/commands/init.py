@@ -1,0 +1,167 @@
+"""``hybridmap init``: a first job file, from flags or questions."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import Json, known_algorithms, known_devices, known_models
+from hybridmap.console import say, say_json
+from profiles.errors import HybridmapError, InputError
+
+if TYPE_CHECKING:
+    from hybridmap.job_template import Answers
+
+DEFAULTS: dict[str, Any] = {
+    "algorithm": "grpo", "model": "qwen2.5-7b", "device": "h100-80gb-sxm", "nodes": 1, "prompts": 256,
+    "samples_per_prompt": 1, "prompt_length": 1024, "response_length": 1024, "minibatches": 4,
+}  # fmt: skip
+QUESTIONS = {
+    "algorithm": "RL algorithm", "model": "Model (a name of `hybridmap models list`, or the path of a config.json)",
+    "device": "GPU", "nodes": "Nodes", "prompts": "Prompts per iteration", "samples_per_prompt": "Responses per prompt",
+    "prompt_length": "Prompt length (tokens)", "response_length": "Longest response (tokens)",
+    "minibatches": "Optimizer steps per pass over the samples",
+}  # fmt: skip
+GROUPED = ("grpo", "rloo", "dapo")
+GROUP_SIZE = 8
+
+Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Where it is another one.", show_default=False)]
+Whole = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
+    algorithm: Annotated[
+        str | None,
+        typer.Option("--algorithm", help="ppo, grpo, remax, ...", show_default=False, autocompletion=known_algorithms),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Every role's model: a name, or the path of a config.json.",
+            show_default=False,
+            autocompletion=known_models,
+        ),
+    ] = None,
+    critic: Model = None,
+    reference: Model = None,
+    reward: Model = None,
+    cost: Model = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", help="A name of `hybridmap devices list`.", show_default=False, autocompletion=known_devices
+        ),
+    ] = None,
+    nodes: Whole = None,
+    prompts: Whole = None,
+    samples_per_prompt: Whole = None,
+    prompt_length: Whole = None,
+    response_length: Whole = None,
+    mean_response_length: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Makes the lengths log-normal up to the longest.", show_default=False),
+    ] = None,
+    minibatches: Whole = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a commented job file.
+
+    What is not given as a flag is asked for on a terminal, and has its default elsewhere.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.job_template import job_text
+    from hybridmap.text_file import write_text
+
+    given = {
+        "algorithm": algorithm, "model": model, "device": device, "nodes": nodes, "prompts": prompts,
+        "samples_per_prompt": samples_per_prompt, "prompt_length": prompt_length, "response_length": response_length,
+        "minibatches": minibatches,
+    }  # fmt: skip
+    if not force and file.exists():
+        raise InputError(f"{file}: is there already; give another name or --force")
+    ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
+    others = {"critic": critic, "reference": reference, "reward": reward, "cost": cost}
+    answers = _answers(given, others, mean_response_length, file, ask)
+    text = job_text(answers)
+    _check(text, file)
+    write_text(file, text, replace=force)
+    load_job(file)
+    if as_json:
+        say_json({"written": [str(file)], "algorithm": answers.algorithm, "models": dict(answers.models)})
+        return
+    say(f"wrote       {file}")
+    say(f"next        hybridmap fit {file}")
+    say(f"            hybridmap plan {file}")
+
+
+def _answers(
+    given: dict[str, Any], others: dict[str, str | None], mean: int | None, file: Path, ask: bool
+) -> "Answers":
+    """Flags first, then questions on a terminal, then defaults; each answer is checked when it is given."""
+    from hybridmap.job_template import Answers, roles_of
+    from profiles.errors import UnknownNameError
+    from simulator.dataflow import algorithm_names
+
+    def known_algorithm(name: str) -> str:
+        if name not in algorithm_names():
+            raise UnknownNameError("algorithm", name, algorithm_names())
+        return name
+
+    answered = {"algorithm": _one("algorithm", given, DEFAULTS, ask, known_algorithm)}
+    defaults = DEFAULTS | ({"samples_per_prompt": GROUP_SIZE} if answered["algorithm"] in GROUPED else {})
+    checks: dict[str, Callable[[str], Any]] = {"model": lambda name: _model(name, file), "device": _device}
+    for key in QUESTIONS:
+        if key not in answered:
+            answered[key] = _one(key, given, defaults, ask, checks.get(key, int))
+    roles = roles_of(answered["algorithm"])
+    for role in (role for role, name in others.items() if name is not None and role not in roles):
+        roles = (*roles, role)
+    models = {role: _model(others.get(role) or answered["model"], file) for role in roles}
+    rest = {key: value for key, value in answered.items() if key != "model"}
+    return Answers(models=models, mean_response_length=mean, **rest)
+
+
+def _one(key: str, given: dict[str, Any], defaults: dict[str, Any], ask: bool, check: Callable[[str], Any]) -> Any:
+    if given[key] is not None:
+        return check(given[key])
+    if not ask:
+        return check(defaults[key])
+    while True:
+        try:
+            return check(typer.prompt(QUESTIONS[key], default=defaults[key], err=True))
+        except (HybridmapError, ValueError) as error:
+            typer.echo(f"  {error}", err=True)
+
+
+def _model(name: str, file: Path) -> str:
+    """A model as the job file names it: a path below the file's folder starts there, any other from the root."""
+    from profiles.catalogue import load_model, model_names
+
+    load_model(name)
+    if name in model_names():
+        return name
+    path, folder = Path(name).resolve(), file.parent.resolve()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _device(name: str) -> str:
+    from profiles.errors import UnknownNameError
+    from profiles.store import device_names
+
+    if name not in device_names():
+        raise UnknownNameError("device", name, device_names())
+    return name
+
+
+def _check(text: str, file: Path) -> None:
+    """A job that cannot be is refused before anything is written."""
+    import yaml
+
+    from hybridmap.config import job_from_mapping
+
+    job_from_mapping(yaml.safe_load(text), str(file), file.parent)

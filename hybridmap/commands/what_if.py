@@ -1,0 +1,80 @@
+"""``hybridmap what-if``: the plan and its time under other settings, side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from hybridmap.what_if_cases import CaseRecord, WhatIfFile
+
+
+def what_if(
+    job: JobArgument,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=A,B,C", help="A place in the job file and values for it; may be repeated."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for what-if.json.")] = Path("hybridmap-out"),
+    seed: Seed = 0,
+    time_limit: TimeLimit = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Plan a job again under other settings.
+
+    One search per combination of the values, and the job as it stands first. Keys are those of the job file, with
+    numbers for entries of a list. Writes what-if.json, which `hybridmap report --what-if` plots.
+    """
+    from hybridmap.config import load_job
+    from hybridmap.job_edit import parse_setting
+    from hybridmap.plan_file import require_folder, write_records
+    from hybridmap.plan_text import header_lines
+    from hybridmap.what_if_cases import what_if as planned
+    from hybridmap.what_if_cases import what_if_file_of
+
+    parsed = [parse_setting(text) for text in settings]
+    facts = load_job(job).facts()
+    require_folder(out)
+    with progress_bar("searches") as progress:
+        base, cases = planned(job, parsed, seed=seed, time_limit_s=time_limit, progress=progress)
+    record = what_if_file_of(base, cases, parsed, seed)
+    written = write_records(out, {"what-if.json": record})
+    if as_json:
+        say_json({**record.model_dump(mode="json"), "written": [str(path) for path in written]})
+        return
+    say("\n".join(header_lines(facts)))
+    _show(record)
+    say(f"wrote       {written[0]}")
+
+
+def _show(record: "WhatIfFile") -> None:
+    numbers = ("iteration", "change", "GPUs", "tokens/s", "per GPU")
+    table = new_table((*record.settings, *numbers, "placement", "plan changes"), right=numbers)
+    table.add_row(*["as given" if i == 0 else "" for i in range(len(record.settings))], *_cells(record.base, record))
+    for case in record.cases:
+        table.add_row(*(_shown(case.settings[path]) for path in record.settings), *_cells(case, record))
+    say_table(table)
+    for case in (record.base, *record.cases):
+        if case.error is not None:
+            named = ", ".join(f"{path}={_shown(value)}" for path, value in case.settings.items()) or "as given"
+            say(f"{named}: {case.error}")
+
+
+def _cells(case: "CaseRecord", record: "WhatIfFile") -> list[str]:
+    if case.iteration_s is None or case.tokens_per_s is None or case.num_gpus is None:
+        fewest = f"{case.fewest_gpus:,} would do" if case.fewest_gpus else ""
+        return ["does not fit", "", fewest, "", "", "-", ""]
+    first = record.base.iteration_s
+    change = f"{case.iteration_s / first - 1:+.1%}" if first and case is not record.base else ""
+    speed, gpus = case.tokens_per_s, case.num_gpus
+    return [
+        f"{case.iteration_s:,.2f} s", change, f"{gpus:,}", f"{speed:,.0f}", f"{speed / gpus:,.0f}",
+        case.placement or "-", case.changes,
+    ]  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,33 @@
+"""Which systems a plan exports to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridmap.config import job_from_document
+from hybridmap.exports.export import Export, Source
+from hybridmap.exports.nemo_rl import export_nemo_rl
+from hybridmap.exports.openrlhf import export_openrlhf
+from hybridmap.exports.verl import export_verl
+from simulator.feasibility import require_feasible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridmap.plan_file import PlanFile
+
+SYSTEMS: dict[str, Callable[[Source], Export]] = {
+    "verl": export_verl,
+    "nemo-rl": export_nemo_rl,
+    "openrlhf": export_openrlhf,
+}
+
+
+def export_plan(file: PlanFile, source: str, system: str) -> Export:
+    """The plan of a plan file for one of ``SYSTEMS``.
+
+    Raises ``InfeasibleError`` for a plan that cannot run and ``InputError`` for a job that the system does not know.
+    """
+    job = job_from_document(file.job, f"{source}: job")
+    require_feasible(file.plan, job.facts())
+    return SYSTEMS[system](Source(file.plan, job.facts(), job.document))

@@ -1,0 +1,86 @@
+"""From a form to what the page shows: a search, or the one message of why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.config import job_from_mapping
+from hybridmap.json_text import to_json
+from hybridmap.webapp.form import document_of
+from profiles.errors import HybridmapError
+
+if TYPE_CHECKING:
+    from hybridmap.config import Job
+    from hybridmap.frontier_file import PointRecord
+    from hybridmap.webapp.form import Form
+    from mapper.result import Result
+
+SEARCH_S = 5.0
+"""Longest search of a change; what is known by then is shown with its gap."""
+
+FRONTIER_S = 8.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The plan of a form, or its error."""
+
+    job: Job | None
+    result: Result | None
+    error: str = ""
+
+
+def answer_of(form: Form) -> Answer:
+    """Plan the form's job; the same form is planned once."""
+    return _answer(to_json(document_of(form)))
+
+
+@lru_cache(maxsize=256)
+def _answer(document: str) -> Answer:
+    from mapper.search import find_plan
+
+    try:
+        job = _job(document)
+        result = find_plan(
+            job.facts(),
+            time_limit_s=SEARCH_S,
+            pins=job.pins(),
+            objective=job.objective(),
+            runners_up=True,
+            modes=job.modes(),
+            space=job.space(),
+        )
+    except HybridmapError as error:
+        return Answer(None, None, str(error))
+    return Answer(job, result)
+
+
+def frontier_of(form: Form) -> tuple[PointRecord, ...]:
+    """Time against GPUs of the form's job; empty if nothing fits."""
+    return _frontier(to_json(document_of(form)))
+
+
+@lru_cache(maxsize=64)
+def _frontier(document: str) -> tuple[PointRecord, ...]:
+    from hybridmap.frontier_file import frontier_file_of
+    from mapper.frontier import frontier
+
+    try:
+        job = _job(document)
+        return frontier_file_of(
+            job,
+            frontier(job.facts(), pins=job.pins(), mode=job.one_mode(), space=job.space(), time_limit_s=FRONTIER_S),
+            0,
+        ).points
+    except HybridmapError:
+        return ()
+
+
+def _job(document: str) -> Job:
+    import json
+
+    raw: dict[str, Any] = json.loads(document)
+    return job_from_mapping(raw, "job", Path())

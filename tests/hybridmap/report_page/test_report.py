@@ -1,0 +1,123 @@
+"""Protects the report's content: valid charts, escaped text, one file without network, numbers of the plan file."""
+
+import json
+import re
+
+import pytest
+
+from hybridmap.config import job_from_document
+from hybridmap.plan_file import read_plan_file
+from hybridmap.report_page.content import content_of
+from hybridmap.report_page.html import page, script_json
+from tests.hybridmap.export_plans import plan_file
+
+
+@pytest.fixture(scope="module")
+def content(planned):
+    file = read_plan_file(planned.plan)
+    return content_of(file, job_from_document(file.job))
+
+
+@pytest.fixture(scope="module")
+def html(content):
+    return page(content)
+
+
+def charts_of(html):
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_every_chart_is_a_valid_plotly_figure(html):
+    from plotly.graph_objects import Figure
+
+    charts = charts_of(html)
+    figures = [*charts["fixed"].values(), *(f for plan in charts["byPlan"].values() for f in plan.values())]
+    assert len(figures) >= 5
+    for figure in figures:
+        Figure(figure)  # raises for a property that Plotly does not know
+
+
+def test_the_gantt_chart_is_the_timeline(content, html):
+    bars = charts_of(html)["byPlan"]["best"]["gantt"]["data"]
+    drawn = sorted(
+        (base, round(length, 9)) for trace in bars for base, length in zip(trace["base"], trace["x"], strict=True)
+    )
+    spans = [s for s in content.best.timeline.spans if s.duration_s > 0]
+    assert drawn == sorted((s.start_s, round(s.duration_s, 9)) for s in spans)
+
+
+def test_memory_bars_add_up_to_what_is_used(content, html):
+    data = charts_of(html)["byPlan"]["best"]["memory"]["data"]
+    used = [m.used_bytes / 2**30 for m in content.best.timeline.memory.values()]
+    totals = [sum(t["y"][i] for t in data if t["type"] == "bar") for i in range(len(used))]
+    assert totals == pytest.approx(used)
+
+
+def test_it_asks_for_nothing(html):
+    without_library = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!#|data:)', without_library)
+    assert "default-src 'none'" in html
+
+
+def test_names_are_escaped(planned):
+    """A model's name comes from a file that anybody may have written."""
+    nasty = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
+    raw = json.loads(planned.plan.read_text())
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
+              "head_dim": 64, "max_position_embeddings": 131072}  # fmt: skip
+    for role in raw["job"]["models"].values():
+        role["shape"] = {"config": config, "name": nasty}
+    job = job_from_document(raw["job"])
+    file = read_plan_file(planned.plan).model_copy(update={"job": dict(job.document)})
+    text = page(content_of(file, job))
+    assert nasty not in text
+    assert "<img src=x" not in text
+    assert script_json({"a": "</script>"}) == '{"a":"\\u003c/script\\u003e"}'
+
+
+def test_placeholders_in_names_stay_as_they_are(content):
+    text = page(content)
+    assert "@@" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_runners_up_have_their_reason(planned):
+    file = plan_file("split")
+    content = content_of(file, job_from_document(file.job))
+    assert len(content.shown) == 1  # this file was made without
+    content = content_of(read_plan_file(planned.plan), job_from_document(read_plan_file(planned.plan).job))
+    assert len(content.shown) == 1 + len(planned.answer["runners_up"])
+    assert all(re.match(r"[+-][\d.]+ %: ", each.why) for each in content.shown[1:])
+
+
+def test_sensitivity_is_the_plan_priced_again(content):
+    now = content.best.timeline.iteration_s
+    assert content.sensitivity
+    for each in content.sensitivity:
+        assert each.faster_s <= now <= each.slower_s
+    widths = [each.slower_s - each.faster_s for each in content.sensitivity]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_the_command_takes_what_others_wrote(run, planned, tmp_path):
+    run("what-if", planned.job, "--set", "workload.response_length=128,512", "--out", tmp_path)
+    run("frontier", planned.job, "--out", tmp_path)
+    result = run(
+        "report", planned.plan, "--what-if", tmp_path / "what-if.json", "--frontier", tmp_path / "frontier.json",
+        "--measured", planned.out / "timeline.json", "-o", tmp_path / "r.html", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    charts = charts_of((tmp_path / "r.html").read_text())
+    assert {"what-if", "frontier"} <= set(charts["fixed"])
+    rows = {row for trace in charts["byPlan"]["best"]["gantt"]["data"] for row in trace["y"]}
+    assert {"pool A predicted", "pool A measured"} <= rows
+
+
+def test_another_jobs_files_are_refused(run, planned, small_job, write_job, tmp_path):
+    small_job["workload"]["prompts"] = 32
+    run("frontier", write_job(small_job), "--out", tmp_path)
+    result = run("report", planned.plan, "--frontier", tmp_path / "frontier.json", "-o", tmp_path / "r.html")
+    assert result.exit_code == 2
+    assert "workload.prompts: 32" in result.stderr
+    assert not (tmp_path / "r.html").exists()

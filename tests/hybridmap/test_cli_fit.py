@@ -1,0 +1,78 @@
+"""Protects `fit`: its numbers are those of the feasibility check, and what it says would fit does."""
+
+import json
+
+import pytest
+
+TOO_LARGE = {
+    "models": dict.fromkeys(("actor", "critic", "reference", "reward"), "llama-2-13b"),
+    "cluster": [{"device": "h100-80gb-sxm", "nodes": 1, "gpus_per_node": 4}],
+}
+
+
+@pytest.fixture
+def too_large(small_job, write_job):
+    return write_job(small_job | TOO_LARGE)
+
+
+def asked(run, *args):
+    result = run("fit", *args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_rows_add_up_to_the_peak(run, planned):
+    answer = asked(run, planned.job)
+    assert answer["fits"] is True
+    for pool in answer["pools"].values():
+        there = [row for row in pool["rows"] if row["when"] in ("always", pool["peak_call"])]
+        total = sum(sum(row["classes"].values()) for row in there)
+        assert total == pytest.approx(pool["used_bytes"], abs=len(there) * 12)
+        assert pool["used_bytes"] <= pool["capacity_bytes"]
+
+
+def test_the_best_plan_is_the_one_that_plan_finds(run, planned):
+    assert asked(run, planned.job)["plan"] == planned.answer["plan"]
+
+
+def test_fewest_gpus_is_what_the_objective_finds(run, planned, small_job, write_job):
+    answer = asked(run, planned.job)
+    job = write_job(small_job | {"objective": {"minimise": "gpus", "target_iteration_s": 1e5}})
+    planned_few = run("plan", job, "--out", job.parent / "few", "--json")
+    assert answer["fewest_gpus"] == json.loads(planned_few.stdout)["num_gpus"]
+
+
+def test_a_checkpoint_is_counted_from_parameters(run, planned):
+    sizes = asked(run, planned.job)["checkpoint_bytes"]
+    assert set(sizes) == {"actor", "critic"}
+    assert sizes["actor"] == pytest.approx(1_235_814_400 * 14)  # bf16 parameters, fp32 master and two moments
+
+
+def test_too_large_a_job_says_what_would_do(run, too_large):
+    answer = asked(run, too_large)
+    assert answer["fits"] is False
+    assert answer["least_memory_bytes"] > 80 * 2**30
+    assert answer["fewest_gpus"] > 4
+    text = run("fit", too_large).stdout
+    assert "does not fit" in text
+    assert "what would" in text
+
+
+def test_what_would_make_it_fit_shrinks_the_need(run, too_large):
+    answer = asked(run, too_large)
+    over = max(pool["used_bytes"] - pool["capacity_bytes"] for pool in answer["pools"].values())
+    assert over > 0
+    assert answer["remedies"]
+    assert all(remedy["over_bytes"] < over for remedy in answer["remedies"])
+
+
+def test_a_plan_that_does_not_fit_is_looked_at(run, planned, tmp_path):
+    content = json.loads(planned.plan.read_text())["plan"]
+    actor = next(entry for entry in content["roles"] if entry["role"] == "actor")
+    actor["training"] |= {"micro_batch": 32, "recompute": "none"}
+    actor["generation"]["kv_cache_bytes"] = 79 * 2**30
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(content))
+    answer = asked(run, planned.job, "--plan", path)
+    assert answer["fits"] is False
+    assert any(remedy["fits"] for remedy in answer["remedies"])

@@ -1,0 +1,93 @@
+"""Protects the OpenRLHF and NeMo-RL exports and the command: flags follow the plan, and points where they cannot."""
+
+import json
+import shlex
+
+import pytest
+import yaml
+
+from hybridmap.exports.systems import SYSTEMS, export_plan
+from profiles.errors import InputError
+from tests.hybridmap.export_plans import JOBS, plan_file
+
+
+def exported(name, system):
+    return export_plan(plan_file(name), name, system)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_openrlhf_gets_the_plans_degrees(name):
+    plan, settings = plan_file(name).plan, exported(name, "openrlhf").settings
+    actor = plan.role("actor")
+    assert settings["ds.tensor_parallel_size"] == actor.training.tp
+    assert settings["train.micro_batch_size"] == actor.training.micro_batch
+    assert settings["vllm.num_engines"] == actor.generation.dp
+    gpus = settings["actor.num_nodes"] * settings["actor.num_gpus_per_node"]
+    assert gpus == plan.pool_of("actor").num_gpus
+    assert ("train.colocate_all" in settings) == (len(plan.pools) == 1)
+
+
+def test_openrlhf_shares_what_it_can():
+    settings = exported("split", "openrlhf").settings
+    assert settings["train.colocate_actor_ref"] is True
+    assert settings["train.colocate_critic_reward"] is True
+    alone = exported("standalone", "openrlhf").settings
+    assert not any(key.startswith("train.colocate") for key in alone)
+
+
+def test_openrlhf_says_what_it_lacks():
+    for name in JOBS:
+        plan, export = plan_file(name).plan, exported(name, "openrlhf")
+        places = {point.place for point in export.points}
+        trained = [e for e in plan.roles if e.training is not None and e.training.pp > 1]
+        assert {f"{entry.role}.pp" for entry in trained} <= places
+    assert "cost" in {point.place for point in exported("safe-rlhf", "openrlhf").points}
+
+
+def test_the_openrlhf_script_is_shell_with_every_flag():
+    export = exported("colocate", "openrlhf")
+    words = shlex.split(export.files["run_openrlhf.sh"], comments=True)
+    assert {f"--{key}" for key in export.settings} <= set(words)
+
+
+def test_a_nemo_rl_recipe_holds_the_plan_and_says_that_nothing_checked_it():
+    export = exported("grpo", "nemo-rl")
+    recipe = yaml.safe_load(export.files["recipe.yaml"])
+    plan = plan_file("grpo").plan.role("actor")
+    megatron = recipe["policy"]["megatron_cfg"]
+    assert megatron["tensor_model_parallel_size"] == plan.training.tp
+    assert megatron["pipeline_model_parallel_size"] == plan.training.pp
+    assert recipe["policy"]["generation"]["vllm_cfg"]["tensor_parallel_size"] == plan.generation.tp
+    assert recipe["grpo"]["num_generations_per_prompt"] == 4
+    assert "unchecked" in {point.place for point in export.points}
+    assert exported("grpo-fsdp", "nemo-rl").settings["policy.dtensor_cfg.enabled"] is True
+
+
+def test_nemo_rl_has_no_critic():
+    with pytest.raises(InputError, match="export to verl or openrlhf"):
+        exported("colocate", "nemo-rl")
+
+
+def test_no_flag_is_written_twice():
+    """``Settings.put`` asserts it; here every job goes through every system."""
+    for system in SYSTEMS:
+        for name in JOBS:
+            try:
+                assert exported(name, system).settings
+            except InputError:
+                assert system == "nemo-rl"
+
+
+def test_the_command_prints_the_script_alone(run, planned):
+    result = run("export", planned.plan, "--to", "verl")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("#!/usr/bin/env bash")
+    assert "cannot follow reward.inference" in result.stderr
+
+
+def test_out_gets_everything(run, planned, tmp_path):
+    result = run("export", planned.plan, "--to", "openrlhf", "--out", tmp_path / "launch", "--json")
+    answer = json.loads(result.stdout)
+    assert sorted(p.name for p in (tmp_path / "launch").iterdir()) == sorted(answer["files"])
+    assert (tmp_path / "launch" / "run_openrlhf.sh").stat().st_mode & 0o100
+    assert answer["cannot_follow"]

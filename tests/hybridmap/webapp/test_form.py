@@ -1,0 +1,53 @@
+"""Protects the page's form: it shows any job, and stands for the same job again; no browser needed."""
+
+from dataclasses import replace
+
+import pytest
+
+from hybridmap.config import job_from_document, load_job
+from hybridmap.webapp.answer import answer_of, frontier_of
+from hybridmap.webapp.form import Form, document_of, form_of
+from simulator.dataflow import REQUIRED_ROLES, algorithm_names
+from tests.hybridmap.export_plans import GRPO
+
+
+def test_every_example_is_the_same_job_behind_the_form(examples):
+    for path in examples:
+        document = load_job(path).document
+        again = job_from_document(document_of(form_of(document))).document
+        if isinstance(document["workload"]["response_length"], dict):  # the page has no p99
+            document = {**document, "workload": {**document["workload"], "response_length": None}}
+            again = {**again, "workload": {**again["workload"], "response_length": None}}
+        assert again == document
+
+
+def test_a_change_is_a_change_of_the_job():
+    form = replace(Form(), nodes=4, response_length=512, mean_response_length=200, goal="gpus", target_iteration_s=99.0)
+    document = job_from_document(document_of(form)).document
+    assert document["cluster"][0]["nodes"] == 4
+    assert document["workload"]["response_length"]["mean"] == 200
+    assert document["objective"] == {"minimise": "gpus", "target_iteration_s": 99.0}
+
+
+def test_a_new_device_brings_its_own_network():
+    form = form_of(job_from_document(GRPO).document)
+    other = document_of(replace(form, device="a100-80gb-sxm"))["cluster"][0]
+    assert "inter_node_gbps" not in other
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_every_algorithm_has_the_models_it_needs(algorithm):
+    form = Form().with_algorithm(algorithm)
+    assert set(REQUIRED_ROLES[algorithm]) <= set(form.models)
+    assert job_from_document(document_of(form)).document["algorithm"] == algorithm
+
+
+def test_an_answer_or_its_one_error():
+    small = form_of(job_from_document(GRPO).document)
+    answer = answer_of(small)
+    assert answer.result.status == "optimal"
+    assert answer is answer_of(small)  # searched once
+    assert frontier_of(small)[-1].iteration_s == pytest.approx(answer.result.iteration_s)
+    large = replace(small, models={"actor": "llama-3.1-405b"})
+    assert "no plan fits" in answer_of(large).error
+    assert frontier_of(large) == ()

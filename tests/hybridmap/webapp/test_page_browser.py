@@ -1,0 +1,107 @@
+"""Protects `hybridmap ui` in a real browser: a change shows within a second or so, errors are told, it stays local."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.hybridmap.browser import browser, needs_browser, opened
+from tests.hybridmap.export_plans import GRPO
+
+pytest.importorskip("nicegui", reason="the page needs the extra ui")
+pytestmark = [pytest.mark.slow, needs_browser]
+ROOT = Path(__file__).parents[3]
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page of a small job, served by the command in a process of its own."""
+    folder = tmp_path_factory.mktemp("ui")
+    (folder / "job.yaml").write_text(yaml.safe_dump(GRPO))
+    port = free_port()
+    command = [sys.executable, "-m", "hybridmap", "ui", "job.yaml", "--port", str(port), "--no-browser"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env.pop("PYTEST_CURRENT_TEST", None)  # NiceGUI would take itself for the one under test
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            except OSError:
+                assert process.poll() is None, process.stderr.read().decode()
+                time.sleep(0.2)
+        yield url
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+def iteration_s(page):
+    text = page.locator(".text-xl").first.text_content()
+    return float(re.sub(r"[^0-9.]", "", text))
+
+
+def ready(page):
+    page.wait_for_selector("text=/planned in/", timeout=20_000)
+
+
+def test_it_shows_a_plan_and_its_charts(chromium, address):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        assert iteration_s(page) > 0
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= 3")
+        page.wait_for_selector("text=More or fewer GPUs")
+        assert "pool A" in page.locator("svg.cluster title").first.text_content()
+
+
+def test_a_change_is_planned_at_once(chromium, address):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        before = iteration_s(page)
+        page.get_by_label("longest response").fill("2048")
+        began = time.perf_counter()
+        page.wait_for_selector("text=/up to 2,048/", timeout=20_000)
+        took = time.perf_counter() - began
+        ready(page)
+        assert iteration_s(page) > before
+        planned_s = float(re.search(r"planned in ([0-9.]+) s", page.content())[1])
+        assert planned_s < 1.0
+        assert took < 5.0  # with the quarter second to settle, drawing, and whatever else this machine does
+
+
+def test_what_cannot_be_is_told(chromium, address):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        page.get_by_label("optimizer steps").fill("3")
+        page.wait_for_selector("text=no plan", timeout=20_000)
+        assert "minibatches" in page.locator(".text-red-700").text_content()
+        page.get_by_label("optimizer steps").fill("2")
+        ready(page)
+
+
+def test_it_listens_on_this_machine_alone(address):
+    port = int(address.rsplit(":", 1)[1])
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
+    assert listening == [f"0100007F:{port:04X}"]
+    assert str(port) not in [
+        str(int(r.split()[1].split(":")[1], 16)) for r in Path("/proc/net/tcp6").read_text().splitlines()[1:]
+    ]
