@@ -13,7 +13,7 @@ from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
 from simulator import memory
 from simulator.layouts import GenerationLayouts
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -207,11 +207,11 @@ def _plan(config: VerlConfig, job: Job, pools: Mapping[str, Pool]) -> tuple[Plan
     own = {pool.name: pool for pool in pools.values()}
     ordered = tuple(sorted(own.values(), key=lambda pool: pool.first_gpu))
     separate = "rollout" in pools
-    steps = int(config.get("trainer.v1.sampler.max_off_policy_threshold")) if separate else 1
+    steps = config.whole("trainer.v1.sampler.max_off_policy_threshold") if separate else 1
     plan = Plan(
         algorithm=facts.algorithm, placement=placement_name(tuple(p.roles for p in ordered if p.roles)),
         pools=ordered, roles=tuple(entries), schedule="async" if separate else "sync",
-        steps_in_flight=max(steps, 1), in_flight_updates=separate,
+        steps_in_flight=steps, in_flight_updates=separate,
     )  # fmt: skip
     if config.get(f"{ACTOR}.use_dynamic_bsz"):
         notes.append("dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens")
@@ -249,9 +249,9 @@ def _layout(config: VerlConfig, role: str, section: str, pool: Pool, facts: Fact
         names = {"tp": "tensor", "pp": "pipeline", "ep": "expert"}
         degrees = {key: config.whole(f"{section}.{name}_model_parallel_size") for key, name in names.items()}
         degrees["cp"] = config.whole(f"{section}.context_parallel_size")
-        degrees["vpp"] = config.get(f"{section}.virtual_pipeline_model_parallel_size") or 1
+        degrees["vpp"] = config.whole_or(f"{section}.virtual_pipeline_model_parallel_size", 1)
         degrees["zero_stage"] = _megatron_zero(config, section)
-        recompute = config.get(f"{section}.override_transformer_config.recompute_granularity") or "none"
+        recompute = _granularity(config, f"{section}.override_transformer_config.recompute_granularity")
     ranks = degrees.get("tp", 1) * degrees.get("pp", 1) * degrees["cp"]
     if pool.num_gpus % ranks:
         raise InputError(f"{config.source}: {role}: {pool.num_gpus} GPUs do not divide into tp x pp x cp = {ranks}")
@@ -260,6 +260,13 @@ def _layout(config: VerlConfig, role: str, section: str, pool: Pool, facts: Fact
     micro = _micro_batch(config, role, section, facts)
     record = {"dp": pool.num_gpus // ranks, "micro_batch": micro, "recompute": recompute, **degrees}
     return ParallelLayout.model_validate(record)
+
+
+def _granularity(config: VerlConfig, key: str) -> str:
+    level = config.get(key) or "none"
+    if level not in RECOMPUTE_LEVELS:
+        raise UnknownNameError(f"value of {key}", str(level), RECOMPUTE_LEVELS)
+    return str(level)
 
 
 def _megatron_zero(config: VerlConfig, section: str) -> int:
@@ -274,8 +281,10 @@ def _micro_batch(config: VerlConfig, role: str, section: str, facts: Facts) -> i
     if role == "reference":
         return _stated(config, f"{REF}.log_prob_micro_batch_size_per_gpu")
     place = ACTOR if role == "actor" else "critic"
-    engine = config.get(f"{section}.micro_batch_size_per_gpu") if role == "critic" else None
-    return int(engine) if engine else _stated(config, f"{place}.ppo_micro_batch_size_per_gpu")
+    own = f"{section}.micro_batch_size_per_gpu"
+    if role == "critic" and config.get(own) is not None:
+        return config.whole(own)
+    return _stated(config, f"{place}.ppo_micro_batch_size_per_gpu")
 
 
 def _stated(config: VerlConfig, key: str) -> int:
@@ -288,12 +297,10 @@ def _scoring(config: VerlConfig, role: str, layout: ParallelLayout) -> ParallelL
     """A trained role scores in its training layout, with a micro-batch of its own."""
     if role == "reference":
         return layout
-    if role == "actor":
-        micro = config.get(f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu")
-    else:
-        sections = [f"critic.{name}.infer_micro_batch_size_per_gpu" for name in ("megatron", "fsdp")]
-        micro = next((value for key in sections if (value := config.get(key))), None)
-    return layout.model_copy(update={"micro_batch": int(micro or layout.micro_batch), "recompute": "none"})
+    engine = "fsdp" if _fsdp(config) else "megatron"
+    keys = {"actor": f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"}
+    micro = config.whole_or(keys.get(role, f"critic.{engine}.infer_micro_batch_size_per_gpu"), layout.micro_batch)
+    return layout.model_copy(update={"micro_batch": micro, "recompute": "none"})
 
 
 def _served(config: VerlConfig, pool: Pool, facts: Facts) -> ParallelLayout:
@@ -320,13 +327,13 @@ def _generation(config: VerlConfig, pool: Pool, facts: Facts) -> GenerationLayou
 
 def _kv_cache(config: VerlConfig, layout: GenerationLayout, facts: Facts) -> int:
     """What the engine's share of memory leaves beside its weights and its workspace, at most what its slots can use."""
-    stated = config.get(f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes")
-    if stated:
-        return int(stated)
+    stated = f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes"
+    if config.get(stated) is not None:
+        return config.whole(stated)
     spec, columns = facts.roles["actor"], GenerationLayouts.of([layout])
     weights = float(memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
     workspace = float(memory.generation_working_bytes(facts, spec.shape, columns)[0])
-    share = float(config.get(f"{ROLLOUT}.gpu_memory_utilization")) * facts.memory_capacity_bytes
+    share = config.share(f"{ROLLOUT}.gpu_memory_utilization") * facts.memory_capacity_bytes
     per_token = float(memory.kv_bytes_per_token(spec.shape, columns.tp, columns.pp)[0])
     useful = per_token * layout.max_num_seqs * facts.workload.padded_length
     return max(int(min(share - weights - workspace, useful)), 0)
