@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CLASSES = (
     "parameters", "gradients", "optimizer", "activations", "logits", "gathered parameters", "gathered weights",
-    "generation weights", "kv cache", "buffers", "reserve",
+    "generation weights", "kv cache", "generation workspace", "reserve",
 )  # fmt: skip
 """The order of the columns; a class that is not named here comes after these."""
 

@@ -54,7 +54,7 @@ def _head(answers: Answers) -> list[str]:
     gpus = answers.nodes * load_device(answers.device).spec.gpus_per_node
     return [
         f"# {answers.algorithm} on {gpus:,} x {answers.device}. Plan it with: hybridmap plan THIS_FILE",
-        f"algorithm: {answers.algorithm}   # ppo | grpo | remax | safe-rlhf | rloo | dapo | reinforce++",
+        f"algorithm: {answers.algorithm}   # {' | '.join(REQUIRED_ROLES)}",
         "",
     ]
 

@@ -179,8 +179,9 @@ def next_lines(job: Path, written: list[Path]) -> list[str]:
     """What is on disk now, and what one would type next."""
     return [
         f"wrote       {', '.join(str(path) for path in written)}",
-        f"next        hybridmap compare {job}",
-        f"            hybridmap simulate --plan {written[0]}",
+        f"next        hybridmap report {written[0]}",
+        f"            hybridmap export {written[0]} --to verl",
+        f"            hybridmap compare {job}",
     ]
 
 

@@ -118,7 +118,7 @@ def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple
 
 
 def check_all(peers: Path, folder: Path) -> list[Checked]:
-    """Every example job, one with rollout GPUs and one split placement, in every system that there is a check for."""
+    """Every example job, one with rollout GPUs and one split placement, in every system, as far as can be checked."""
     models = folder / "models"
     write_models(models)
     jobs = [(path.stem, planned(path)) for path in sorted(EXAMPLES.glob("*.yaml"))]

@@ -7,7 +7,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Export, notes_text
-from hybridmap.exports.verl_settings import needs_subclass, verl_settings
+from hybridmap.exports.verl_places import needs_subclass
+from hybridmap.exports.verl_settings import verl_settings
 from hybridmap.notation import job_title
 
 if TYPE_CHECKING:

@@ -107,6 +107,17 @@ class VerlConfig:
             raise InputError(f"{self.source}: {key}: got {value!r}, expected a whole number of at least 1")
         return value
 
+    def whole_or(self, key: str, default: int) -> int:
+        """As ``whole``; ``default`` where the value is null."""
+        return default if self.get(key) is None else self.whole(key)
+
+    def share(self, key: str) -> float:
+        """A value that must lie between 0 and 1."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise InputError(f"{self.source}: {key}: got {value!r}, expected a share between 0 and 1")
+        return float(value)
+
 
 def _default(key: str) -> Any:
     if key in DEFAULTS:

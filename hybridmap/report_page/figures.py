@@ -96,11 +96,12 @@ def memory(timeline: Timeline) -> Figure:
     names = [n for n in CLASSES if n in there] + [n for n in there if n not in CLASSES]
     labels = [_pool(pool) for pool in pools]
     data: list[Figure] = []
-    for i, name in enumerate(names):
+    for name in names:
+        place = CLASSES.index(name) if name in CLASSES else len(CLASSES)  # the same colour in every plan
         sizes = [timeline.memory[pool].classes.get(name, 0) / GIB for pool in pools]
         data.append({
             "type": "bar", "name": name, "x": labels, "y": sizes, "width": 0.5,
-            "marker": {"color": CLASS_COLORS[i % len(CLASS_COLORS)]},
+            "marker": {"color": CLASS_COLORS[place]},
             "hovertemplate": f"{text(name)}: %{{y:.1f}} GiB<extra>%{{x}}</extra>",
         })  # fmt: skip
     capacity = [timeline.memory[pool].capacity_bytes / GIB for pool in pools]

@@ -52,10 +52,12 @@ def form_of(document: Mapping[str, Any]) -> Form:
     fixed = isinstance(response, int)
     simple = fixed or "mean" in response
     objective = document["objective"]
-    rest = {key: document[key] for key in ("engines", "implementation", "pin")}
+    rest = {key: document[key] for key in ("engines", "implementation", "pin", "schedule", "search")}
     hidden: dict[str, Any] = {"workload": {k: work[k] for k in ("epochs", "reward_s_per_sample", "prompt_tokens")}}
-    hidden["cluster"] = {k: cluster[k] for k in ("gpus_per_node", "inter_node_gbps", "nvlink_domain_gpus")}
+    shown = ("device", "nodes")
+    hidden["cluster"] = {key: value for key, value in cluster.items() if key not in shown}
     hidden["device"] = cluster["device"]
+    hidden["others"] = document["cluster"][1:]
     hidden["shapes"] = {r: m["shape"] for r, m in document["models"].items() if isinstance(m["shape"], dict)}
     if not simple:
         hidden["response"] = response
@@ -94,7 +96,10 @@ def document_of(form: Form) -> dict[str, Any]:
             "prompt_length": form.prompt_length, "response_length": _response(form, rest),
             "minibatches": form.minibatches,
         },
-        "cluster": [{"device": form.device, "nodes": form.nodes, **(rest.get("cluster", {}) if same_device else {})}],
+        "cluster": [
+            {"device": form.device, "nodes": form.nodes, **(rest.get("cluster", {}) if same_device else {})},
+            *rest.get("others", []),
+        ],
         "objective": _objective(form),
     }  # fmt: skip
 

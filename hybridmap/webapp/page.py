@@ -123,7 +123,7 @@ class Page:
         form, mine = self.form, self.asked
         self.status.set_text("planning ...")
         answer = await run.io_bound(answer_of, form)
-        if mine != self.asked:
+        if mine != self.asked or answer is None:  # None: the server is being stopped
             return
         self.error.set_text(answer.error)
         self.view.set_visibility(answer.result is not None)

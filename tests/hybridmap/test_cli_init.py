@@ -1,7 +1,11 @@
 """Protects `init`: what it writes is a job that plans, for every algorithm, and it never overwrites by accident."""
 
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +78,23 @@ def test_bad_answers_leave_no_file(run, tmp_path, args, message):
 def test_json_says_what_was_written(run, tmp_path):
     answer = json.loads(run("init", tmp_path / "job.yaml", "--json").stdout)
     assert answer["written"] == [str(tmp_path / "job.yaml")]
+
+
+def test_on_a_terminal_it_asks_and_asks_again(tmp_path):
+    """Through a pseudo-terminal: a wrong answer is told and asked for again, an empty one takes the default."""
+    questions = 9
+    answers = ["ppoo", "ppo", "qwen2.5-0.5b", *[""] * (questions - 2)]
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "hybridmap", "init", str(tmp_path / "job.yaml")]
+    with subprocess.Popen(command, stdin=side, stdout=subprocess.PIPE, stderr=side, text=True) as process:
+        os.close(side)
+        os.write(main, "".join(f"{answer}\n" for answer in answers).encode())
+        said = process.stdout.read()
+        assert process.wait(timeout=60) == 0
+    told = os.read(main, 65536).decode()
+    os.close(main)
+    assert "unknown algorithm 'ppoo'; did you mean" in told
+    assert "next        hybridmap fit" in said
+    document = load_job(tmp_path / "job.yaml").document
+    assert document["algorithm"] == "ppo"
+    assert document["models"]["critic"]["shape"] == "qwen2.5-0.5b"

@@ -4,6 +4,8 @@ import json
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.exports.check import with_rollout_pool
 from hybridmap.exports.systems import export_plan
@@ -12,6 +14,7 @@ from hybridmap.exports.verl_import import Given, import_verl
 from profiles.errors import InputError
 from tests.hybridmap.export_plans import JOBS, plan_file
 
+MEGATRON = "actor_rollout_ref.actor.megatron"
 STAGES = ("training", "inference", "generation")
 
 
@@ -149,6 +152,16 @@ def test_hydras_output_folder(tmp_path):
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=3", "replicas of 3"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", "verl refuses that too"),
         ("critic.enable=True algorithm.adv_estimator=gae", "a PPO run without"),
+        ("trainer.nnodes=two", "expected a whole number"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilization=most", "expected a share between 0 and 1"),
+        (
+            f"{MEGATRON}.override_transformer_config.recompute_granularity=al model_engine=megatron",
+            "unknown value of",
+        ),
+        (
+            f"{MEGATRON}.virtual_pipeline_model_parallel_size=x model_engine=megatron",
+            "whole number",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path, override, message):
@@ -187,3 +200,33 @@ def test_defaults_hold_no_dangling_reference():
     config = VerlConfig("x", {})
     for key in DEFAULTS:
         config.get(key)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"echo 'unclosed", b"- 1\n- {a: b}\n", b"just words"])
+def test_a_file_that_is_no_run_is_refused(tmp_path, content):
+    for name in ("run.sh", "overrides.yaml"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError):
+            read_verl_config(tmp_path / name)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(DEFAULTS)),
+        st.one_of(st.none(), st.booleans(), st.integers(-2, 70), st.floats(-1, 2), st.sampled_from(["x", "", "grpo"])),
+        max_size=4,
+    )
+)
+def test_no_value_of_a_key_is_a_traceback(values):
+    """Whatever a configuration holds, the answer is a run or one message."""
+    base = {
+        "algorithm.adv_estimator": "grpo", "actor_rollout_ref.model.path": "Qwen/Qwen2.5-0.5B",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4, "data.train_batch_size": 64,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
+    }  # fmt: skip
+    try:
+        run = import_verl(VerlConfig("x", base | values), Given("h100-80gb-sxm"))
+    except InputError as error:
+        assert str(error)
+    else:
+        assert run.plan.num_gpus >= 1

@@ -22,7 +22,7 @@ def folder(tmp_path_factory, planned):
     """What the examples assume: a job, its plan, a verl script of it, a model's config."""
     place = tmp_path_factory.mktemp("examples")
     (place / "JOB.yaml").write_text(yaml.safe_dump(SMALL_JOB, sort_keys=False))
-    (place / "hybridmap-out").symlink_to(planned.out)
+    shutil.copytree(planned.out, place / "hybridmap-out")
     script = invoke("export", planned.plan, "--to", "verl").stdout
     (place / "run_verl.sh").write_text(script)
     words = shlex.split(script.replace("\\\n", " "), comments=True)

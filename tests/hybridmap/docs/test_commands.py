@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def folder(tmp_path, monkeypatch, planned):
     """Where a reader stands: the checkout's examples, a job, and a plan."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "JOB.yaml").write_text(yaml.safe_dump(SMALL_JOB, sort_keys=False))
-    (tmp_path / "plan.json").symlink_to(planned.plan)
+    shutil.copy(planned.plan, tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
