@@ -22,4 +22,4 @@ def test_more_workers_take_longer_and_one_is_fast():
     assert [row["workers"] for row in rows] == [1, 2, 4]
     assert rows[0]["submit_s"] < rows[2]["round_trip_s"]
     assert rows[0]["round_trip_s"] < 0.2
-    assert 0 < rows[0]["controller_s"]
+    assert rows[0]["controller_s"] > 0
