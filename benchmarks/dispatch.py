@@ -8,8 +8,8 @@ together. All workers are processes of this machine and share its cores with the
 workers are upper bounds for a cluster; CPU time is what the controller itself needs. Measured twice: with the
 controller speaking to each rank itself, and through relays of ``FAN_OUT`` ranks, as pools of more ranks have them.
 
-A straight line through the medians of whole relays (least squares, relative errors) gives the cost of one more worker
-and the extrapolation to 1,000 workers, and to the calls of a PPO iteration on all of them.
+A straight line through the medians from 16 workers on (least squares, relative errors) gives the cost of one more
+worker and the extrapolation to 1,000 workers, and to the calls of a PPO iteration on all of them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 EXTRAPOLATED_TO = 1_000
 CALLS_PER_ITERATION = 9
 """Of PPO, the transition, the advantages and the summary among them: as if all of them went to every worker."""
+FITTED_FROM = 16
+"""Below, what a call costs whatever its workers would decide the line."""
 WARM_UP = 5
 TIMES = ("submit_s", "round_trip_s", "controller_s")
 
@@ -79,8 +81,8 @@ def line(workers: list[int], seconds: list[float]) -> dict[str, float]:
 
 
 def run(most: int, calls: int, fan_out: int) -> dict[str, Any]:
-    """Measure powers of two and multiples of ``FAN_OUT`` up to ``most``, on one pool of ``most`` workers."""
-    sizes = sorted({2**k for k in range(most.bit_length())} | set(range(FAN_OUT, most + 1, FAN_OUT)))
+    """Measure powers of two and multiples of 16 up to ``most``, on one pool of ``most`` workers."""
+    sizes = sorted({2**k for k in range(most.bit_length())} | set(range(FITTED_FROM, most + 1, 16)))
     sizes, launch_ray.FAN_OUT = [size for size in sizes if size <= most], fan_out
     rows = []
     with Controller(RayLauncher(cpu_ranks=most)) as controller:
@@ -89,7 +91,7 @@ def run(most: int, calls: int, fan_out: int) -> dict[str, Any]:
             group = controller.add_group(f"model-{size}", "A", Idle, Degrees(1, 1, size, 1, 1), {})
             rows.append({"workers": size, **measure(controller, group, calls)})
     launch_ray.FAN_OUT = FAN_OUT
-    fitted = [row for row in rows if row["workers"] % FAN_OUT == 0] or rows
+    fitted = [row for row in rows if row["workers"] >= FITTED_FROM] or rows
     fits = {name: line([row["workers"] for row in fitted], [row[name] for row in fitted]) for name in TIMES}
     return {"fan_out": fan_out, "rows": rows, "fits": fits}
 

@@ -22,7 +22,7 @@ OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
 
-FAN_OUT = 16
+FAN_OUT = 32
 """Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
 
 

@@ -127,5 +127,6 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
         scoring=scoring_degrees_of(entry),
         offload=entry.offload,
+        recompute=entry.training.recompute if entry.training else "none",
         device=device,
     )

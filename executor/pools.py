@@ -41,7 +41,12 @@ def require_devices(plan: Plan, num_devices: int) -> None:
 
 
 def require_supported(plan: Plan) -> None:
-    """Raise ``NotYetError`` for what a plan may say and this executor cannot run."""
+    """Raise ``NotYetError`` for what a plan may say and this executor cannot run.
+
+    ``sequence_parallel`` is taken as leave, not as order: where activations lie changes no result.
+    """
+    if plan.resharding != "hybridflow":
+        raise NotYetError(f"resharding {plan.resharding} cannot run yet; hybridflow can")
     if plan.in_flight_updates:
         raise NotYetError("in_flight_updates cannot run yet: new weights reach engines between two generations")
     if generate_ahead(plan) and not any(entry.separate_generation for entry in plan.roles):

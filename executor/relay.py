@@ -50,14 +50,14 @@ class Relay:
         self._order = asyncio.Condition()
 
     async def dispatch(self, turn: int, head: Head, asked: Sequence[tuple[int, Any, bool]]) -> list[Any]:
-        """Hand a call to ranks, given as ``(place, argument, returns)``; references to their outputs."""
+        """Hand a call to ranks, given as ``(place, argument, returns)``; references to what they return."""
         async with self._order:
             await self._order.wait_for(lambda: self._turn == turn)
             outputs, sent = [], []
             for place, argument, returns in asked:
                 number, rank = self._ranks[place]
                 data, record = rank.call.options(num_returns=2).remote(head.request(argument, returns))
-                outputs.append(data)
+                outputs.append(data if returns else None)  # a reference less to keep count of, in both processes
                 sent.append((lost_rank(head.number, f"{head.role}.{head.method}", self._pool, number), record))
             self._sent[turn] = sent
             self._turn += 1

@@ -73,6 +73,11 @@ def test_generating_ahead_needs_a_pool_to_do_it():
         require_supported(apart.model_copy(update={"in_flight_updates": True}))
 
 
+def test_other_ways_of_resharding_are_named():
+    with pytest.raises(NotYetError, match="resharding ds-chat cannot run yet; hybridflow can"):
+        require_supported(colocated("ppo").model_copy(update={"resharding": "ds-chat"}))
+
+
 def test_degrees_of_a_generation_pool():
     entry = generating_apart(colocated("ppo", (2, 1, 1)), (1, 2, 1)).role("actor")
     assert degrees_of(entry, 2) == Degrees(2, 1, 1, 2, 1)

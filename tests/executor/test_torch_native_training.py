@@ -6,6 +6,7 @@ from tensordict import TensorDict
 
 from executor.engines.base import Objective
 from executor.engines.sequences import pretraining_of, sequences_of
+from executor.engines.torch_native import decoder
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
 from executor.records import Identity
@@ -75,6 +76,18 @@ def test_steps_equal_those_of_plain_torch_whatever_the_micro_batch(batch, micro_
     assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-4)
     for name, weight in weights.items():
         assert torch.allclose(model.flat.weights[name], weight, atol=2e-4), name
+
+
+@pytest.mark.parametrize(("recompute", "attention_runs"), [("none", 2), ("selective", 4), ("full", 4)])
+def test_recomputing_changes_no_gradient(batch, recompute, attention_runs, monkeypatch):
+    plain, other = engine(micro_batch=6), engine(micro_batch=6, recompute=recompute)
+    plain.update((objective(batch),))
+    seen = []
+    real = decoder.attention
+    monkeypatch.setattr(decoder, "attention", lambda *a: seen.append(1) or real(*a))
+    other.update((objective(batch),))
+    assert len(seen) == attention_runs  # two layers, forward, and again where recomputed
+    assert torch.equal(plain.flat.data, other.flat.data)
 
 
 def test_objectives_add_up_with_their_weights(batch):

@@ -7,16 +7,18 @@ Shapes: B rows, T tokens, h hidden. Tensor parallelism is explicit: a region sta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from executor.engines.torch_native.comms import Group, copy_in, sum_out
 from executor.engines.torch_native.weights import EMBEDDING, NORM, Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from executor.engines.torch_native.config import DecoderConfig
 
@@ -59,18 +61,39 @@ def positions_of(token_mask: torch.Tensor) -> torch.Tensor:
 
 
 def run_stage(
-    weights: Weights, config: DecoderConfig, piece: Slice, tp: Group, x: torch.Tensor, step: Step
-) -> torch.Tensor:
-    """Tokens ``[B, T]`` (first stage) or hidden states ``[B, T, h]`` to hidden states, normed after the last stage."""
+    weights: Weights, config: DecoderConfig, piece: Slice, tp: Group, x: torch.Tensor, step: Step,
+    recompute: str = "none",
+) -> torch.Tensor:  # fmt: skip
+    """Tokens ``[B, T]`` (first stage) or hidden states ``[B, T, h]`` to hidden states, normed after the last stage.
+
+    ``recompute``: whether the backward pass computes whole layers again (``full``), or their attention alone
+    (``selective``), from what went into them.
+    """
     if piece.is_first:
         x = embed(weights[EMBEDDING], x, tp)
     for i, layer in enumerate(piece.layers(config)):
-        at = f"model.layers.{layer}."
-        normed = rms_norm(x, weights[f"{at}input_layernorm.weight"], config.norm_eps)
-        x = x + attention(weights, f"{at}self_attn.", config, tp, normed, step, i)
-        normed = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.norm_eps)
-        x = x + feed_forward(weights, f"{at}mlp.", tp, normed)
+        block = partial(_layer, weights, f"model.layers.{layer}.", config, tp, step, i, recompute)
+        x = _again(block, x) if recompute == "full" else block(x)
     return rms_norm(x, weights[NORM], config.norm_eps) if piece.is_last else x
+
+
+def _layer(
+    weights: Weights, at: str, config: DecoderConfig, tp: Group, step: Step, i: int, recompute: str, x: torch.Tensor
+) -> torch.Tensor:
+    normed = rms_norm(x, weights[f"{at}input_layernorm.weight"], config.norm_eps)
+
+    def attend(normed: torch.Tensor) -> torch.Tensor:
+        return attention(weights, f"{at}self_attn.", config, tp, normed, step, i)
+
+    x = x + (_again(attend, normed) if recompute == "selective" else attend(normed))
+    normed = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.norm_eps)
+    return x + feed_forward(weights, f"{at}mlp.", tp, normed)
+
+
+def _again(block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """``block(x)``, computed a second time in the backward pass."""
+    out: torch.Tensor = checkpoint(block, x, use_reentrant=False)
+    return out
 
 
 def embed(table: torch.Tensor, tokens: torch.Tensor, tp: Group) -> torch.Tensor:

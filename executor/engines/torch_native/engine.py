@@ -49,7 +49,7 @@ class ModelSpec:
     ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
     ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
-    ``link`` leads to the other side where training and generation have pools of their own.
+    ``link`` leads to the other side where training and generation have pools of their own. ``recompute`` as in plans.
     """
 
     path: str
@@ -64,6 +64,7 @@ class ModelSpec:
     scoring: Degrees | None = None
     offload: tuple[str, ...] = ()
     link: LinkSpec | None = None
+    recompute: str = "none"
     device: str = "cpu"
 
 
@@ -219,9 +220,9 @@ class TorchNativeEngine:
             )
         return min(self.spec.max_num_seqs, self.spec.kv_cache_bytes // size or self.spec.max_num_seqs)
 
-    def _stages(self, x: Replica) -> Stages:
+    def _stages(self, x: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(x.weights, self.config, x.piece, x.tp, entering, whole_step(token_mask))
+            return run_stage(x.weights, self.config, x.piece, x.tp, entering, whole_step(token_mask), recompute)
 
         return Stages(x.piece, x.pp, run, self.config.hidden, self.dtype)
 
@@ -267,7 +268,7 @@ class TorchNativeEngine:
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
             return found["loss"] * (objective.weight / total.float())
 
-        run_training(self._stages(self._training), self._micros(objective.rows), loss)
+        run_training(self._stages(self._training, self.spec.recompute), self._micros(objective.rows), loss)
 
     def _outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
