@@ -1,0 +1,123 @@
+"""Carries out a transfer plan on one rank: gathers bucket by bucket, then exchanges what is left, layer by layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from executor.transition.regions import Box, Region, intersection, volume
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from executor.engines.torch_native.comms import Group
+    from executor.transition.regions import Stored
+    from executor.transition.transfers import ExchangeBucket, GatherBucket, Piece, TransferPlan
+    from executor.transition.wire import Wire
+
+    Tensors = Mapping[str, torch.Tensor]
+
+
+def view_of(tensor: torch.Tensor, region: Region, part: Box) -> torch.Tensor:
+    """The box ``part`` of a checkpoint tensor inside a local tensor, in the checkpoint's orientation; shares memory."""
+    found = tensor[region.place(part)]
+    found = found.reshape(found.shape[len(region.at) - len(region.box) :])
+    return found.t() if region.transposed else found
+
+
+def move(plan: TransferPlan, rank: int, source: Tensors, target: Tensors, wire: Wire, group: Group | None) -> None:
+    """Fill ``target`` (this rank's local tensors by name) from the ``source`` tensors of all ranks.
+
+    ``group`` is the process group of ``plan.group_of(rank)``. Every rank of the pool calls this. Sources are only read.
+    Elements of a target that no box covers (padding) keep their values.
+    """
+    own = plan.group_of(rank)
+    needed = _regions_by_name(plan.target.stored(rank))
+    for bucket in plan.gathers[own] if own else ():
+        assert group is not None, "a plan with gathers needs the group's handle"
+        _gather(bucket, rank, source, target, needed, wire, group)
+    for exchange in plan.exchanges:
+        _exchange(exchange, rank, source, target, wire)
+
+
+def _regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, Region]]]:
+    found: dict[str, list[tuple[Stored, Region]]] = {}
+    for tensor in stored:
+        for region in tensor.regions:
+            found.setdefault(region.name, []).append((tensor, region))
+    return found
+
+
+def _gather(
+    bucket: GatherBucket, rank: int, source: Tensors, target: Tensors,
+    needed: dict[str, list[tuple[Stored, Region]]], wire: Wire, group: Group,
+) -> None:  # fmt: skip
+    """One all-gather of the bucket, then copies of what this rank needs of it; the buffer is freed with the bucket."""
+    each, members = bucket.elements_of_each, bucket.members
+    mine = members[group.index]
+    buffer = source[mine[0].name].new_empty(each * group.size)
+    at = group.index * each
+    for stored in mine:
+        buffer[at : at + stored.numel].view(stored.shape).copy_(source[stored.name])
+        at += stored.numel
+    wire.all_gather_in_place(buffer, group)
+    at = 0
+    for table in members:
+        for stored in table:
+            part = buffer[at : at + stored.numel].view(stored.shape)
+            at += stored.numel
+            for region in stored.regions:
+                _copy_needed(part, region, needed.get(region.name, ()), target)
+
+
+def _copy_needed(
+    part: torch.Tensor, region: Region, wanted: list[tuple[Stored, Region]] | tuple[()], target: Tensors
+) -> None:
+    for stored, place in wanted:
+        both = intersection(region.box, place.box)
+        if both is not None:
+            view_of(target[stored.name], place, both).copy_(view_of(part, region, both))
+
+
+def _exchange(bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensors, wire: Wire) -> None:
+    """Local boxes are copied, the others packed per receiver and sent in one collective."""
+    some = next(iter(source.values()))
+    num = wire.world.size
+    sends: list[list[Piece]] = [[] for _ in range(num)]
+    gets: list[list[Piece]] = [[] for _ in range(num)]
+    crossing = False
+    for piece in bucket.pieces:
+        here, there = piece.source.rank, piece.target.rank
+        if here == there:
+            if here == rank:
+                _land(piece, source[piece.source.stored.name], target)
+            continue
+        crossing = True
+        if here == rank:
+            sends[there].append(piece)
+        if there == rank:
+            gets[here].append(piece)
+    if not crossing:
+        return
+    outgoing = [_packed(pieces, source, some) for pieces in sends]
+    sizes = [sum(piece.num_elements for piece in pieces) for pieces in gets]
+    for pieces, flat in zip(gets, wire.exchange(outgoing, sizes), strict=True):
+        at = 0
+        for piece in pieces:
+            size = volume(piece.box)
+            shape = [stop - start for start, stop in piece.box]
+            place = view_of(target[piece.target.stored.name], piece.target.region, piece.box)
+            place.copy_(flat[at : at + size].view(shape))
+            at += size
+
+
+def _packed(pieces: list[Piece], source: Tensors, some: torch.Tensor) -> torch.Tensor:
+    if not pieces:
+        return some.new_empty(0)
+    return torch.cat([view_of(source[p.source.stored.name], p.source.region, p.box).reshape(-1) for p in pieces])
+
+
+def _land(piece: Piece, held: torch.Tensor, target: Tensors) -> None:
+    place = view_of(target[piece.target.stored.name], piece.target.region, piece.box)
+    place.copy_(view_of(held, piece.source.region, piece.box))
