@@ -10,14 +10,17 @@ import torch
 
 from executor.engines.torch_native.weights import Parameter, drawn
 from executor.transition.architecture import SCORE
-from executor.transition.mover import view_of
+from executor.transition.mover import move, view_of
+from executor.transition.native_layout import WholeLayout
+from executor.transition.transfers import plan_transfers
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from executor.transition.architecture import Architecture, Tensor
-    from executor.transition.regions import Box, Stored
+    from executor.transition.regions import Box, Layout, Stored
+    from executor.transition.wire import Wire
 
     Reader = Callable[[Tensor, Box], torch.Tensor]
 
@@ -60,14 +63,14 @@ def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
     from safetensors import safe_open
 
     opened = [safe_open(file, framework="pt") for file in files]
-    places = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 - not a mapping
+    places = {name: file for file in opened for name in file.keys()}  # type: ignore[no-untyped-call]  # noqa: SIM118 - not a mapping
 
     def read(tensor: Tensor, box: Box) -> torch.Tensor:
         if tensor.name not in places:
             if tensor.name == SCORE:
                 return draw(tensor, box)
             raise InputError(f"{folder}: weight {tensor.name} is missing")
-        whole = places[tensor.name].get_slice(tensor.name)
+        whole = places[tensor.name].get_slice(tensor.name)  # type: ignore[no-untyped-call]
         shape = tuple(whole.get_shape())
         if shape != tensor.shape:
             raise InputError(f"{folder}: {tensor.name} has shape {shape}, the config asks for {tensor.shape}")
@@ -76,6 +79,18 @@ def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
         return found
 
     return read
+
+
+def gather_whole(
+    arch: Architecture, layout: Layout, rank: int, tensors: Mapping[str, torch.Tensor], wire: Wire
+) -> dict[str, torch.Tensor] | None:
+    """The whole checkpoint on rank 0, ``None`` elsewhere; every rank calls this."""
+    whole = WholeLayout(arch, layout.num_ranks, frozenset({0}))
+    plan = plan_transfers(arch, layout, whole)
+    some = next(iter(tensors.values()))
+    target = {stored.name: some.new_empty(stored.shape) for stored in whole.stored(rank)}
+    move(plan, rank, tensors, target, wire, None)
+    return target if rank == 0 else None
 
 
 def write_folder(path: Path, config: Path, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -22,11 +22,11 @@ class MemoryMeter(TorchDispatchMode):
     """
 
     def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak_bytes = 0
         for tensor in known:
-            self._see(tensor)
+            self.see(tensor)
 
     @property
     def live_bytes(self) -> int:
@@ -38,10 +38,11 @@ class MemoryMeter(TorchDispatchMode):
         output = func(*args, **(kwargs or {}))
         for value in output if isinstance(output, list | tuple) else (output,):
             if isinstance(value, torch.Tensor):
-                self._see(value)
+                self.see(value)
         return output
 
-    def _see(self, tensor: torch.Tensor) -> None:
+    def see(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that lives already."""
         storage = tensor.untyped_storage()
         found = self._live.get(storage._cdata)  # noqa: SLF001 - its identity while it lives
         if found is not None and not found[0].expired() and found[1] == storage.nbytes():

@@ -84,7 +84,8 @@ class Stored:
 class Layout(Protocol):
     """What every rank of a pool holds, in an engine's naming."""
 
-    num_ranks: int
+    @property
+    def num_ranks(self) -> int: ...
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
         """Local tensors of a rank, in a fixed order."""

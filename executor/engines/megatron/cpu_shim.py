@@ -89,7 +89,7 @@ def cuda_calls_on_cpu() -> Iterator[None]:
         stack.enter_context(patch.object(megatron_random, "_get_cuda_rng_state", get))
         setter = lambda state, *_, **__: generator.set_state(state)  # noqa: E731 - theirs is queued until CUDA starts
         stack.enter_context(patch.object(megatron_random, "_set_cuda_rng_state", setter))
-        stack.enter_context(_CudaToCpu())  # type: ignore[no-untyped-call]
+        stack.enter_context(_CudaToCpu())
         yield
 
 

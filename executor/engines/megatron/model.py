@@ -70,12 +70,13 @@ def transformer_config(
         moe = {
             "num_moe_experts": arch.num_experts, "moe_router_topk": arch.experts_per_token,
             "moe_ffn_hidden_size": arch.ffn, "moe_router_load_balancing_type": "none", "moe_aux_loss_coeff": 0.0,
-            "moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": False, "expert_model_parallel_size": layout.ep,
+            "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
+            "moe_grouped_gemm": False, "expert_model_parallel_size": layout.ep,
         }  # fmt: skip
-    again = {
+    levels: dict[str, dict[str, Any]] = {
         "none": {}, "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
         "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-    }[recompute]  # fmt: skip
+    }  # fmt: skip
     return TransformerConfig(
         num_layers=arch.num_layers, hidden_size=arch.hidden, num_attention_heads=arch.num_heads,
         num_query_groups=arch.num_kv_heads, kv_channels=arch.head_dim, ffn_hidden_size=arch.ffn,
@@ -90,7 +91,7 @@ def transformer_config(
         attention_softmax_in_fp32=True, masked_softmax_fusion=False, bias_dropout_fusion=False,
         bias_activation_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
         batch_p2p_comm=device.type != "cpu", calculate_per_token_loss=True, deallocate_pipeline_outputs=True,
-        **again, **moe,
+        **levels[recompute], **moe,
     )  # fmt: skip
 
 
@@ -125,9 +126,9 @@ def _mark_cut(model: GPTModel) -> None:
         if columns or isinstance(module, RowParallelLinear):
             for name, parameter in module.named_parameters(recurse=False):
                 if columns or name == "weight":
-                    parameter.tensor_model_parallel = True  # type: ignore[attr-defined]
-                    parameter.partition_dim = 0 if columns else 1  # type: ignore[attr-defined]
-                    parameter.partition_stride = 1  # type: ignore[attr-defined]
+                    parameter.tensor_model_parallel = True
+                    parameter.partition_dim = 0 if columns else 1
+                    parameter.partition_stride = 1
 
 
 def _block_spec(arch: Architecture, num_layers: int) -> TransformerBlockSubmodules:
