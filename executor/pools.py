@@ -49,17 +49,7 @@ def require_supported(plan: Plan) -> None:
             raise NotYetError(f"{entry.role}: generation on a pool of its own cannot run yet; share the training pool")
         if entry.offload:
             raise NotYetError(f"{entry.role}: offload of {', '.join(entry.offload)} cannot run yet")
-        for layout in (entry.training, entry.inference):
-            _require_supported_layout(entry.role, layout)
         _require_one_base(entry)
-
-
-def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
-    for name in ("cp", "ep", "vpp"):
-        if layout is not None and getattr(layout, name) != 1:
-            raise NotYetError(f"{role}: {name} {getattr(layout, name)} cannot run yet; the torch-native engine has 1")
-    if layout is not None and layout.zero_stage > 1:
-        raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run yet; the torch-native engine has 0 and 1")
 
 
 def _require_one_base(entry: RolePlan) -> None:

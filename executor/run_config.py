@@ -78,6 +78,22 @@ class FunctionSection(Section):
     function: str
 
 
+TrainingEngine = Literal["torch-native", "megatron-core", "fsdp2"]
+GenerationEngine = Literal["torch-native", "vllm"]
+
+
+class EnginesSection(Section):
+    """Which engine trains and scores, and which one generates; the embedded one unless said otherwise."""
+
+    training: TrainingEngine = "torch-native"
+    generation: GenerationEngine = "torch-native"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether nothing but the torch-native engine runs."""
+        return self.training == self.generation == "torch-native"
+
+
 class RunConfig(Section):
     """How to run a plan.
 
@@ -102,6 +118,7 @@ class RunConfig(Section):
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
     on_failure: Literal["stop"] = "stop"
     learning: Hyperparameters = Hyperparameters()
+    engines: EnginesSection = EnginesSection()
 
     @model_validator(mode="after")
     def _actor_has_weights(self) -> RunConfig:

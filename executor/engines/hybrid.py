@@ -12,7 +12,7 @@ from executor.engines.torch_native.comms import own_group
 from executor.transition.checksum import sums_of, totals
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move
-from executor.transition.native_layout import DataSlicedLayout
+from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
 from executor.transition.report import TransitionReport
 from executor.transition.transfers import TransferPlan, plan_transfers
 from executor.transition.wire import Wire
@@ -88,14 +88,18 @@ class HybridEngine:
         self.generator.release()
         rank, world = self.identity.rank, self.degrees.num_ranks
         self.wire = Wire(own_group(rank, [list(range(world))], self.trainer.clock))
-        groups = gather_groups(self.method, self.degrees) if self.plan.gathers else []
+        groups = [list(group) for group in self.plan.gathers]
         self._group: Group | None = own_group(rank, groups, self.trainer.clock) if groups else None
 
     def _planned(self) -> tuple[TransferPlan, str]:
         """The transfer plan, and why it is the general one if it is."""
         x, trainer = self.degrees, self.trainer
         reason, groups = "", []
-        if x.nests or self.method == "ds-chat":
+        if isinstance(trainer.layout, FsdpLayout):
+            whole = x.tg * x.pg == 1
+            groups = [list(range(x.num_ranks))] if whole else []
+            reason = "" if whole else "FSDP shards are cut over data-parallel ranks, in no generation shard's order"
+        elif x.nests or self.method == "ds-chat":
             groups = gather_groups(self.method, x)
         else:
             reason = f"generation t_g {x.tg} p_g {x.pg} does not nest in training t {x.t} p {x.p}"
@@ -136,20 +140,17 @@ class HybridEngine:
         rank, started_s = self.identity.rank, time.perf_counter()
         source = self._source()
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
-        with MemoryMeter(source.values()) as meter:
-            before = meter.live_bytes
-            self.generator.restore()
-            target = self.generator.tensors()
-            for tensor in target.values():
-                meter.see(tensor)
+        self.generator.restore()
+        target = self.generator.tensors()
+        with MemoryMeter([*source.values(), *target.values()]) as meter:
             move(self.plan, rank, source, target, self.wire, self._group)
             self.wire.agree(ok=True)
         held = sum(tensor.nbytes for tensor in target.values())
         self.report = TransitionReport(
             path="gather" if self.plan.gathers else "general", received_bytes=self.wire.count.received_bytes,
-            sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes, training_bytes=before,
-            generation_bytes=held, seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
-            reason=self.reason,
+            sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
+            training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
+            seconds=time.perf_counter() - started_s, by_cause=self._by_cause(), reason=self.reason,
         )  # fmt: skip
         self._generating = True
         if self.check_weights:
@@ -161,7 +162,7 @@ class HybridEngine:
 
     def table_2_bytes(self) -> int | None:
         """What Table 2 says this rank receives for the tensors that are evenly sharded; ``None`` for a general way."""
-        if not self.plan.gathers:
+        if not self.plan.gathers or isinstance(self.trainer.layout, FsdpLayout):
             return None
         moved = transition_shares(self.method, self.degrees).moved * self.plan.even_elements
         assert moved.denominator == 1, "evenly sharded tensors divide"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EVEN = "evenly sharded"
 SOME_STAGES = "embedding and head"
+WHOLE_COPIES = "whole copies"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class TransferPlan:
         group = self.group_of(rank)
         for bucket in self.gathers[group] if group else ():
             for stored in bucket.members[0]:
-                cause = EVEN if stored.slot in self.even_slots else SOME_STAGES
+                outside = any(region.name in (EMBEDDING, HEAD, SCORE) for region in stored.regions)
+                cause = EVEN if stored.slot in self.even_slots else SOME_STAGES if outside else WHOLE_COPIES
                 found[cause] = found.get(cause, 0) + (len(group) - 1) * stored.numel
         for piece in self._crossing:
             if piece.target.rank == rank:
@@ -109,18 +111,35 @@ class TransferPlan:
 
     @cached_property
     def even_slots(self) -> frozenset[str]:
-        """Slots that every group gathers: what Table 2 calls the model. An embedding on one stage is not among them."""
-        slots = [{s.slot for bucket in buckets for s in bucket.members[0]} for buckets in self.gathers.values()]
-        return frozenset(set.intersection(*slots)) if slots else frozenset()
+        """Slots that every group gathers and no two ranks of a training replica hold alike: Table 2's model.
+
+        An embedding on one stage alone is not among them, nor are norms, whole copies on all tensor-parallel ranks.
+        """
+        groups = [{s.slot for bucket in buckets for s in bucket.members[0]} for buckets in self.gathers.values()]
+        copies: dict[str, int] = {}
+        holders: dict[tuple[str, Box], int] = {}
+        for stored in self._gathered:
+            for region in stored.regions:
+                holders[region.name, region.box] = holders.get((region.name, region.box), 0) + 1
+        for stored in self._gathered:
+            most = max(holders[region.name, region.box] for region in stored.regions)
+            copies[stored.slot] = max(copies.get(stored.slot, 0), most)
+        fewest = min(copies.values(), default=0)  # as many as there are training replicas
+        common = set.intersection(*groups) if groups else set()
+        return frozenset(slot for slot in common if copies[slot] == fewest)
+
+    @cached_property
+    def _gathered(self) -> tuple[Stored, ...]:
+        """Every local tensor that some rank gathers, one entry a rank."""
+        return tuple(
+            stored for buckets in self.gathers.values() for bucket in buckets for member in bucket.members
+            for stored in member
+        )  # fmt: skip
 
     @cached_property
     def even_elements(self) -> int:
         """Elements of the model in those slots: Table 2's M."""
-        held = {
-            (region.name, region.box)
-            for buckets in self.gathers.values() for bucket in buckets for member in bucket.members
-            for stored in member if stored.slot in self.even_slots for region in stored.regions
-        }  # fmt: skip
+        held = {(r.name, r.box) for s in self._gathered if s.slot in self.even_slots for r in s.regions}
         return sum(volume(box) for _, box in held)
 
     @cached_property
@@ -270,5 +289,5 @@ def _cause(arch: Architecture, source: Holding, target: Holding) -> str:
         padded = source.stored.padding or target.stored.padding
         return "padded vocabulary" if padded else SOME_STAGES
     if cut_dimension(name) is None:
-        return "whole copies"
+        return WHOLE_COPIES
     return "experts" if ".experts." in name else "layers"

@@ -121,7 +121,7 @@ class VllmLayout:
             out.append(Region(down, ((0, h), rows), (expert, 0, 0)))
         block = f"{at}{'block_sparse_moe' if arch.model_type == 'mixtral' else 'mlp'}."
         router = _whole(arch.router_name(layer), (arch.num_experts, h), layer)
-        w13, w2 = f"{block}experts.w13_weight", f"{block}experts.w2_weight"
+        w13, w2 = (f"{block}experts.routed_experts.{name}_weight" for name in ("w13", "w2"))
         return [
             router,
             Stored(w13, (arch.num_experts, 2 * width, h), tuple(into), layer, w13),

@@ -146,7 +146,7 @@ def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
     return Groups(
         tp=train(1, 2), pp=train(0, 2), dp=train(0, 1), model=train(2), ends=by(end),
         gen_tp=generate(1, 2, 3), gen_pp=generate(0, 2, 3),
-        micro_dp=own_group(rank, micro_dp_groups(x), clock),
+        micro_dp=own_group(rank, micro_dp_groups(x) if x.nests else [[r] for r in range(x.num_ranks)], clock),
     )  # fmt: skip
 
 
