@@ -51,6 +51,11 @@ class ModelWorker:
         """Load the weights."""
         self.engine.load()
 
+    @register(protocol="ONE_TO_ALL")
+    def save_model(self, folder: str) -> None:
+        """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
+        self.engine.save(folder)
+
     def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
         """Steps over all epochs and mini-batches; the mean of each metric. ``objectives`` makes them from rows."""
         steps = []

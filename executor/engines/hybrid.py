@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from executor.engines.torch_native.comms import own_group
+from executor.engines.saving import save_model
 from executor.transition.checksum import sums_of, totals
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move
@@ -56,6 +57,7 @@ class Generator(Protocol):
     def tensors(self) -> dict[str, torch.Tensor]: ...
     def restore(self) -> None: ...
     def release(self) -> None: ...
+    def ready(self) -> None: ...
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict: ...
 
 
@@ -142,9 +144,13 @@ class HybridEngine:
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
         self.generator.restore()
         target = self.generator.tensors()
-        with MemoryMeter([*source.values(), *target.values()]) as meter:
-            move(self.plan, rank, source, target, self.wire, self._group)
-            self.wire.agree(ok=True)
+        try:
+            with MemoryMeter([*source.values(), *target.values()]) as meter:
+                move(self.plan, rank, source, target, self.wire, self._group)
+                self.wire.agree(ok=True)
+        except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
+            self.generator.release()
+            raise
         held = sum(tensor.nbytes for tensor in target.values())
         self.report = TransitionReport(
             path="gather" if self.plan.gathers else "general", received_bytes=self.wire.count.received_bytes,
@@ -155,6 +161,12 @@ class HybridEngine:
         self._generating = True
         if self.check_weights:
             self.require_equal_weights()
+        self.generator.ready()
+
+    def save(self, folder: str) -> None:
+        """Write the model in Hugging Face layout; every rank calls this."""
+        self._to_training()
+        save_model(self.trainer, folder)
 
     def _by_cause(self) -> dict[str, int]:
         size = self.trainer.dtype.itemsize

@@ -42,6 +42,9 @@ class NativeGenerator:
         kind = {"dtype": self.trainer.dtype, "device": self.spec.device}
         self._weights = {s.name: torch.empty(s.shape, **kind) for s in self.layout.stored(self.rank)}
 
+    def ready(self) -> None:
+        """Nothing to prepare."""
+
     def release(self) -> None:
         """Give it back."""
         self._weights = {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from executor.transition.regions import Box, Region, intersection, volume
+from executor.transition.regions import Box, Region, intersection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import torch
+
+    from collections.abc import Iterator, Mapping
 
     from executor.engines.torch_native.comms import Group
     from executor.transition.regions import Stored
@@ -38,7 +38,7 @@ def move(plan: TransferPlan, rank: int, source: Tensors, target: Tensors, wire: 
         assert group is not None, "a plan with gathers needs the group's handle"
         _gather(bucket, rank, source, target, needed, wire, group)
     for exchange in plan.exchanges:
-        _exchange(exchange, rank, source, target, wire)
+        exchange_bucket(exchange, rank, source, target, wire)
 
 
 def _regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, Region]]]:
@@ -80,9 +80,9 @@ def _copy_needed(
             view_of(target[stored.name], place, both).copy_(view_of(part, region, both))
 
 
-def _exchange(bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensors, wire: Wire) -> None:
+def exchange_bucket(bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensors, wire: Wire) -> None:
     """Local boxes are copied, the others packed per receiver and sent in one collective."""
-    some = next(iter(source.values()))
+    some = next(iter((*source.values(), *target.values())))
     num = wire.world.size
     sends: list[list[Piece]] = [[] for _ in range(num)]
     gets: list[list[Piece]] = [[] for _ in range(num)]
@@ -100,24 +100,32 @@ def _exchange(bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensor
             gets[here].append(piece)
     if not crossing:
         return
-    outgoing = [_packed(pieces, source, some) for pieces in sends]
-    sizes = [sum(piece.num_elements for piece in pieces) for pieces in gets]
-    for pieces, flat in zip(gets, wire.exchange(outgoing, sizes), strict=True):
-        at = 0
+    send, got = (
+        some.new_empty(sum(piece.num_elements for pieces in lists for piece in pieces)) for lists in (sends, gets)
+    )
+    for piece, part in _parts(send, sends):
+        part.copy_(view_of(source[piece.source.stored.name], piece.source.region, piece.box))
+    wire.exchange(send, _sizes(sends), got, _sizes(gets))
+    for piece, part in _parts(got, gets):
+        view_of(target[piece.target.stored.name], piece.target.region, piece.box).copy_(part)
+
+
+def _sizes(lists: list[list[Piece]]) -> list[int]:
+    return [sum(piece.num_elements for piece in pieces) for pieces in lists]
+
+
+def _parts(flat: torch.Tensor, lists: list[list[Piece]]) -> Iterator[tuple[Piece, torch.Tensor]]:
+    """Each piece's place in a packed buffer, rank after rank."""
+    at = 0
+    for pieces in lists:
         for piece in pieces:
-            size = volume(piece.box)
             shape = [stop - start for start, stop in piece.box]
-            place = view_of(target[piece.target.stored.name], piece.target.region, piece.box)
-            place.copy_(flat[at : at + size].view(shape))
-            at += size
-
-
-def _packed(pieces: list[Piece], source: Tensors, some: torch.Tensor) -> torch.Tensor:
-    if not pieces:
-        return some.new_empty(0)
-    return torch.cat([view_of(source[p.source.stored.name], p.source.region, p.box).reshape(-1) for p in pieces])
+            yield piece, flat[at : at + piece.num_elements].view(shape)
+            at += piece.num_elements
 
 
 def _land(piece: Piece, held: torch.Tensor, target: Tensors) -> None:
     place = view_of(target[piece.target.stored.name], piece.target.region, piece.box)
-    place.copy_(view_of(held, piece.source.region, piece.box))
+    found = view_of(held, piece.source.region, piece.box)
+    if place.data_ptr() != found.data_ptr():  # else it lies there already
+        place.copy_(found)

@@ -39,17 +39,17 @@ class Wire:
         others = (group.size - 1) * mine.nbytes
         self._add(others, others)
 
-    def exchange(self, outgoing: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
-        """Send ``outgoing[r]`` to each rank ``r``; returns flat tensors of ``sizes[r]`` elements from each."""
-        if self.world.size == 1:
-            return [outgoing[0]]
-        send = torch.cat(list(outgoing))
-        got = send.new_empty(sum(sizes))
+    def all_gather_all_in_place(self, buffers: Sequence[torch.Tensor], group: Group) -> None:
+        """``all_gather_in_place`` of several buffers as one operation, where the backend can join them."""
+        for buffer in buffers:
+            self.all_gather_in_place(buffer, group)
+
+    def exchange(self, send: torch.Tensor, to: Sequence[int], got: torch.Tensor, origin: Sequence[int]) -> None:
+        """Flat ``send`` holds ``to[r]`` elements for each rank ``r`` in order; ``got`` is filled with ``origin[r]``."""
         with self.world.clock.running():
-            dist.all_to_all_single(got, send, list(sizes), [part.numel() for part in outgoing])
+            dist.all_to_all_single(got, send, list(origin), list(to))
         me = self.world.index
-        self._add(send.nbytes - outgoing[me].nbytes, got.nbytes - sizes[me] * got.itemsize)
-        return list(got.split(list(sizes)))
+        self._add((sum(to) - to[me]) * send.itemsize, (sum(origin) - origin[me]) * got.itemsize)
 
     def agree(self, *, ok: bool) -> bool:
         """Whether all ranks say yes; a barrier."""

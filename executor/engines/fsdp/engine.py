@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from executor.engines.fsdp.model import ScoredDecoder
+from executor.engines.saving import save_model
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
@@ -92,6 +93,10 @@ class FsdpEngine:
             if local.numel():
                 found[name] = local.to(self.dtype)
         return found
+
+    def save(self, folder: str) -> None:
+        """Write the model in Hugging Face layout; every rank calls this."""
+        save_model(self, folder)
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda logits, first, rows: self._policy_outputs(logits, first, rows)[0])

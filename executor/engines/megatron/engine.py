@@ -10,6 +10,7 @@ import torch
 
 from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
+from executor.engines.saving import save_model
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
@@ -104,6 +105,10 @@ class MegatronEngine:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The parameters of this rank by the names of the layout."""
         return {f"{i}:{name}": p.data for i, m in enumerate(self.modules) for name, p in m.named_parameters()}
+
+    def save(self, folder: str) -> None:
+        """Write the model in Hugging Face layout; every rank calls this."""
+        save_model(self, folder)
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro)[0])

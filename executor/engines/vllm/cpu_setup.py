@@ -31,4 +31,37 @@ def patch_vllm() -> None:
     from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
     custom_ops._supports_onednn = False  # noqa: SLF001
+    _remember_packing()
     setattr(CpuCommunicator, "_all_group_ranks_share_shm_group_name", lambda _self: False)  # noqa: B010
+
+
+_PACKINGS: set[str] = set()
+"""How this machine's kernels want the experts' weights; filled when a model with experts is made."""
+
+
+def _remember_packing() -> None:
+    import vllm.model_executor.layers.fused_moe.experts.cpu_moe as cpu_moe
+
+    theirs = cpu_moe.cpu_prepack_moe_weight
+    if getattr(theirs, "remembers", False):
+        return
+
+    def remembering(weight: torch.Tensor, isa: str) -> torch.Tensor:
+        _PACKINGS.add(isa)
+        packed: torch.Tensor = theirs(weight, isa)
+        return packed
+
+    remembering.remembers = True  # type: ignore[attr-defined]
+    cpu_moe.cpu_prepack_moe_weight = remembering
+
+
+def pack_experts(tensors: dict[str, torch.Tensor]) -> None:
+    """Plain weights of experts into what the CPU's kernels read, in place; they have packed their own copies once."""
+    if torch.cuda.is_available() or not _PACKINGS:
+        return
+    import vllm.model_executor.layers.fused_moe.experts.cpu_moe as cpu_moe
+
+    (isa,) = _PACKINGS
+    for name, tensor in tensors.items():
+        if ".routed_experts." in name:
+            tensor.copy_(cpu_moe.cpu_prepack_moe_weight(tensor, isa))

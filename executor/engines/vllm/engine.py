@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from executor.engines.vllm.cpu_setup import patch_vllm, prepare_environment
+from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
 from executor.transition.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.groups import generation_order
@@ -110,6 +110,11 @@ class VllmEngine:
     def tensors(self) -> dict[str, torch.Tensor]:
         """Parameters of this rank by vLLM's names."""
         return {name: parameter.data for name, parameter in self._runner.model.named_parameters()}
+
+    def ready(self) -> None:
+        """New weights are written: bring them into the form that kernels read, forget what old ones computed."""
+        pack_experts(self.tensors())
+        self._llm.reset_prefix_cache()
 
     def release(self) -> None:
         """Give back the memory of weights and KV cache: vLLM's sleep on GPUs, emptied storages elsewhere."""
