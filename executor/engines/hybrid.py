@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
-from executor.engines.torch_native.comms import own_group
 from executor.engines.saving import save_model
+from executor.engines.torch_native.comms import own_group
 from executor.transition.checksum import sums_of, totals
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move

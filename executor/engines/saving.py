@@ -30,7 +30,7 @@ class Holder(Protocol):
 
 
 def save_model(engine: Any, folder: str) -> None:
-    """``config.json`` and ``model.safetensors`` into ``folder``, written by rank 0; every rank of the role calls this."""
+    """``config.json`` and ``model.safetensors`` into ``folder``, written by rank 0; every rank calls this."""
     holder: Holder = engine
     rank, num = holder.identity.rank, holder.layout.num_ranks
     wire = Wire(own_group(rank, [list(range(num))], holder.clock))

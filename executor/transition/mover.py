@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from executor.transition.regions import Box, Region, intersection
 
 if TYPE_CHECKING:
-    import torch
-
     from collections.abc import Iterator, Mapping
+
+    import torch
 
     from executor.engines.torch_native.comms import Group
     from executor.transition.regions import Stored

@@ -173,7 +173,8 @@ class DataSlicedLayout:
 
     def _rows(self, stored: Stored, rank: int) -> tuple[int, int]:
         n, d = stored.shape[0], self.degrees.d
-        if n % d or stored.padding:
+        spread = ".experts." in stored.name and getattr(self.layout, "ep", 1) > 1  # replicas hold different experts
+        if n % d or stored.padding or spread:
             return 0, n
         dp = training_coordinates(rank, self.degrees)[2]
         return dp * (n // d), (dp + 1) * (n // d)
