@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check check-all fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -18,10 +18,16 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not long"
+
+# The same and what takes minutes: every pair of layouts on Megatron-Core and vLLM, 500 random transitions.
+check-all: $(VENV)/.dev
+	$(MAKE) check
+	$(BIN)/pytest -m long
+	$(BIN)/python -m benchmarks.transition
 
 fast: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not long"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -53,9 +59,12 @@ $(VENV)/.light: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.light
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $@
+# Everything by its pin, engines included, without the resolver: requirements-test.txt says why.
+$(VENV)/.dev: pyproject.toml requirements-test.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $(VENV)/.light $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

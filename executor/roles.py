@@ -46,6 +46,16 @@ class ModelWorker:
         """Seconds in collectives so far."""
         return float(self.engine.comm_s)
 
+    def weights_moved(self) -> tuple[int, int]:
+        """Bytes of weights received and sent since this was last asked; engines that do not count say nothing."""
+        count = getattr(self.engine, "weights_moved", None)
+        return count() if count is not None else (0, 0)
+
+    @register(protocol="ONE_TO_ALL")
+    def transition_report(self) -> Any:
+        """What the last transition did here (``executor.transition.report``), for engines that report."""
+        return getattr(self.engine, "report", None)
+
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Load the weights."""

@@ -74,10 +74,12 @@ class RankProcess:
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
+        weights_in, weights_out = _weights_moved(worker)
         record = CallRecord(
             request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
             start_s, end_s, wait_s=start_s - asked_s, comm_s=getattr(worker, "comm_s", 0.0) - before_s,
-            bytes_in=num_bytes(argument), bytes_out=num_bytes(stored), peak_memory_bytes=peak_memory_bytes(),
+            bytes_in=num_bytes(argument) + weights_in, bytes_out=num_bytes(stored) + weights_out,
+            peak_memory_bytes=peak_memory_bytes(),
             num_rows=int(output.batch_size[0]) if is_batch(output) else 0,
         )  # fmt: skip
         return stored, record
@@ -101,6 +103,12 @@ class RankProcess:
         call = f"{request.role}.{request.method}"
         shown = str(error) if expected else summary
         return Failure(request.number, call, self.identity.pool, self.identity.rank, shown, text, symptom, expected)
+
+
+def _weights_moved(worker: Any) -> tuple[int, int]:
+    """Bytes of weights that this call received and sent: a transition's own batch, so to say."""
+    moved = getattr(worker, "weights_moved", None)
+    return moved() if moved is not None else (0, 0)
 
 
 def _host_address() -> str:

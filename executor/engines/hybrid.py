@@ -77,6 +77,8 @@ class HybridEngine:
         self.check_weights = check_weights
         self.report: TransitionReport | None = None
         self._generating = False
+        self._transitions = 0
+        self._told = (0, 0, 0)
 
     @property
     def comm_s(self) -> float:
@@ -159,6 +161,7 @@ class HybridEngine:
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(), reason=self.reason,
         )  # fmt: skip
         self._generating = True
+        self._transitions += 1
         if self.check_weights:
             self.require_equal_weights()
         self.generator.ready()
@@ -167,6 +170,14 @@ class HybridEngine:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
         save_model(self.trainer, folder)
+
+    def weights_moved(self) -> tuple[int, int]:
+        """Bytes of weights received and sent since this was last asked."""
+        count = self.wire.count if hasattr(self, "wire") else None
+        if count is None or self._told == (count.received_bytes, count.sent_bytes, self._transitions):
+            return 0, 0
+        self._told = (count.received_bytes, count.sent_bytes, self._transitions)
+        return count.received_bytes, count.sent_bytes
 
     def _by_cause(self) -> dict[str, int]:
         size = self.trainer.dtype.itemsize

@@ -6,9 +6,11 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from profiles.errors import InputError, NotYetError
+from simulator.groups import Degrees
 
 if TYPE_CHECKING:
-    from executor.run_config import EnginesSection
+    from executor.run_config import EnginesSection, RunConfig
+    from executor.transition.regions import Layout
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
 PACKAGES = {"megatron-core": "megatron", "vllm": "vllm", "fsdp2": "torch", "torch-native": "torch"}
@@ -62,3 +64,37 @@ def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: Engi
             f"{entry.role}: generation tp {layout.tp} pp {layout.pp} does not nest in training tp {base.tp} pp "
             f"{base.pp}; the general resharder runs with run.engines of megatron-core, fsdp2 or vllm"
         )
+
+
+def transition_note(plan: Plan, config: RunConfig) -> str | None:
+    """What to tell a user whose actor changes layout the general way: why, and what it costs; else ``None``."""
+    entry = next((entry for entry in plan.roles if entry.generation is not None), None)
+    if entry is None or entry.training is None or entry.generation is None or entry.separate_generation:
+        return None
+    a, b = entry.training, entry.generation
+    x = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
+    if x.nests or config.engines.embedded:
+        return None
+    from executor.transition.architecture import read_architecture
+    from executor.transition.native_layout import FsdpLayout, NativeLayout
+    from executor.transition.transfers import plan_transfers
+    from executor.transition.vllm_layout import VllmLayout
+
+    arch = read_architecture(config.weights_of(entry.role))
+    source: Layout = NativeLayout(arch, x, "training", transposed=False)
+    if config.engines.training == "megatron-core":
+        from executor.transition.megatron_layout import MegatronLayout
+
+        source = MegatronLayout(arch, x, a.vpp, a.ep)
+    elif config.engines.training == "fsdp2":
+        source = FsdpLayout(arch, x.num_ranks)
+    native = NativeLayout(arch, x, "generation", transposed=False)
+    target: Layout = VllmLayout(arch, x) if config.engines.generation == "vllm" else native
+    moved = plan_transfers(arch, source, target)
+    size = 2 if config.dtype == "bf16" else 4
+    most = max(sum(moved.received_elements(rank).values()) for rank in range(x.num_ranks)) * size
+    return (
+        f"{entry.role}: generation tp {b.tp} pp {b.pp} does not nest in training tp {a.tp} pp {a.pp}, so weights go "
+        f"through the general resharder: up to {most / 1e6:,.1f} MB a rank in each transition, and the training shard "
+        "is kept besides"
+    )

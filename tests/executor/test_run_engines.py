@@ -56,7 +56,7 @@ MEGATRON_VLLM = {"training": "megatron-core", "generation": "vllm"}
 
 
 def greedy_ppo(models, batches, after=None):
-    """PPO on greedy responses, so that the engine that draws does not matter; ``after`` each update looks at weights."""
+    """PPO on greedy responses, so that it does not matter who draws; ``after`` each update looks at weights."""
     for prompts in batches:
         batch = prompts | models.actor.generate_sequences(prompts, do_sample=False)
         batch |= models.critic.compute_values(batch)
