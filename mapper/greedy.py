@@ -179,7 +179,7 @@ def _allocations(x: Instance, sizes: list[Ints]) -> Ints:
     for s, position in zip(free, at.T, strict=True):
         left = left - s[position]
     largest = np.searchsorted(last, left, side="right") - 1
-    return np.concatenate([at, largest[:, None]], axis=1)[largest >= 0]
+    return np.asarray(np.concatenate([at, largest[:, None]], axis=1)[largest >= 0])
 
 
 def _drawn(num_gpus: int, sizes: list[Ints]) -> Ints:
