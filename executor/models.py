@@ -114,8 +114,8 @@ def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig)
 
     layout = entry.training or entry.inference
     return HybridSpec(
-        model=spec, training=config.engines.training,
-        generation=config.engines.generation if entry.generation is not None else None,
+        model=spec, training=config.engines.training,  # type: ignore[arg-type]
+        generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
         vpp=layout.vpp if layout else 1, ep=layout.ep if layout else 1,
         recompute=layout.recompute if layout else "none",
         sequence_parallel=layout.sequence_parallel if layout else False, method=plan.resharding,

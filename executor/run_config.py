@@ -82,11 +82,17 @@ TrainingEngine = Literal["torch-native", "megatron-core", "fsdp2"]
 GenerationEngine = Literal["torch-native", "vllm"]
 
 
-class EnginesSection(Section):
-    """Which engine trains and scores, and which one generates; the embedded one unless said otherwise."""
+AS_PLANNED = "as-planned"
 
-    training: TrainingEngine = "torch-native"
-    generation: GenerationEngine = "torch-native"
+
+class EnginesSection(Section):
+    """Which engine trains and scores, and which one generates; the embedded one unless said otherwise.
+
+    ``as-planned`` is the engine of the job's own ``engines:``, whose prices the plan rests on.
+    """
+
+    training: TrainingEngine | Literal["as-planned"] = "torch-native"
+    generation: GenerationEngine | Literal["as-planned"] = "torch-native"
 
     @property
     def embedded(self) -> bool:

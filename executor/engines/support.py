@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from executor.run_config import AS_PLANNED
 from profiles.errors import InputError, NotYetError
 from simulator.groups import Degrees
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from executor.run_config import EnginesSection, RunConfig
     from executor.transition.regions import Layout
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
@@ -16,9 +19,32 @@ if TYPE_CHECKING:
 PACKAGES = {"megatron-core": "megatron", "vllm": "vllm", "fsdp2": "torch", "torch-native": "torch"}
 
 
+RUNNING = {"megatron-core": "megatron-core", "fsdp": "fsdp2", "vllm": "vllm"}
+"""Engines that plans are priced for, by their names without versions, and what runs them."""
+
+
+def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
+    """``config`` with ``as-planned`` replaced by the job's engines, ``{"training": "megatron-core@0.16", ...}``.
+
+    ``NotYetError`` for an engine that can be priced and not run.
+    """
+    found: dict[str, str] = {}
+    for stage in ("training", "generation"):
+        if getattr(config.engines, stage) != AS_PLANNED:
+            continue
+        name = planned[stage].split("@")[0]
+        if name not in RUNNING:
+            runs = ", ".join(RUNNING)
+            raise NotYetError(f"the plan is for {stage} on {planned[stage]}, which cannot run yet; {runs} can")
+        found[stage] = RUNNING[name]
+    return config.model_copy(update={"engines": config.engines.model_copy(update=found)})
+
+
 def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for a layout beyond the engines that shall run it, ``InputError`` for one not installed."""
     for name in (engines.training, engines.generation):
+        if name == AS_PLANNED:
+            raise InputError("engines as-planned need the job that the plan was made for: run it by 'hybridmap run'")
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise InputError(f"the run names the engine {name}, which is not installed: pip install 'hybridmap[gpu]'")
     for entry in plan.roles:

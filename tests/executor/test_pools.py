@@ -44,9 +44,6 @@ def test_a_layout_must_fill_its_pool():
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"training": {"cp": 2}}, "actor: cp 2 cannot run yet"),
-    ({"training": {"zero_stage": 3}}, "actor: zero_stage 3"),
-    ({"role": "reference", "inference": {"ep": 2}}, "reference: ep 2"),
     ({"offload": ("optimizer",)}, "actor: offload of optimizer"),
     ({"generation_pool": "B"}, "generation on a pool of its own"),
 ])  # fmt: skip
