@@ -33,7 +33,7 @@ def move(plan: TransferPlan, rank: int, source: Tensors, target: Tensors, wire: 
     Elements of a target that no box covers (padding) keep their values.
     """
     own = plan.group_of(rank)
-    needed = _regions_by_name(plan.target.stored(rank))
+    needed = regions_by_name(plan.target.stored(rank))
     for bucket in plan.gathers[own] if own else ():
         assert group is not None, "a plan with gathers needs the group's handle"
         _gather(bucket, rank, source, target, needed, wire, group)
@@ -41,7 +41,8 @@ def move(plan: TransferPlan, rank: int, source: Tensors, target: Tensors, wire: 
         exchange_bucket(exchange, rank, source, target, wire)
 
 
-def _regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, Region]]]:
+def regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, Region]]]:
+    """What a rank needs of each checkpoint tensor, and in which of its local tensors."""
     found: dict[str, list[tuple[Stored, Region]]] = {}
     for tensor in stored:
         for region in tensor.regions:
@@ -68,12 +69,13 @@ def _gather(
             part = buffer[at : at + stored.numel].view(stored.shape)
             at += stored.numel
             for region in stored.regions:
-                _copy_needed(part, region, needed.get(region.name, ()), target)
+                copy_needed(part, region, needed.get(region.name, ()), target)
 
 
-def _copy_needed(
+def copy_needed(
     part: torch.Tensor, region: Region, wanted: list[tuple[Stored, Region]] | tuple[()], target: Tensors
 ) -> None:
+    """Copy what ``wanted`` regions of the target share with ``region``, which lies in ``part``."""
     for stored, place in wanted:
         both = intersection(region.box, place.box)
         if both is not None:
