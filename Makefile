@@ -33,11 +33,13 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) docs
-	$(BIN)/pytest -m "not external"
+	$(BIN)/pytest -m "not external and not long"
 
-# Also what needs other systems' packages, in an environment of their own: minutes, and some gigabytes.
+# Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
+# systems' packages, in an environment of their own: some gigabytes.
 check-all: check $(PEERS)/.ready
-	$(BIN)/pytest -m external
+	$(BIN)/pytest -m "long or external"
+	$(BIN)/python -m benchmarks.transition
 	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) --out benchmarks/results/exports.md
 
 $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
@@ -47,7 +49,7 @@ $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	touch $@
 
 fast: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not long"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -79,9 +81,12 @@ $(VENV)/.light: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.light
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $@
+# Everything by its pin, engines included, without the resolver: requirements-test.txt says why.
+$(VENV)/.dev: pyproject.toml requirements-test.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $(VENV)/.light $@
 
 clean:
 	rm -rf $(VENV) $(PEERS) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from executor.controller import Controller
+    from executor.engines.hybrid_spec import HybridSpec
     from executor.engines.torch_native.engine import ModelSpec
     from executor.run_config import Hyperparameters, RunConfig
     from executor.worker_group import WorkerGroup
@@ -99,7 +100,8 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
     function = config.function_of(entry.role)
     if function is not None:
         return EngineChoice(_function(function, config))
-    return EngineChoice(_model_spec(entry, plan, config, device))
+    spec = _model_spec(entry, plan, config, device)
+    return EngineChoice(spec if config.engines.embedded else hybrid_spec(spec, entry, plan, config))
 
 
 def _function(name: str, config: RunConfig) -> FunctionSpec:
@@ -130,3 +132,17 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         recompute=entry.training.recompute if entry.training else "none",
         device=device,
     )
+
+
+def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig) -> HybridSpec:
+    """The engines that the run section names, in the layouts of the plan."""
+    from executor.engines.hybrid_spec import HybridSpec
+
+    layout = entry.training or entry.inference
+    return HybridSpec(
+        model=spec, training=config.engines.training,  # type: ignore[arg-type]
+        generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
+        vpp=layout.vpp if layout else 1, ep=layout.ep if layout else 1,
+        recompute=layout.recompute if layout else "none",
+        sequence_parallel=layout.sequence_parallel if layout else False, method=plan.resharding,
+    )  # fmt: skip

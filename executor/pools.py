@@ -54,21 +54,11 @@ def require_supported(plan: Plan) -> None:
     for entry in plan.roles:
         if "swap" in entry.offload:
             raise NotYetError(f"{entry.role}: offload by swap cannot run yet; offload of parameters can")
-        for layout in (entry.training, entry.inference):
-            _require_supported_layout(entry.role, layout)
 
 
 def generate_ahead(plan: Plan) -> int:
     """How many iterations generation is ahead of training, which is how many updates old responses may be."""
     return {"sync": 0, "one-step-off": 1, "async": plan.steps_in_flight}[plan.schedule]
-
-
-def _require_supported_layout(role: str, layout: ParallelLayout | None) -> None:
-    for name in ("cp", "ep", "vpp"):
-        if layout is not None and getattr(layout, name) != 1:
-            raise NotYetError(f"{role}: {name} {getattr(layout, name)} cannot run yet; the torch-native engine has 1")
-    if layout is not None and layout.zero_stage > 1:
-        raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run yet; the torch-native engine has 0 and 1")
 
 
 def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:

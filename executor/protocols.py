@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from executor.batch import is_batch, join, take_share
 from executor.futures import Future, FutureShare, join_futures
 from profiles.errors import InputError, UnknownNameError
-from simulator.groups import Degrees, generation_coordinates, training_coordinates
+from simulator.groups import Degrees, generation_coordinates, generation_replica, training_coordinates
 
 Distribute = Callable[[Any, Degrees], list[Any]]
 Collect = Callable[[list[Any], Degrees], Any]
@@ -133,16 +133,10 @@ def _last_stage_of_replicas(x: Degrees) -> tuple[int, ...]:
     return tuple(dp * x.p * x.t + (x.p - 1) * x.t for dp in range(x.d))
 
 
-def _generation_replica(rank: int, x: Degrees) -> int:
-    """Which generation replica a rank is in, numbered so that a training replica's own follow one another."""
-    _, _, micro, dp = generation_coordinates(rank, x)
-    return dp * x.dg + micro
-
-
 def _heads_of_generation(x: Degrees) -> tuple[int, ...]:
     """Local rank 0 (first stage, first slice) of every generation replica, in replica order."""
     heads = [r for r in range(x.num_ranks) if generation_coordinates(r, x)[:2] == (0, 0)]
-    return tuple(sorted(heads, key=lambda r: _generation_replica(r, x)))
+    return tuple(sorted(heads, key=lambda r: generation_replica(r, x)))
 
 
 def _stages_of_first_replica(x: Degrees) -> tuple[int, ...]:
@@ -168,8 +162,8 @@ def _by_replica(value: Any, x: Degrees) -> list[Any]:
 
 
 def _by_generation_replica(value: Any, x: Degrees) -> list[Any]:
-    shares = split(value, x.d * x.dg)
-    return [shares[_generation_replica(rank, x)] for rank in range(x.num_ranks)]
+    shares = split(value, x.num_replicas)
+    return [shares[generation_replica(rank, x)] for rank in range(x.num_ranks)]
 
 
 def _by_rank(value: Any, x: Degrees) -> list[Any]:

@@ -57,10 +57,25 @@ class ModelWorker:
         """Bytes of those copies."""
         return int(getattr(self.engine, "host_bytes", 0))
 
+    def weights_moved(self) -> tuple[int, int]:
+        """Bytes of weights received and sent since this was last asked; engines that do not count say nothing."""
+        count = getattr(self.engine, "weights_moved", None)
+        return count() if count is not None else (0, 0)
+
+    @register(protocol="ONE_TO_ALL")
+    def transition_report(self) -> Any:
+        """What the last transition did here (``executor.transition.report``), for engines that report."""
+        return getattr(self.engine, "report", None)
+
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Load the weights."""
         self.engine.load()
+
+    @register(protocol="ONE_TO_ALL")
+    def save_model(self, folder: str) -> None:
+        """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
+        self.engine.save(folder)
 
     def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
         """Steps over all epochs and mini-batches; the mean of each metric. ``objectives`` makes them from rows."""

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import generate_ahead, require_devices, require_supported, resource_pools
 from profiles.errors import InputError, NotYetError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from executor.engines.choice import EngineChoice
     from executor.models import Models
     from executor.recorder import MetricsLog
-    from executor.run_config import Hyperparameters, RunConfig
+    from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
     from simulator.plan import Plan
     from simulator.timeline import Timeline
@@ -56,7 +57,7 @@ def run(
     from executor.controller import Controller
     from executor.models import build_models
 
-    require_runnable(plan)
+    require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config))
@@ -73,13 +74,14 @@ def run(
         return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch)
 
 
-def require_runnable(plan: Plan) -> None:
+def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
     from executor.algorithms import SCRIPTS
 
     if plan.algorithm not in SCRIPTS:
         raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
     require_supported(plan)
+    require_engines_run(plan, engines)
 
 
 def _require_groups(job_facts: JobFacts) -> None:

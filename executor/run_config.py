@@ -82,6 +82,28 @@ class FunctionSection(Section):
     function: str
 
 
+TrainingEngine = Literal["torch-native", "megatron-core", "fsdp2"]
+GenerationEngine = Literal["torch-native", "vllm"]
+
+
+AS_PLANNED = "as-planned"
+
+
+class EnginesSection(Section):
+    """Which engine trains and scores, and which one generates; the embedded one unless said otherwise.
+
+    ``as-planned`` is the engine of the job's own ``engines:``, whose prices the plan rests on.
+    """
+
+    training: TrainingEngine | Literal["as-planned"] = "torch-native"
+    generation: GenerationEngine | Literal["as-planned"] = "torch-native"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether nothing but the torch-native engine runs."""
+        return self.training == self.generation == "torch-native"
+
+
 class RunConfig(Section):
     """How to run a plan.
 
@@ -106,6 +128,7 @@ class RunConfig(Section):
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
     on_failure: Literal["stop"] = "stop"
     learning: Hyperparameters = Hyperparameters()
+    engines: EnginesSection = EnginesSection()
 
     @model_validator(mode="after")
     def _actor_has_weights(self) -> RunConfig:

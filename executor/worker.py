@@ -75,10 +75,12 @@ class RankProcess:
             output = drop_padding(output)  # filler rows end where they were used
         comm_s, host_s, host_bytes = (now - then for now, then in zip(_counters(worker), before, strict=True))
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
+        weights_in, weights_out = _weights_moved(worker)
         record = CallRecord(
             request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
             start_s, end_s, wait_s=start_s - asked_s, comm_s=comm_s,
-            bytes_in=num_bytes(argument), bytes_out=num_bytes(stored), peak_memory_bytes=peak_memory_bytes(),
+            bytes_in=num_bytes(argument) + weights_in, bytes_out=num_bytes(stored) + weights_out,
+            peak_memory_bytes=peak_memory_bytes(),
             num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
         )  # fmt: skip
         return stored, record
@@ -107,6 +109,12 @@ class RankProcess:
 def _counters(worker: Any) -> tuple[float, float, int]:
     """What a worker has counted so far: seconds in collectives, seconds and bytes of copies to and from the host."""
     return getattr(worker, "comm_s", 0.0), getattr(worker, "host_s", 0.0), getattr(worker, "host_bytes", 0)
+
+
+def _weights_moved(worker: Any) -> tuple[int, int]:
+    """Bytes of weights that this call received and sent: a transition's own batch, so to say."""
+    moved = getattr(worker, "weights_moved", None)
+    return moved() if moved is not None else (0, 0)
 
 
 def _host_address() -> str:

@@ -96,7 +96,7 @@ class MlaLookup:
         weights = mla_projection_weights(h)
         compute = 2.0 * tokens * weights / spec.peak(dtype)
         stream = (DTYPE_BYTES[dtype] * weights + _ELT * tokens * 2.0 * HIDDEN) / spec.memory_bytes_per_s
-        return kernel + np.maximum(compute, stream) + MLA_MODULE_LAUNCH_S
+        return np.asarray(kernel + np.maximum(compute, stream) + MLA_MODULE_LAUNCH_S, dtype=np.float64)
 
 
 def mla_projection_weights(heads: ArrayLike) -> Floats:

@@ -122,7 +122,8 @@ def moe_floor(spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtyp
     compute = 6.0 * slots * h * f / t / spec.peak(dtype)
     weights = DTYPE_BYTES[dtype] * touched * 3.0 * h * f / t
     activations = _ELT * (slots * (2.0 * h + 3.0 * f / t) + 2.0 * tokens * h)
-    return np.maximum(compute, (weights + activations) / spec.memory_bytes_per_s) + MOE_LAUNCH_S
+    longer = np.maximum(compute, (weights + activations) / spec.memory_bytes_per_s)
+    return np.asarray(longer + MOE_LAUNCH_S, dtype=np.float64)
 
 
 def exchange_floor(spec: DeviceSpec, tokens: Floats, hidden: ArrayLike, topk: ArrayLike, ep: ArrayLike) -> Floats:

@@ -84,7 +84,7 @@ class LengthDistribution:
         if self.kind == "histogram":
             cumulative = np.cumsum(self.weights)
             index = np.minimum(np.searchsorted(cumulative, level), len(self.lengths) - 1)
-            return np.asarray(self.lengths, dtype=np.float64)[index]
+            return np.take(np.asarray(self.lengths, dtype=np.float64), index)
         mu, sigma = _lognormal_parameters(self.mean, self.maximum, self.p99)
         return np.asarray(np.clip(np.exp(mu + sigma * ndtri(level)), 1.0, self.maximum), dtype=np.float64)
 

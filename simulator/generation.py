@@ -67,7 +67,8 @@ def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
     prefill = prefill_cost(facts, shape, layouts, precision)
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
-    return decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # what was evicted is computed as prompts are
+    cost: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
+    return cost
 
 
 def _in_cache(
@@ -165,7 +166,8 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     comm = layer_reduces(facts, shape, layouts, in_chunk * length)
     chunks = prompts / in_chunk[:, 0]
     turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)
-    return Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns
+    cost: Cost = Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns
+    return cost
 
 
 def _padded(rows: list[Floats], width: int) -> Floats:

@@ -1,7 +1,8 @@
 """Parallel groups and shards of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
 
 Ranks are numbered tensor parallel fastest, then pipeline, then data parallel. Closed forms are ours, derived from
-the groups that the paper prints in Figs 7 and 8.
+the groups that the paper prints in Figs 7 and 8. Table 2's volumes, peaks and redundancies are here too, as exact
+shares of the model's bytes: the price and the executor count by the same formulas.
 """
 
 from __future__ import annotations
@@ -9,16 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError
 
-GenerationGrouping = Literal["hybridflow", "hybridflow-v"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GenerationGrouping = Literal["hybridflow", "hybridflow-v", "consecutive"]
+TransitionMethod = Literal["hybridflow", "hybridflow-v", "ds-chat"]
+METHODS: tuple[TransitionMethod, ...] = ("hybridflow", "hybridflow-v", "ds-chat")
 
 
 @dataclass(frozen=True)
 class Degrees:
-    """Training degrees ``p, t, d`` and generation degrees ``p_g, t_g``; ``d_g = p t / (p_g t_g)`` is derived."""
+    """Training degrees ``p, t, d`` and generation degrees ``p_g, t_g``; ``d_g = p t / (p_g t_g)`` is derived.
+
+    Pairs that do not nest (``t_g`` does not divide ``t``, or ``p_g`` does not divide ``p``) have no micro-DP groups;
+    their generation replicas are consecutive ranks, and a general resharder serves them.
+    """
 
     p: int
     t: int
@@ -27,15 +37,35 @@ class Degrees:
     tg: int
 
     def __post_init__(self) -> None:
-        if self.t % self.tg or self.p % self.pg:
+        if min(self.p, self.t, self.d, self.pg, self.tg) < 1:
+            raise InputError(f"degrees are at least 1, got {self}")
+        if self.num_ranks % (self.pg * self.tg):
             raise InputError(
-                f"strided groups need t_g | t and p_g | p, got t {self.t}, t_g {self.tg}, p {self.p}, p_g {self.pg}"
+                f"generation replicas of t_g {self.tg} x p_g {self.pg} ranks do not fill {self.num_ranks} ranks "
+                f"(p {self.p} x t {self.t} x d {self.d})"
             )
 
     @property
+    def nests(self) -> bool:
+        """Whether strided groups exist: every training shard can lie inside a generation shard of its rank."""
+        return self.t % self.tg == 0 and self.p % self.pg == 0
+
+    @property
+    def grouping(self) -> GenerationGrouping:
+        """How generation replicas are made of ranks: strided where the layouts nest, else consecutive."""
+        return "hybridflow" if self.nests else "consecutive"
+
+    @property
     def dg(self) -> int:
-        """Micro data-parallel size: generation replicas made of one training replica."""
+        """Micro data-parallel size: generation replicas made of one training replica; ``InputError`` if none is."""
+        if self.p * self.t % (self.pg * self.tg):
+            raise InputError(f"a training replica of {self.p * self.t} ranks is no whole number of generation replicas")
         return self.p * self.t // (self.pg * self.tg)
+
+    @property
+    def num_replicas(self) -> int:
+        """Generation replicas in all."""
+        return self.num_ranks // (self.pg * self.tg)
 
     @property
     def num_ranks(self) -> int:
@@ -58,6 +88,11 @@ class Shard:
             and other.tensor[1] <= self.tensor[1]
         )
 
+    def overlaps(self, other: Shard) -> bool:
+        """Whether the two share any weights: both intervals meet in more than a point."""
+        layers = min(self.layers[1], other.layers[1]) > max(self.layers[0], other.layers[0])
+        return layers and min(self.tensor[1], other.tensor[1]) > max(self.tensor[0], other.tensor[0])
+
 
 def training_coordinates(rank: int, x: Degrees) -> tuple[int, int, int]:
     """``(tp, pp, dp)`` of a rank."""
@@ -65,15 +100,35 @@ def training_coordinates(rank: int, x: Degrees) -> tuple[int, int, int]:
 
 
 def generation_coordinates(
-    rank: int, x: Degrees, grouping: GenerationGrouping = "hybridflow"
+    rank: int, x: Degrees, grouping: GenerationGrouping | None = None
 ) -> tuple[int, int, int, int]:
-    """``(tg, pg, micro-dp, dp)`` of a rank; ``hybridflow-v`` reuses the consecutive rule of training."""
+    """``(tg, pg, micro-dp, dp)`` of a rank, by default in the grouping that ``x`` allows.
+
+    ``hybridflow-v`` reuses the consecutive rule of training inside each training replica; ``consecutive`` does so over
+    all ranks, where ``micro-dp`` is then the number of the replica and ``dp`` 0.
+    """
+    grouping = grouping or x.grouping
     tp, pp, dp = training_coordinates(rank, x)
+    if grouping == "consecutive":
+        return rank % x.tg, rank // x.tg % x.pg, rank // (x.pg * x.tg), 0
     if grouping == "hybridflow-v":
-        micro = rank % (x.p * x.t) // (x.pg * x.tg)
+        micro = rank % (x.p * x.t) // (x.p * x.t // x.dg)
         return rank % x.tg, rank // x.tg % x.pg, micro, dp
+    require_nested(x)
     a, b = x.t // x.tg, x.p // x.pg
     return tp // a, pp // b, pp % b * a + tp % a, dp
+
+
+def require_nested(x: Degrees) -> None:
+    """Raise ``InputError`` for degrees without strided groups."""
+    if not x.nests:
+        raise InputError(f"strided groups need t_g | t and p_g | p, got t {x.t}, t_g {x.tg}, p {x.p}, p_g {x.pg}")
+
+
+def generation_replica(rank: int, x: Degrees) -> int:
+    """Which generation replica a rank is in, numbered so that a training replica's own follow one another."""
+    _, _, micro, dp = generation_coordinates(rank, x)
+    return dp * x.dg + micro if x.nests else micro
 
 
 def training_shard(rank: int, x: Degrees) -> Shard:
@@ -82,7 +137,7 @@ def training_shard(rank: int, x: Degrees) -> Shard:
     return _shard(pp, x.p, tp, x.t)
 
 
-def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping = "hybridflow") -> Shard:
+def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping | None = None) -> Shard:
     """What a rank holds in generation."""
     tg, pg, _, _ = generation_coordinates(rank, x, grouping)
     return _shard(pg, x.pg, tg, x.tg)
@@ -90,16 +145,65 @@ def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping = "hybr
 
 def micro_dp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
     """Ranks that together hold one generation shard's training shards and gather it from each other."""
-    return _groups(
-        x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[:2])
-    )
+    require_nested(x)
+
+    def place(rank: int) -> tuple[int, ...]:
+        tg, pg, _, dp = generation_coordinates(rank, x, grouping)
+        return dp, tg, pg
+
+    return _groups(x, place)
 
 
-def generation_tp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
+def ranks_without_overlap(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
+    """Ranks whose training shard shares nothing with their generation shard: there it is kept besides."""
+    return [r for r in range(x.num_ranks) if not training_shard(r, x).overlaps(generation_shard(r, x, grouping))]
+
+
+def generation_tp_groups(x: Degrees, grouping: GenerationGrouping | None = None) -> list[list[int]]:
     """Ranks that share the tensors of one generation replica's pipeline stage."""
-    return _groups(
-        x, lambda r: (generation_coordinates(r, x, grouping)[3], *generation_coordinates(r, x, grouping)[1:3])
-    )
+    return _groups(x, lambda r: generation_coordinates(r, x, grouping)[1:])
+
+
+def generation_order(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
+    """Ranks in the order of an engine that numbers tensor parallel fastest, then pipeline, then replicas."""
+
+    def place(rank: int) -> tuple[int, ...]:
+        tg, pg, micro, dp = generation_coordinates(rank, x, grouping)
+        return dp, micro, pg, tg
+
+    return sorted(range(x.num_ranks), key=place)
+
+
+def gather_groups(method: TransitionMethod, x: Degrees) -> list[list[int]]:
+    """Groups that all-gather in a method's transition: micro-DP groups, training replicas, or all ranks (Table 2)."""
+    if method == "hybridflow":
+        return micro_dp_groups(x)
+    if method == "hybridflow-v":
+        return _groups(x, lambda r: training_coordinates(r, x)[2:])
+    return [list(range(x.num_ranks))]
+
+
+@dataclass(frozen=True)
+class TransitionShares:
+    """What one rank receives, holds at most, and holds twice in a transition, as shares of the model's bytes."""
+
+    moved: Fraction
+    peak: Fraction
+    redundant: Fraction
+
+
+def transition_shares(method: TransitionMethod, x: Degrees) -> TransitionShares:
+    """Table 2 of the HybridFlow paper for evenly sharded parameters; ring all-gather volumes.
+
+    ``ds-chat`` gathers over all ``t p d`` ranks from shards of ``1 / (t p d)``; ``hybridflow-v`` inside the training
+    tensor-pipeline group; ``hybridflow`` inside each micro-DP group, and only for degrees that nest.
+    """
+    tp = x.t * x.p
+    if method == "hybridflow":
+        require_nested(x)
+        return TransitionShares(Fraction(x.dg - 1, tp), Fraction(1, x.tg * x.pg), Fraction(0))
+    ranks = tp * x.d if method == "ds-chat" else tp
+    return TransitionShares(Fraction(ranks - 1, ranks), Fraction(1), Fraction(1, ranks))
 
 
 def training_tp_groups(x: Degrees) -> list[list[int]]:
@@ -118,8 +222,7 @@ def _shard(stage: int, stages: int, slice_: int, slices: int) -> Shard:
     )
 
 
-def _groups(x: Degrees, key: object) -> list[list[int]]:
+def _groups(x: Degrees, key: Callable[[int], tuple[int, ...]]) -> list[list[int]]:
     """Ranks with equal key, each group ascending, groups by their first rank."""
-    assert callable(key)
     ranks = sorted(range(x.num_ranks), key=lambda r: (key(r), r))
     return sorted([list(g) for _, g in groupby(ranks, key=key)])

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.errors import InputError
 from profiles.records import Basis, Floats, Priced, where
 from profiles.units import DTYPE_BYTES
 from simulator import comms, memory
 from simulator.cost import Cost
+from simulator.groups import Degrees, transition_shares
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,23 +31,17 @@ def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: 
     ``ds-chat`` gathers over all ``p t d`` GPUs, ``hybridflow-v`` inside the training tensor-pipeline group,
     ``hybridflow`` inside each micro-DP group of ``d_g = p t / (p_g t_g)`` GPUs.
     """
-    if method == "ds-chat":
-        return weight_bytes * (p * t * d - 1) / (p * t * d)
-    if method == "hybridflow-v":
-        return weight_bytes * (p * t - 1) / (p * t)
-    if (p * t) % (pg * tg):
-        raise InputError(f"generation {pg} x {tg} GPUs per replica does not divide training {p} x {t}")
-    return weight_bytes * (p * t - pg * tg) / (tg * pg * t * p)
+    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, pg, tg)).moved)
 
 
 def transition_peak_bytes(method: Resharding, weight_bytes: float, pg: int, tg: int) -> float:
     """Peak parameter bytes per GPU (Table 2)."""
-    return weight_bytes / (tg * pg) if method == "hybridflow" else weight_bytes
+    return weight_bytes * float(transition_shares(method, Degrees(pg, tg, 1, pg, tg)).peak)
 
 
 def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int) -> float:
     """Training shard kept beside a generation shard that does not contain it (Table 2)."""
-    return {"ds-chat": weight_bytes / (t * p * d), "hybridflow-v": weight_bytes / (t * p), "hybridflow": 0.0}[method]
+    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, p, t)).redundant)
 
 
 def nests(training: Layouts, generation: GenerationLayouts) -> Floats:

@@ -9,6 +9,7 @@ from executor.engines.fake import FakeEngine, FakeSpec
 from executor.engines.function import FunctionEngine, FunctionSpec
 
 if TYPE_CHECKING:
+    from executor.engines.hybrid_spec import HybridSpec
     from executor.engines.torch_native.engine import ModelSpec
     from executor.records import Identity
     from simulator.groups import Degrees
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The spec says which engine: ``ModelSpec`` torch-native, ``FunctionSpec`` a function, ``FakeSpec`` the fake."""
+    """The spec says which engine: ``ModelSpec`` torch-native, ``HybridSpec`` others, ``FunctionSpec`` a function,
+    ``FakeSpec`` the fake."""  # noqa: D205, D209
 
-    spec: ModelSpec | FunctionSpec | FakeSpec
+    spec: ModelSpec | HybridSpec | FunctionSpec | FakeSpec
 
     def linked(self, address: str, senders: Degrees, receivers: Degrees) -> tuple[EngineChoice, EngineChoice]:
         """The two sides of a model that trains on one pool and generates on another, meeting at ``address``."""
@@ -37,6 +39,10 @@ class EngineChoice:
             return FakeEngine(identity.rank, self.spec)
         if isinstance(self.spec, FunctionSpec):
             return FunctionEngine(self.spec)
+        from executor.engines.hybrid_spec import HybridSpec
+
+        if isinstance(self.spec, HybridSpec):
+            return self.spec.build(identity, address, degrees)
         from executor.engines.torch_native.engine import TorchNativeEngine
 
         return TorchNativeEngine(identity, address, degrees, self.spec)

@@ -99,9 +99,13 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
 
 
 def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool) -> None:
+    from executor.engines.support import resolved, transition_note
     from executor.run import run as run_plan
     from hybridmap.run_view import RunView, run_document, show_run
 
+    config = resolved(config, given.document["engines"])
+    if (note := transition_note(plan, config)) is not None:
+        warn(note)
     view = RunView(iterations, quiet=as_json)
     try:
         with view:

@@ -53,9 +53,6 @@ def test_a_layout_must_fill_its_pool():
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"training": {"cp": 2}}, "actor: cp 2 cannot run yet"),
-    ({"training": {"zero_stage": 3}}, "actor: zero_stage 3"),
-    ({"role": "reference", "inference": {"ep": 2}}, "reference: ep 2"),
     ({"role": "reference", "offload": ("swap",)}, "reference: offload by swap"),
 ])  # fmt: skip
 def test_what_cannot_run_yet_is_named(changes, message):

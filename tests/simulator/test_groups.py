@@ -3,21 +3,30 @@ always lies inside its generation shard.
 """
 
 import itertools
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiles.errors import InputError
 from simulator.groups import (
     Degrees,
     Shard,
+    TransitionShares,
+    gather_groups,
     generation_coordinates,
+    generation_order,
+    generation_replica,
     generation_shard,
     generation_tp_groups,
     micro_dp_groups,
+    ranks_without_overlap,
     training_coordinates,
     training_dp_groups,
     training_shard,
     training_tp_groups,
+    transition_shares,
 )
 
 FIG_7 = Degrees(p=1, t=2, d=2, pg=1, tg=1)
@@ -27,12 +36,6 @@ FIG_8 = Degrees(p=1, t=4, d=2, pg=1, tg=2)
 def gpus(groups: list[list[int]]) -> list[list[str]]:
     """Ranks as the paper prints them, from G1."""
     return [[f"G{rank + 1}" for rank in group] for group in groups]
-
-
-def overlap(a: Shard, b: Shard) -> bool:
-    """Whether two shards share any weights: both intervals meet in more than a point."""
-    layers = min(a.layers[1], b.layers[1]) > max(a.layers[0], b.layers[0])
-    return layers and min(a.tensor[1], b.tensor[1]) > max(a.tensor[0], b.tensor[0])
 
 
 def test_fig_7() -> None:
@@ -51,17 +54,13 @@ def test_fig_8_training() -> None:
 def test_fig_8_hybridflow_v() -> None:
     assert gpus(generation_tp_groups(FIG_8, "hybridflow-v")) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
     assert gpus(micro_dp_groups(FIG_8, "hybridflow-v")) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
-    apart = [
-        rank for rank in range(8)
-        if not overlap(training_shard(rank, FIG_8), generation_shard(rank, FIG_8, "hybridflow-v"))
-    ]  # fmt: skip
-    assert gpus([apart]) == [["G2", "G3", "G6", "G7"]]
+    assert gpus([ranks_without_overlap(FIG_8, "hybridflow-v")]) == [["G2", "G3", "G6", "G7"]]
 
 
 def test_fig_8_hybridflow() -> None:
     assert gpus(generation_tp_groups(FIG_8)) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
     assert gpus(micro_dp_groups(FIG_8)) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
-    assert all(overlap(training_shard(rank, FIG_8), generation_shard(rank, FIG_8)) for rank in range(8))
+    assert ranks_without_overlap(FIG_8) == []
 
 
 def every_degrees() -> list[Degrees]:
@@ -117,7 +116,87 @@ def test_a_micro_dp_group_holds_exactly_its_generation_shard() -> None:
             assert area == (whole.layers[1] - whole.layers[0]) * (whole.tensor[1] - whole.tensor[0])
 
 
-@pytest.mark.parametrize(("pg", "tg"), [(1, 3), (3, 1), (1, 8)])
-def test_degrees_that_do_not_nest_are_refused(pg: int, tg: int) -> None:
+@pytest.mark.parametrize(("pg", "tg"), [(1, 8), (8, 1), (2, 8)])
+def test_degrees_that_do_not_nest_have_no_micro_dp_groups_but_replicas_of_consecutive_ranks(pg: int, tg: int) -> None:
+    x = Degrees(p=4, t=4, d=1, pg=pg, tg=tg)
+    assert not x.nests
     with pytest.raises(InputError, match="strided groups need"):
+        micro_dp_groups(x)
+    with pytest.raises(InputError, match="strided groups need"):
+        generation_coordinates(0, x, "hybridflow")
+    assert generation_order(x) == list(range(16))
+    assert [generation_replica(rank, x) for rank in range(16)] == [rank // (pg * tg) for rank in range(16)]
+    assert {generation_shard(rank, x).layers[1] for rank in range(16)} >= {Fraction(1, pg)}
+
+
+@pytest.mark.parametrize(("pg", "tg"), [(1, 3), (3, 1), (1, 32)])
+def test_replicas_that_do_not_fill_the_ranks_are_refused(pg: int, tg: int) -> None:
+    with pytest.raises(InputError, match="do not fill 16 ranks"):
         Degrees(p=4, t=4, d=1, pg=pg, tg=tg)
+
+
+def divisors(n: int) -> list[int]:
+    return [k for k in range(1, n + 1) if n % k == 0]
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Degrees:
+    """Any p, t, d with p_g | p and t_g | t, up to 64 ranks."""
+    p = draw(st.integers(1, 64))
+    t = draw(st.integers(1, 64 // p))
+    d = draw(st.integers(1, 64 // (p * t)))
+    return Degrees(p, t, d, draw(st.sampled_from(divisors(p))), draw(st.sampled_from(divisors(t))))
+
+
+@given(nested())
+def test_up_to_64_ranks_strided_groups_nest_and_partition(x: Degrees) -> None:
+    for rank in range(x.num_ranks):
+        assert generation_shard(rank, x).contains(training_shard(rank, x))
+    assert ranks_without_overlap(x) == []
+    for groups, size in ((micro_dp_groups(x), x.dg), (generation_tp_groups(x), x.tg)):
+        assert sorted(itertools.chain(*groups)) == list(range(x.num_ranks))
+        assert {len(group) for group in groups} == {size}
+    assert {generation_replica(rank, x) for rank in range(x.num_ranks)} == set(range(x.num_replicas))
+
+
+@given(nested())
+def test_which_ranks_the_consecutive_rule_leaves_without_overlap(x: Degrees) -> None:
+    """Stated without shards: a rank overlaps if its stage and its slice fall into the intervals it generates with."""
+
+    def apart(rank: int) -> bool:
+        tp, pp, _ = training_coordinates(rank, x)
+        tg, pg = rank % x.tg, rank // x.tg % x.pg
+        return tp // (x.t // x.tg) != tg or pp // (x.p // x.pg) != pg
+
+    found = [rank for rank in range(x.num_ranks) if apart(rank)]
+    assert ranks_without_overlap(x, "hybridflow-v") == found
+    assert (found == []) == all(
+        generation_shard(rank, x, "hybridflow-v").contains(training_shard(rank, x)) for rank in range(x.num_ranks)
+    )
+
+
+@given(nested())
+def test_table_2_follows_from_groups_and_shards(x: Degrees) -> None:
+    """Received: what the others of the group hold. Peak: what is held after. Redundant: held, and not part of it."""
+
+    def area(shard: Shard) -> Fraction:
+        return (shard.layers[1] - shard.layers[0]) * (shard.tensor[1] - shard.tensor[0])
+
+    for rank in {0, x.num_ranks // 2, x.num_ranks - 1}:
+        (group,) = (group for group in gather_groups("hybridflow", x) if rank in group)
+        others = sum((area(training_shard(r, x)) for r in group if r != rank), Fraction(0))
+        found = transition_shares("hybridflow", x)
+        assert found == TransitionShares(others, area(generation_shard(rank, x)), Fraction(0))
+        (replica,) = (group for group in gather_groups("hybridflow-v", x) if rank in group)
+        others = sum((area(training_shard(r, x)) for r in replica if r != rank), Fraction(0))
+        assert transition_shares("hybridflow-v", x) == TransitionShares(
+            others, Fraction(1), area(training_shard(rank, x))
+        )
+    assert gather_groups("ds-chat", x) == [list(range(x.num_ranks))]
+    assert transition_shares("ds-chat", x).moved == 1 - Fraction(1, x.num_ranks)
+
+
+def test_the_order_of_an_engine_that_numbers_consecutively() -> None:
+    """Fig 8: strided generation groups [G1,G3],[G2,G4] are the engine's consecutive ones in this order."""
+    assert gpus([generation_order(FIG_8)]) == [["G1", "G3", "G2", "G4", "G5", "G7", "G6", "G8"]]
+    assert generation_order(FIG_8, "hybridflow-v") == list(range(8))

@@ -111,9 +111,12 @@ _HANDLES: dict[tuple[int, ...], Any] = {}
 """Process groups of this process by their ranks: roles of one pool that need the same ranks share them."""
 
 
-def join_world(identity: Identity, address: str, device: torch.device) -> None:
-    """Meet the pool's other ranks; a pool of one meets nobody. The first role of a process does it for all."""
-    if identity.num_ranks == 1 or dist.is_initialized():
+def join_world(identity: Identity, address: str, device: torch.device, *, alone: bool = False) -> None:
+    """Meet the pool's other ranks. The first role of a process does it for all.
+
+    A pool of one meets nobody, unless an engine wants a process group even ``alone``.
+    """
+    if dist.is_initialized() or (identity.num_ranks == 1 and not alone):
         return
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo", init_method=address, rank=identity.rank,
@@ -128,7 +131,7 @@ def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
         members: dict[Any, list[int]] = {}
         for r in range(x.num_ranks):
             members.setdefault(key(r), []).append(r)
-        return _own_group(rank, sorted(members.values()), clock)
+        return own_group(rank, sorted(members.values()), clock)
 
     def train(*axes: int) -> Group:
         return by(lambda r: tuple(training_coordinates(r, x)[axis] for axis in axes))
@@ -143,12 +146,12 @@ def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
     return Groups(
         tp=train(1, 2), pp=train(0, 2), dp=train(0, 1), model=train(2), ends=by(end),
         gen_tp=generate(1, 2, 3), gen_pp=generate(0, 2, 3),
-        micro_dp=_own_group(rank, micro_dp_groups(x), clock),
+        micro_dp=own_group(rank, micro_dp_groups(x) if x.nests else [[r] for r in range(x.num_ranks)], clock),
     )  # fmt: skip
 
 
-def _own_group(rank: int, partition: list[list[int]], clock: CommClock) -> Group:
-    """The group of ``partition`` that ``rank`` is in. All ranks create all groups, in the same order."""
+def own_group(rank: int, partition: list[list[int]], clock: CommClock) -> Group:
+    """The group of ``partition`` that ``rank`` is in. All ranks must ask for the same partitions in the same order."""
     for ranks in partition:
         key = tuple(ranks)
         if len(key) > 1 and key not in _HANDLES:

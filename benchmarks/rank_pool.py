@@ -1,0 +1,41 @@
+"""A few gloo processes on this machine that run a function together: for benchmarks and tests of collectives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """``function(rank, *arguments)`` on ``num`` processes that can talk; what each returned, in rank order.
+
+    A rank that fails ends all of them, and its traceback is raised.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(_rank, args=(num, port, answers, function, arguments), nprocs=num, join=True)  # type: ignore[no-untyped-call]
+    found = dict(answers.get() for _ in range(num))
+    return [found[rank] for rank in range(num)]
+
+
+def _rank(rank: int, num: int, port: int, answers: Any, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    sys.stderr.flush()
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=num)
+    try:
+        answers.put((rank, function(rank, *arguments)))
+    finally:
+        dist.barrier()
+        dist.destroy_process_group()

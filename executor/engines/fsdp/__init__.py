@@ -1,0 +1,1 @@
+"""PyTorch's FSDP2 as a training engine."""

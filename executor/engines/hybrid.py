@@ -1,0 +1,229 @@
+"""The 3D hybrid engine: one engine trains, another generates, on the same ranks; the transition joins them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from executor.engines.saving import save_model
+from executor.engines.torch_native.comms import own_group
+from executor.transition.checksum import sums_of, totals
+from executor.transition.memory_meter import MemoryMeter
+from executor.transition.mover import move
+from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
+from executor.transition.report import TransitionReport
+from executor.transition.transfers import TransferPlan, plan_transfers
+from executor.transition.wire import Wire
+from profiles.errors import InputError
+from simulator.groups import TransitionMethod, gather_groups, transition_shares
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
+
+    from executor.engines.base import Objective, Sampling
+    from executor.engines.torch_native.comms import CommClock, Group, Groups
+    from executor.records import Identity
+    from executor.transition.architecture import Architecture
+    from executor.transition.regions import Layout
+    from simulator.groups import Degrees
+
+
+class Trainer(Protocol):
+    """What a training engine offers beyond ``Engine``'s passes."""
+
+    arch: Architecture
+    layout: Layout
+    clock: CommClock
+    groups: Groups
+    dtype: torch.dtype
+
+    def load(self) -> None: ...
+    def tensors(self) -> dict[str, torch.Tensor]: ...
+    def log_probs(self, batch: TensorDict) -> torch.Tensor | None: ...
+    def values(self, batch: TensorDict) -> torch.Tensor | None: ...
+    def scores(self, batch: TensorDict) -> torch.Tensor | None: ...
+    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None: ...
+
+
+class Generator(Protocol):
+    """What a generation engine offers; its tensors are valid between ``restore`` and ``release``."""
+
+    layout: Layout
+
+    def load(self) -> None: ...
+    def tensors(self) -> dict[str, torch.Tensor]: ...
+    def restore(self) -> None: ...
+    def release(self) -> None: ...
+    def ready(self) -> None: ...
+    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict: ...
+
+
+class HybridEngine:
+    """See ``executor.engines.base.Engine``. ``make_generator`` is called once the trainer is loaded.
+
+    The generation engine's memory is given back whenever the model trains or scores.
+    """
+
+    def __init__(
+        self, identity: Identity, degrees: Degrees, trainer: Any, make_generator: Any, *,
+        method: TransitionMethod = "hybridflow", check_weights: bool = True,
+    ) -> None:  # fmt: skip
+        self.identity, self.degrees, self.method = identity, degrees, method
+        self.trainer: Trainer = trainer
+        self._make_generator = make_generator
+        self.check_weights = check_weights
+        self.report: TransitionReport | None = None
+        self._generating = False
+        self._transitions = 0
+        self._told = (0, 0, 0)
+
+    @property
+    def comm_s(self) -> float:
+        return self.trainer.clock.seconds
+
+    def load(self) -> None:
+        self.trainer.load()
+        self.generator: Generator = self._make_generator(self.trainer)
+        self.plan, self.reason = self._planned()  # a pair that cannot be is refused before the engine starts
+        self.generator.load()
+        self.generator.release()
+        rank, world = self.identity.rank, self.degrees.num_ranks
+        self.wire = Wire(own_group(rank, [list(range(world))], self.trainer.clock))
+        groups = [list(group) for group in self.plan.gathers]
+        self._group: Group | None = own_group(rank, groups, self.trainer.clock) if groups else None
+
+    def _planned(self) -> tuple[TransferPlan, str]:
+        """The transfer plan, and why it is the general one if it is."""
+        x, trainer = self.degrees, self.trainer
+        reason, groups = "", []
+        if isinstance(trainer.layout, FsdpLayout):
+            whole = x.tg * x.pg == 1
+            groups = [list(range(x.num_ranks))] if whole else []
+            reason = "" if whole else "FSDP shards are cut over data-parallel ranks, in no generation shard's order"
+        elif x.nests or self.method == "ds-chat":
+            groups = gather_groups(self.method, x)
+        else:
+            reason = f"generation t_g {x.tg} p_g {x.pg} does not nest in training t {x.t} p {x.p}"
+        self.source_layout: Layout = trainer.layout
+        if self.method == "ds-chat":
+            self.source_layout = DataSlicedLayout(trainer.layout, x)
+        return plan_transfers(trainer.arch, self.source_layout, self.generator.layout, groups), reason
+
+    def _source(self) -> dict[str, torch.Tensor]:
+        tensors = self.trainer.tensors()
+        if isinstance(self.source_layout, DataSlicedLayout):
+            return self.source_layout.tensors(self.identity.rank, tensors)
+        return tensors
+
+    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+        self._to_training()
+        return self.trainer.log_probs(batch)
+
+    def values(self, batch: TensorDict) -> torch.Tensor | None:
+        self._to_training()
+        return self.trainer.values(batch)
+
+    def scores(self, batch: TensorDict) -> torch.Tensor | None:
+        self._to_training()
+        return self.trainer.scores(batch)
+
+    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+        self._to_training()
+        return self.trainer.update(objectives)
+
+    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
+        self.to_generation()
+        return self.generator.generate(batch, sampling)
+
+    def to_generation(self) -> None:
+        if self._generating:
+            return
+        rank, started_s = self.identity.rank, time.perf_counter()
+        source = self._source()
+        self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
+        self.generator.restore()
+        target = self.generator.tensors()
+        try:
+            with MemoryMeter([*source.values(), *target.values()]) as meter:
+                move(self.plan, rank, source, target, self.wire, self._group)
+                self.wire.agree(ok=True)
+        except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
+            self.generator.release()
+            raise
+        held = sum(tensor.nbytes for tensor in target.values())
+        self.report = TransitionReport(
+            path="gather" if self.plan.gathers else "general", received_bytes=self.wire.count.received_bytes,
+            sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
+            training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
+            seconds=time.perf_counter() - started_s, by_cause=self._by_cause(), reason=self.reason,
+        )  # fmt: skip
+        self._generating = True
+        self._transitions += 1
+        if self.check_weights:
+            self.require_equal_weights()
+        self.generator.ready()
+
+    def save(self, folder: str) -> None:
+        """Write the model in Hugging Face layout; every rank calls this."""
+        self._to_training()
+        save_model(self.trainer, folder)
+
+    def weights_moved(self) -> tuple[int, int]:
+        """Bytes of weights received and sent since this was last asked."""
+        count = self.wire.count if hasattr(self, "wire") else None
+        if count is None or self._told == (count.received_bytes, count.sent_bytes, self._transitions):
+            return 0, 0
+        self._told = (count.received_bytes, count.sent_bytes, self._transitions)
+        return count.received_bytes, count.sent_bytes
+
+    def _by_cause(self) -> dict[str, int]:
+        size = self.trainer.dtype.itemsize
+        return {cause: n * size for cause, n in self.plan.received_elements(self.identity.rank).items()}
+
+    def table_2_bytes(self) -> int | None:
+        """What Table 2 says this rank receives for the tensors that are evenly sharded; ``None`` for a general way."""
+        if not self.plan.gathers or isinstance(self.trainer.layout, FsdpLayout):
+            return None
+        moved = transition_shares(self.method, self.degrees).moved * self.plan.even_elements
+        assert moved.denominator == 1, "evenly sharded tensors divide"
+        return int(moved) * self.trainer.dtype.itemsize
+
+    def _to_training(self) -> None:
+        if self._generating:
+            self.generator.release()
+            self._generating = False
+
+    def require_equal_weights(self) -> None:
+        """Raise ``InputError`` naming the first tensor in which a generation replica differs from the trainer."""
+        rank, shapes = self.identity.rank, {t.name: t.shape for t in self.trainer.arch.tensors().values()}
+        mine = sums_of(self.trainer.layout, rank, self.trainer.tensors(), shapes)
+        theirs = sums_of(self.generator.layout, rank, self.generator.tensors(), shapes)
+        everyone: list[Any] = [(mine, theirs)]
+        if self.degrees.num_ranks > 1:
+            everyone = [None] * self.degrees.num_ranks
+            dist.all_gather_object(everyone, (mine, theirs))
+        trained = totals({box: value for found, _ in everyone for box, value in found.items()})
+        for other, (_, found) in enumerate(everyone):
+            for (name, box), value in found.items():
+                same = [e[1][name, box] for e in everyone if (name, box) in e[1]]
+                if any(v != value for v in same):
+                    raise InputError(f"rank {other} generates with other values of {name} than its peers")
+        generated = totals({box: value for _, found in everyone for box, value in found.items()})
+        repeated = self._repeated(everyone)
+        for name, value in trained.items():
+            if name not in repeated and generated.get(name) != value:
+                raise InputError(f"after the transition {name} differs from what was trained")
+
+    def _repeated(self, everyone: list[Any]) -> set[str]:
+        """Tensors whose boxes overlap between ranks, so sums of distinct boxes are not the whole."""
+        volumes: dict[str, int] = {}
+        for name, box in {key for _, found in everyone for key in found}:
+            size = 1
+            for start, stop in box:
+                size *= stop - start
+            volumes[name] = volumes.get(name, 0) + size
+        shapes = {t.name: t.shape for t in self.trainer.arch.tensors().values()}
+        return {name for name, size in volumes.items() if size != torch.Size(shapes[name]).numel()}

@@ -1,0 +1,1 @@
+"""Megatron-Core as a training engine. Everything here imports megatron lazily, through ``model.py`` and below."""

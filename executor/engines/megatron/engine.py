@@ -1,0 +1,208 @@
+"""The Megatron-Core training engine: holds a shard, runs passes, takes optimizer steps. It does not generate itself."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from executor.engines.megatron.passes import Micro, micros_of, run_passes
+from executor.engines.megatron.session import ParallelSizes, megatron_session
+from executor.engines.saving import save_model
+from executor.engines.sequences import sequences_of
+from executor.engines.torch_native.comms import CommClock, join_world, make_groups
+from executor.engines.torch_native.engine import DTYPES, ModelSpec
+from executor.engines.torch_native.heads import log_probs_and_entropy
+from executor.transition.architecture import read_architecture
+from executor.transition.checkpoint import fill, reader_of
+from executor.transition.megatron_layout import MegatronLayout
+from profiles.errors import InputError
+from simulator.groups import training_coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tensordict import TensorDict
+
+    from executor.engines.base import Objective
+    from executor.records import Identity
+    from simulator.groups import Degrees
+    from simulator.plan import Recompute
+
+
+@dataclass(frozen=True)
+class MegatronOptions:
+    """What a Megatron layout says beyond the degrees. ``vpp`` chunks a stage are interleaved, 1 is 1F1B."""
+
+    vpp: int = 1
+    ep: int = 1
+    recompute: Recompute = "none"
+    sequence_parallel: bool = False
+
+
+class MegatronEngine:
+    """The training part of ``executor.engines.base.Engine``, and what a transition needs: layout and local tensors."""
+
+    def __init__(
+        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: MegatronOptions
+    ) -> None:
+        self.identity, self.address, self.degrees, self.spec, self.options = identity, address, degrees, spec, options
+        self.clock = CommClock()
+        self.device = torch.device(spec.device)
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds in our own collectives; Megatron's are part of its passes."""
+        return self.clock.seconds
+
+    def load(self) -> None:
+        require_installed()
+        if self.spec.dtype not in DTYPES:
+            raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
+        arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
+        self.layout = MegatronLayout(arch, self.degrees, self.options.vpp, self.options.ep)
+        self.arch, self.dtype = arch, DTYPES[self.spec.dtype]
+        read = reader_of(arch, self.spec.path, self.spec.seed)
+        join_world(self.identity, self.address, self.device, alone=True)
+        self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
+        with self.session():
+            self._build()
+            fill(arch, self.layout.stored(self.identity.rank), self.tensors(), read)
+            self._wrap()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Megatron's globals for this model's degrees."""
+        with megatron_session(ParallelSizes.of(self.degrees, self.options.vpp, self.options.ep)):
+            yield
+
+    def _build(self) -> None:
+        from executor.engines.megatron.model import build_chunks, transformer_config
+
+        self.config = transformer_config(
+            self.arch, self.layout, self.dtype, sequence_parallel=self.options.sequence_parallel,
+            recompute=self.options.recompute, device=self.device,
+        )  # fmt: skip
+        self.modules = [
+            m.to(device=self.device, dtype=self.dtype) for m in build_chunks(self.arch, self.layout, self.config)
+        ]
+        self.chunks: list[Any] = self.modules
+
+    def _wrap(self) -> None:
+        """Megatron's own data parallelism and optimizer around a model whose weights are set."""
+        self.optimizer: Any = None
+        if self.spec.optimizer is None:
+            for module in self.modules:
+                module.requires_grad_(False)
+                module.eval()
+            return
+        from executor.engines.megatron.optimizer import wrap
+
+        self.chunks, self.optimizer = wrap(self.modules, self.config, self.spec, self.degrees)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters of this rank by the names of the layout."""
+        return {f"{i}:{name}": p.data for i, m in enumerate(self.modules) for name, p in m.named_parameters()}
+
+    def save(self, folder: str) -> None:
+        """Write the model in Hugging Face layout; every rank calls this."""
+        save_model(self, folder)
+
+    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+        return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro)[0])
+
+    def values(self, batch: TensorDict) -> torch.Tensor | None:
+        return self._forward(batch, self._values_at)
+
+    def scores(self, batch: TensorDict) -> torch.Tensor | None:
+        def at_end(scores: torch.Tensor, micro: Micro) -> torch.Tensor:
+            return scores[torch.arange(len(scores), device=scores.device), micro.last, 0].float()
+
+        return self._forward(batch, at_end)
+
+    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+        sums: dict[str, torch.Tensor] = {}
+        with self.session():
+            for chunk in self.chunks:
+                chunk.zero_grad_buffer()
+            self.optimizer.zero_grad()
+            for objective in objectives:
+                self._accumulate(objective, sums)
+            self._reduce_gradients()
+            _, norm, _ = self.optimizer.step()
+        if not self._is_last:
+            return None
+        names = sorted(sums)
+        totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
+        return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": float(norm or 0.0)}
+
+    @property
+    def _is_last(self) -> bool:
+        return training_coordinates(self.identity.rank, self.degrees)[1] == self.degrees.p - 1
+
+    def _reduce_gradients(self) -> None:
+        from megatron.core.distributed import finalize_model_grads
+
+        finalize_model_grads(self.chunks)
+
+    def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
+        """Add an objective's gradients, and its metrics as shares of their global mean."""
+        counts = objective.rows["target_mask"].sum().double().to(self.device)
+        total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
+
+        def loss(logits: torch.Tensor, micro: Micro) -> torch.Tensor:
+            found = objective.loss(self._outputs(logits, micro), micro.rows)
+            for name, value in found.items():
+                share = value.detach().double() / total
+                sums[name] = sums.get(name, torch.zeros_like(total)) + share
+            return found["loss"] * (objective.weight / total.float())
+
+        run_passes(self.chunks, self._micros(objective.rows, objective.first_target), loss, train=True)
+
+    def _forward(self, batch: TensorDict, output: Callable[[torch.Tensor, Micro], torch.Tensor]) -> torch.Tensor | None:
+        rows, first = sequences_of(batch)
+        micros = self._micros(rows, first)
+        with self.session(), torch.no_grad():
+            outputs = run_passes(self.chunks, micros, output, train=False)
+        if not self._is_last:
+            return None
+        real = [found[: micro.num_real] for found, micro in zip(outputs, micros, strict=True)]
+        return torch.cat(real).float().cpu()
+
+    def _micros(self, rows: TensorDict, first: int) -> list[Micro]:
+        parallel = self.config.sequence_parallel
+        return micros_of(
+            rows, first, self.spec.micro_batch, length_multiple=self.degrees.t if parallel else 1,
+            count_multiple=self.degrees.p if self.options.vpp > 1 else 1, device=self.device,
+        )  # fmt: skip
+
+    def _outputs(self, logits: torch.Tensor, micro: Micro) -> dict[str, torch.Tensor]:
+        if self.spec.value_head:
+            return {"values": self._values_at(logits, micro)}
+        log_probs, entropy = self._policy_outputs(logits, micro)
+        return {"log_probs": log_probs, "entropy": entropy}
+
+    def _policy_outputs(self, logits: torch.Tensor, micro: Micro) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropy ``[b, N]`` from this rank's columns of the logits; padded columns never count."""
+        rows = torch.arange(len(logits), device=logits.device)[:, None]
+        before = logits[rows, micro.targets - 1].float()
+        begin = self.groups.tp.index * logits.shape[-1]
+        padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
+        if padded.any():
+            before = before.masked_fill(padded, -1e30)
+        return log_probs_and_entropy(before, micro.tokens.gather(1, micro.targets), self.groups.tp)
+
+    def _values_at(self, scores: torch.Tensor, micro: Micro) -> torch.Tensor:
+        return scores[..., 0].gather(1, micro.targets - 1).float()
+
+
+def require_installed() -> None:
+    """Raise ``InputError`` where Megatron-Core is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec("megatron") is None:
+        raise InputError(
+            "the plan trains with Megatron-Core, which is not installed: pip install megatron-core==0.16.1"
+        )

@@ -1,0 +1,145 @@
+"""A ``GPTModel`` of Megatron-Core for a Hugging Face architecture: settings, norms, and a head that scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    gather_from_sequence_parallel_region,
+)
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from executor.engines.torch_native.decoder import rms_norm
+
+if TYPE_CHECKING:
+    from executor.transition.architecture import Architecture
+    from executor.transition.megatron_layout import MegatronLayout
+    from simulator.plan import Recompute
+
+
+class RMSNorm(torch.nn.Module):
+    """Root-mean-square norm that tells Megatron when its gradient is one of several sequence-parallel shares."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: Any) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype))
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
+class ScoreHead(torch.nn.Module):
+    """One number per token in place of the vocabulary; whole on every tensor-parallel rank."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.sequence_parallel = config.sequence_parallel
+        self.weight = torch.nn.Parameter(torch.zeros(1, config.hidden_size, dtype=config.params_dtype))
+
+    def forward(
+        self, hidden: torch.Tensor, weight: Any = None, runtime_gather_output: Any = None
+    ) -> tuple[torch.Tensor, None]:
+        """Hidden states ``[s, b, h]`` to scores ``[s, b, 1]``; the signature is that of Megatron's output layer."""
+        if self.sequence_parallel:
+            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
+        return torch.nn.functional.linear(hidden, self.weight), None
+
+
+def transformer_config(
+    arch: Architecture, layout: MegatronLayout, dtype: torch.dtype, *, sequence_parallel: bool, recompute: Recompute,
+    device: torch.device,
+) -> TransformerConfig:  # fmt: skip
+    """Megatron's settings for ``arch``; fusions that need CUDA extensions are off.
+
+    A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
+    """
+    x = layout.degrees
+    moe: dict[str, Any] = {}
+    if arch.num_experts:
+        moe = {
+            "num_moe_experts": arch.num_experts, "moe_router_topk": arch.experts_per_token,
+            "moe_ffn_hidden_size": arch.ffn, "moe_router_load_balancing_type": "none", "moe_aux_loss_coeff": 0.0,
+            "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
+            "moe_grouped_gemm": False, "expert_model_parallel_size": layout.ep,
+        }  # fmt: skip
+    levels: dict[str, dict[str, Any]] = {
+        "none": {}, "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+        "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+    }  # fmt: skip
+    return TransformerConfig(
+        num_layers=arch.num_layers, hidden_size=arch.hidden, num_attention_heads=arch.num_heads,
+        num_query_groups=arch.num_kv_heads, kv_channels=arch.head_dim, ffn_hidden_size=arch.ffn,
+        gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
+        add_qkv_bias=arch.qkv_bias, qk_layernorm=arch.qk_norm, normalization="RMSNorm",
+        layernorm_epsilon=arch.norm_eps, hidden_dropout=0.0, attention_dropout=0.0,
+        tensor_model_parallel_size=x.t, pipeline_model_parallel_size=x.p,
+        virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
+        sequence_parallel=(sequence_parallel or arch.num_experts > 0) and x.t > 1,
+        params_dtype=dtype, pipeline_dtype=dtype,
+        bf16=dtype == torch.bfloat16, use_cpu_initialization=device.type == "cpu", perform_initialization=False,
+        attention_softmax_in_fp32=True, masked_softmax_fusion=False, bias_dropout_fusion=False,
+        bias_activation_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
+        batch_p2p_comm=device.type != "cpu", calculate_per_token_loss=True, deallocate_pipeline_outputs=True,
+        **levels[recompute], **moe,
+    )  # fmt: skip
+
+
+def build_chunks(arch: Architecture, layout: MegatronLayout, config: TransformerConfig) -> list[GPTModel]:
+    """The model chunks of this rank, in Megatron's parallel state; their weights are not set yet."""
+    chunks = []
+    for i in range(layout.vpp):
+        stage = i if layout.vpp > 1 else None
+        first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
+        last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
+        num_layers = len(layout.layers(parallel_state.get_pipeline_model_parallel_rank(), i))
+        model = GPTModel(
+            config, _block_spec(arch, num_layers), layout.padded_vocab, arch.max_length, pre_process=first,
+            post_process=last, parallel_output=True,
+            share_embeddings_and_output_weights=arch.tied and not arch.has_score,
+            position_embedding_type="rope", rotary_base=int(arch.rope_theta), vp_stage=stage,
+        )  # fmt: skip
+        if last and arch.has_score:
+            model.output_layer = ScoreHead(config)
+        _mark_cut(model)
+        chunks.append(model)
+    return chunks
+
+
+def _mark_cut(model: GPTModel) -> None:
+    """What Megatron's own initialisation would say of its parameters: which ones tensor parallelism cuts, and where.
+
+    Without the mark a gradient norm takes them for copies and counts those of the first rank alone.
+    """
+    for module in model.modules():
+        columns = isinstance(module, ColumnParallelLinear | VocabParallelEmbedding)
+        if columns or isinstance(module, RowParallelLinear):
+            for name, parameter in module.named_parameters(recurse=False):
+                if columns or name == "weight":
+                    parameter.tensor_model_parallel = True
+                    parameter.partition_dim = 0 if columns else 1
+                    parameter.partition_stride = 1
+
+
+def _block_spec(arch: Architecture, num_layers: int) -> TransformerBlockSubmodules:
+    layer = get_gpt_layer_local_spec(
+        num_experts=arch.num_experts or None, moe_grouped_gemm=False, qk_layernorm=arch.qk_norm, normalization="RMSNorm"
+    )
+    parts = layer.submodules
+    parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
+    if arch.qk_norm:
+        parts.self_attention.submodules.q_layernorm = RMSNorm
+        parts.self_attention.submodules.k_layernorm = RMSNorm
+    parts.sharded_state_dict_keys_map = {}
+    assert isinstance(layer, ModuleSpec)
+    return TransformerBlockSubmodules(layer_specs=[layer] * num_layers, layer_norm=RMSNorm)

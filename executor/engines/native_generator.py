@@ -1,0 +1,66 @@
+"""The torch-native decoder as the generating half of a hybrid, for whichever engine trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from executor.engines.torch_native import generation as decoding
+from executor.engines.torch_native.comms import make_groups
+from executor.engines.torch_native.config import load_config
+from executor.engines.torch_native.replica import Replica
+from executor.engines.torch_native.resharding import generation_slice
+from executor.transition.native_layout import NativeLayout
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
+
+    from executor.engines.base import Sampling
+    from executor.engines.torch_native.engine import ModelSpec
+    from simulator.groups import Degrees
+
+
+class NativeGenerator:
+    """Holds a generation shard of its own between ``restore`` and ``release``."""
+
+    def __init__(self, rank: int, degrees: Degrees, spec: ModelSpec, trainer: Any) -> None:
+        self.rank, self.degrees, self.spec, self.trainer = rank, degrees, spec, trainer
+        self.layout = NativeLayout(trainer.arch, degrees, "generation", transposed=False)
+        self._weights: dict[str, torch.Tensor] = {}
+
+    def load(self) -> None:
+        """Nothing but groups to make: weights come with the transition."""
+        self.config = load_config(self.spec.path)
+        self.groups = make_groups(self.rank, self.degrees, self.trainer.clock)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Weights by their names, undefined until the transition has written them."""
+        return self._weights
+
+    def restore(self) -> None:
+        """Take memory for the weights."""
+        kind = {"dtype": self.trainer.dtype, "device": self.spec.device}
+        self._weights = {s.name: torch.empty(s.shape, **kind) for s in self.layout.stored(self.rank)}
+
+    def ready(self) -> None:
+        """Nothing to prepare."""
+
+    def release(self) -> None:
+        """Give it back."""
+        self._weights = {}
+
+    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
+        """Responses, mask and log-probs, as many sequences at once as the plan allows."""
+        from tensordict import TensorDict
+
+        piece = generation_slice(self.rank, self.degrees)
+        replica = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, self._weights)
+        parts = []
+        with torch.no_grad():
+            for rows in batch.split(self.spec.max_num_seqs):
+                prompts, mask = rows["prompts"].to(self.spec.device), rows["prompt_mask"].to(self.spec.device)
+                parts.append(decoding.generate(replica, prompts, mask, rows["uid"], sampling))
+        names = ("responses", "response_mask", "log_probs")
+        columns = {name: torch.cat([part[i] for part in parts]).cpu() for i, name in enumerate(names)}
+        return TensorDict(columns, batch_size=batch.batch_size)

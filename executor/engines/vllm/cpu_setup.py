@@ -1,0 +1,67 @@
+"""What vLLM needs to be told on a machine without CUDA; nothing here runs where CUDA exists."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
+def prepare_environment() -> None:
+    """Before vllm is imported: no compiler, no thread binding, one thread (more slow decoding down many times)."""
+    if torch.cuda.is_available():
+        return
+    for name, value in CPU_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from torch._dynamo import config
+
+    config.disable = True
+
+
+def patch_vllm() -> None:
+    """Plain weights in place of oneDNN's packed ones, so that shards can be written; gloo in place of shared memory.
+
+    The shared memory's name has no run id: an actor that was killed leaves it behind, and the next engine fails.
+    """
+    if torch.cuda.is_available():
+        return
+    import vllm._custom_ops as custom_ops
+    from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
+
+    custom_ops._supports_onednn = False  # noqa: SLF001
+    _remember_packing()
+    setattr(CpuCommunicator, "_all_group_ranks_share_shm_group_name", lambda _self: False)  # noqa: B010
+
+
+_PACKINGS: set[str] = set()
+"""How this machine's kernels want the experts' weights; filled when a model with experts is made."""
+
+
+def _remember_packing() -> None:
+    import vllm.model_executor.layers.fused_moe.experts.cpu_moe as cpu_moe
+
+    theirs = cpu_moe.cpu_prepack_moe_weight
+    if getattr(theirs, "remembers", False):
+        return
+
+    def remembering(weight: torch.Tensor, isa: str) -> torch.Tensor:
+        _PACKINGS.add(isa)
+        packed: torch.Tensor = theirs(weight, isa)
+        return packed
+
+    remembering.remembers = True  # type: ignore[attr-defined]
+    cpu_moe.cpu_prepack_moe_weight = remembering
+
+
+def pack_experts(tensors: dict[str, torch.Tensor]) -> None:
+    """Plain weights of experts into what the CPU's kernels read, in place; they have packed their own copies once."""
+    if torch.cuda.is_available() or not _PACKINGS:
+        return
+    import vllm.model_executor.layers.fused_moe.experts.cpu_moe as cpu_moe
+
+    (isa,) = _PACKINGS
+    for name, tensor in tensors.items():
+        if ".routed_experts." in name:
+            tensor.copy_(cpu_moe.cpu_prepack_moe_weight(tensor, isa))

@@ -1,0 +1,207 @@
+"""The vLLM generation engine: in process under ``external_launcher``, its weights written by the transition."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.transition.vllm_layout import VllmLayout
+from profiles.errors import InputError
+from simulator.groups import generation_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tensordict import TensorDict
+
+    from executor.engines.base import Sampling
+    from executor.transition.architecture import Architecture
+    from simulator.groups import Degrees
+
+CPU_KV_BYTES = 64 << 20
+"""KV cache of a CPU rank where the plan gives no budget: tests and laptops."""
+
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+               "VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """``max_num_seqs`` sequences of a replica run at once. ``kv_cache_bytes`` of a rank; 0 leaves it to vLLM (GPU) or
+    takes ``CPU_KV_BYTES``. ``max_length`` of prompt and response together, 0 for the model's own."""  # noqa: D205, D209
+
+    max_num_seqs: int = 256
+    kv_cache_bytes: int = 0
+    max_length: int = 0
+
+
+class VllmEngine:
+    """One rank of a generation replica. All ranks of the pool make theirs together; one engine a process."""
+
+    def __init__(
+        self, rank: int, degrees: Degrees, arch: Architecture, path: str, dtype: torch.dtype, options: VllmOptions
+    ) -> None:
+        self.rank, self.degrees, self.arch, self.path, self.dtype = rank, degrees, arch, path, dtype
+        self.options = options
+        self.layout = VllmLayout(arch, degrees)
+        self._sizes: dict[str, int] = {}
+        self.prefix_hits = 0
+
+    def load(self) -> None:
+        """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
+        require_installed()
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        prepare_environment()
+        from vllm import LLM
+
+        patch_vllm()
+        from executor.engines.vllm.groups import ranks_in_order
+
+        with tempfile.TemporaryDirectory() as folder, ranks_in_order(generation_order(self.degrees), self.rank):
+            (Path(folder) / "config.json").write_text(json.dumps(_config(self.path)))
+            try:
+                self._llm: Any = LLM(model=folder, **self._settings())
+            except ValueError as error:
+                raise InputError(f"vLLM refuses to start: {error}") from error
+        self._worker: Any = self._llm.collective_rpc(lambda worker: worker)[0]
+        if self.degrees.pg > 1 and not torch.cuda.is_available():
+            self._runner.profile_run()  # on CPU stages meet once before the first batch, or the first one asserts
+        self._require_known_tensors()
+
+    def _settings(self) -> dict[str, Any]:
+        memory: dict[str, Any] = {"enable_sleep_mode": True}
+        if not torch.cuda.is_available():
+            memory = {}
+        if self.options.kv_cache_bytes or not torch.cuda.is_available():
+            memory["kv_cache_memory_bytes"] = self.options.kv_cache_bytes or CPU_KV_BYTES
+        return {
+            "tensor_parallel_size": self.degrees.tg, "pipeline_parallel_size": self.degrees.pg,
+            "distributed_executor_backend": "external_launcher", "load_format": "dummy", "dtype": self.dtype,
+            "skip_tokenizer_init": True, "enforce_eager": not torch.cuda.is_available(),
+            "max_model_len": self.options.max_length or self.arch.max_length,
+            "max_num_seqs": self.options.max_num_seqs, "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs", "disable_log_stats": False, "seed": 0, **memory,
+        }  # fmt: skip
+
+    @property
+    def _runner(self) -> Any:
+        return getattr(self._worker, "worker", self._worker).model_runner
+
+    def _require_known_tensors(self) -> None:
+        """The weight map and vLLM must agree on every name and shape, before anything is written."""
+        found = {name: tuple(tensor.shape) for name, tensor in self.tensors().items()}
+        wanted = {stored.name: stored.shape for stored in self.layout.stored(self.rank)}
+        for name in sorted(found.keys() | wanted.keys()):
+            if found.get(name) != wanted.get(name):
+                raise InputError(
+                    f"vLLM holds {name} as {found.get(name, 'nothing')}, "
+                    f"the weight map says {wanted.get(name, 'nothing')}"
+                )
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters of this rank by vLLM's names."""
+        return {name: parameter.data for name, parameter in self._runner.model.named_parameters()}
+
+    def ready(self) -> None:
+        """New weights are written: bring them into the form that kernels read, forget what old ones computed."""
+        pack_experts(self.tensors())
+        self._llm.reset_prefix_cache()
+
+    def release(self) -> None:
+        """Give back the memory of weights and KV cache: vLLM's sleep on GPUs, emptied storages elsewhere."""
+        self._llm.reset_prefix_cache()
+        if torch.cuda.is_available():
+            self._llm.sleep(level=2)
+            return
+        for name, storage in self._storages().items():
+            if storage.nbytes():
+                self._sizes[name] = storage.nbytes()
+                storage.resize_(0)
+
+    def restore(self) -> None:
+        """Take the memory again. Weights are undefined until the transition has written them."""
+        if torch.cuda.is_available():
+            if self._llm.llm_engine.is_sleeping():
+                self._llm.wake_up()
+            return
+        for name, storage in self._storages().items():
+            if not storage.nbytes() and name in self._sizes:
+                storage.resize_(self._sizes[name])
+                storage.fill_(0)
+
+    def _storages(self) -> dict[str, Any]:
+        found = {name: tensor.untyped_storage() for name, tensor in self.tensors().items()}
+        for i, cache in enumerate(self._runner.kv_caches):
+            for j, part in enumerate(cache if isinstance(cache, list | tuple) else (cache,)):
+                found[f"kv.{i}.{j}"] = part.untyped_storage()
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of weights and KV cache that this rank holds now."""
+        return sum({s.data_ptr(): s.nbytes() for s in self._storages().values() if s.nbytes()}.values())
+
+    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
+        """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""
+        from tensordict import TensorDict
+        from vllm import SamplingParams
+
+        prompts, params = [], []
+        for tokens, mask, uid in zip(batch["prompts"], batch["prompt_mask"], batch["uid"].tolist(), strict=True):
+            prompts.append({"prompt_token_ids": tokens[mask].tolist()})
+            params.append(
+                SamplingParams(
+                    max_tokens=sampling.max_tokens,
+                    temperature=0.0 if sampling.greedy else sampling.temperature,
+                    seed=zlib.crc32(f"{sampling.seed}:{uid}".encode()),
+                    logprobs=0,
+                    detokenize=False,
+                    ignore_eos=True,
+                    stop_token_ids=[] if sampling.end_token is None else [sampling.end_token],
+                )
+            )
+        outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        self.prefix_hits = sum(output.num_cached_tokens or 0 for output in outputs)
+        return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
+
+    def stop(self) -> None:
+        """End the engine; its message queues in shared memory go with it."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+
+def _columns(outputs: list[Any], max_tokens: int) -> Mapping[str, torch.Tensor]:
+    tokens = torch.zeros(len(outputs), max_tokens, dtype=torch.int64)
+    mask = torch.zeros(len(outputs), max_tokens, dtype=torch.bool)
+    log_probs = torch.zeros(len(outputs), max_tokens)
+    for i, output in enumerate(outputs):
+        found = output.outputs[0]
+        length = len(found.token_ids)
+        tokens[i, :length] = torch.tensor(found.token_ids)
+        mask[i, :length] = True
+        chosen = zip(found.logprobs, found.token_ids, strict=True)
+        log_probs[i, :length] = torch.tensor([step[token].logprob for step, token in chosen])
+    return {"responses": tokens, "response_mask": mask, "log_probs": log_probs}
+
+
+def _config(path: str) -> dict[str, Any]:
+    file = Path(path)
+    document = json.loads((file / "config.json" if file.is_dir() else file).read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def require_installed() -> None:
+    """Raise ``InputError`` where vLLM is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec("vllm") is None:
+        raise InputError("the plan generates with vLLM, which is not installed: pip install 'hybridmap[gpu]'")

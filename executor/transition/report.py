@@ -1,0 +1,30 @@
+"""What a transition did on one rank: bytes by cause, peak memory, time, and which way it went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TransitionReport:
+    """Counted, not computed: ``received_bytes`` and ``sent_bytes`` at the collectives, ``peak_bytes`` at the allocator.
+
+    Parameters
+    ----------
+    path
+        ``in place``, ``gather`` (bucket by bucket into the engine's own tensors), or ``general`` where no group can.
+    by_cause
+        What the weight map says this rank receives, by cause; sums to ``received_bytes``.
+    reason
+        Why the general way was taken, and what it costs beside the strided one; empty otherwise.
+    """
+
+    path: str
+    received_bytes: int
+    sent_bytes: int
+    peak_bytes: int
+    training_bytes: int
+    generation_bytes: int
+    seconds: float
+    by_cause: dict[str, int] = field(default_factory=dict)
+    reason: str = ""

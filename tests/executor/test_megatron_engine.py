@@ -1,0 +1,138 @@
+"""Protects the Megatron-Core engine: log-probs, values, losses and gradient norms are those of the torch-native engine,
+in every dimension of parallelism that runs on this machine.
+"""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from benchmarks.rank_pool import run_on_ranks
+from executor.engines.base import Objective
+from executor.engines.sequences import sequences_of
+from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
+from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.records import Identity
+from simulator.groups import Degrees
+from tests.executor.plans import TINY
+
+if importlib.util.find_spec("megatron") is None:
+    pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+FAMILIES = {
+    "llama": {}, "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 18 rows do not divide by 4
+    "moe": {
+        "model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    },
+}  # fmt: skip
+FOUR = [  # family, (p, t, d), what the layout says beyond degrees
+    ("llama", (2, 2, 1), {}), ("llama", (1, 4, 1), {}), ("llama", (4, 1, 1), {}),
+    ("llama", (2, 2, 1), {"sequence_parallel": True, "recompute": "full"}),
+    ("llama", (2, 1, 2), {"vpp": 2}), ("qwen3", (1, 2, 2), {"sequence_parallel": True}), ("qwen3", (2, 2, 1), {}),
+    ("qwen2", (2, 2, 1), {}), ("qwen2", (1, 4, 1), {"recompute": "selective"}),
+    ("moe", (1, 2, 2), {}), ("moe", (1, 1, 4), {"ep": 2}), ("moe", (1, 2, 2), {"ep": 2}), ("moe", (2, 2, 1), {}),
+]  # fmt: skip
+
+
+def rows():
+    stream = torch.Generator().manual_seed(0)
+    seen = torch.arange(3)[None] >= torch.tensor([0, 1, 2, 0, 1, 0, 2, 1])[:, None]
+    ended = torch.arange(4)[None] < torch.tensor([4, 3, 2, 4, 1, 4, 2, 3])[:, None]
+    return TensorDict(
+        {
+            "prompts": torch.randint(0, 16, (8, 3), generator=stream) * seen, "prompt_mask": seen,
+            "responses": torch.randint(0, 16, (8, 4), generator=stream) * ended, "response_mask": ended,
+        },
+        batch_size=[8],
+    )  # fmt: skip
+
+
+def likelihood(outputs, part):
+    if "values" in outputs:
+        return {"loss": ((outputs["values"] - 1) ** 2 * part["target_mask"]).sum()}
+    entropy = (outputs["entropy"] * part["target_mask"]).sum()
+    return {"loss": -(outputs["log_probs"] * part["target_mask"]).sum() - 0.01 * entropy, "entropy": entropy}
+
+
+def trained(engine, mine, value_head):
+    """Outputs before, three steps, outputs after, the scores."""
+    outputs = engine.values if value_head else engine.log_probs
+    engine.load()
+    before, steps = outputs(mine), []
+    for _ in range(3):
+        part, first = sequences_of(mine)
+        steps.append(engine.update((Objective(part, first, likelihood),)))
+    after, scores = outputs(mine), engine.scores(mine) if value_head else None
+    mask = mine["response_mask"]
+    return None if before is None else (before * mask, steps, after * mask, scores)
+
+
+def spec_of(path, value_head):
+    return ModelSpec(path, optimizer=OptimizerConfig(1e-2, max_grad_norm=0.5), micro_batch=2, value_head=value_head)
+
+
+def on_ranks(rank, paths, cases):
+    from executor.engines.megatron.engine import MegatronEngine, MegatronOptions
+
+    found = {}
+    for i, (family, (p, t, d), options) in enumerate(cases):
+        mine = rows().split(8 // d)[rank // (p * t)]
+        for value_head in (False, True):
+            identity = Identity("A", rank, p * t * d)
+            spec = spec_of(paths[family], value_head)
+            engine = MegatronEngine(identity, "", Degrees(p, t, d, p, t), spec, MegatronOptions(**options))
+            found[i, value_head] = trained(engine, mine, value_head)
+    return found
+
+
+def alone(rank, paths):
+    """One process: torch-native where it has the family, Megatron-Core itself for the mixture of experts."""
+    found = {}
+    for family in FAMILIES:
+        if family == "moe":
+            of_moe = on_ranks(rank, paths, [("moe", (1, 1, 1), {})])
+            found |= {("moe", head): of_moe[0, head] for head in (False, True)}
+            continue
+        for head in (False, True):
+            engine = TorchNativeEngine(Identity("A", 0, 1), "", Degrees(1, 1, 1, 1, 1), spec_of(paths[family], head))
+            found[family, head] = trained(engine, rows(), head)
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    paths = {}
+    for family, changes in FAMILIES.items():
+        file = tmp_path_factory.mktemp(family) / "config.json"
+        layers = {"num_hidden_layers": 4, "num_key_value_heads": 4}
+        file.write_text(json.dumps(json.loads(TINY.read_text()) | layers | changes))
+        paths[family] = str(file)
+    return run_on_ranks(1, alone, paths)[0], run_on_ranks(4, on_ranks, paths, FOUR)
+
+
+@pytest.mark.parametrize("value_head", [False, True])
+@pytest.mark.parametrize("i", range(len(FOUR)), ids=[f"{f}-{x}-{o}" for f, x, o in FOUR])
+def test_every_layout_learns_like_one_process(i, value_head, found):
+    one, four = found
+    family, (p, t, d), _ = FOUR[i]
+    before, steps, after, scores = one[family, value_head]
+    last = [dp * p * t + (p - 1) * t for dp in range(d)]
+    parts = [four[rank][i, value_head] for rank in last]
+    assert torch.allclose(torch.cat([part[0] for part in parts]), before, atol=2e-5)
+    for part in parts:
+        for mine, theirs in zip(part[1], steps, strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-4)
+    assert torch.allclose(torch.cat([part[2] for part in parts]), after, atol=1e-3)
+    if value_head:
+        assert torch.allclose(torch.cat([part[3] for part in parts]), scores, atol=1e-3)
+
+
+def test_only_the_last_stage_answers(found):
+    _, four = found
+    assert four[0][0, False] is None
+    assert four[3][0, False] is not None

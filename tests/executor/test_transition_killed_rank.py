@@ -1,0 +1,87 @@
+"""Protects the trainer from a transition that ends half way: a rank is killed in the middle of it, the error names that
+rank, and what the others train on is untouched.
+"""
+
+import importlib.util
+import os
+import signal
+import time
+
+import pytest
+
+from executor.engines.choice import EngineChoice
+from executor.engines.hybrid_spec import HybridSpec
+from executor.errors import RankFailedError
+from executor.pools import ResourcePool
+from executor.protocols import register
+from executor.records import CallRequest
+from executor.roles import ActorWorker
+from executor.run_config import Hyperparameters
+from simulator.groups import Degrees
+from tests.executor.plans import TINY
+
+ray = pytest.importorskip("ray")
+from executor.controller import Controller  # noqa: E402
+from executor.engines.torch_native.engine import ModelSpec  # noqa: E402
+from executor.launch_ray import RayLauncher  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+VICTIM = 2
+
+
+class Interrupted(ActorWorker):
+    """An actor of which one rank dies when the transition's second collective begins."""
+
+    @register(protocol="ONE_TO_ALL")
+    def sums(self):
+        from executor.transition.checksum import sums_of
+
+        trainer = self.engine.trainer
+        shapes = {tensor.name: tensor.shape for tensor in trainer.arch.tensors().values()}
+        return sums_of(trainer.layout, self.engine.identity.rank, trainer.tensors(), shapes)
+
+    @register(protocol="ONE_TO_ALL")
+    def interrupted_transition(self):
+        wire, calls = self.engine.wire, []
+
+        def dying(method):
+            def call(*arguments):
+                calls.append(method)
+                if len(calls) == 2 and self.engine.identity.rank == VICTIM:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return method(*arguments)
+
+            return call
+
+        wire.all_gather_in_place, wire.exchange = dying(wire.all_gather_in_place), dying(wire.exchange)
+        self.engine.to_generation()
+
+    @register(protocol="ONE_TO_ALL")
+    def is_generating(self):
+        return self.engine._generating  # noqa: SLF001
+
+
+@pytest.mark.parametrize("training", ["torch-native", "megatron-core"])
+def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
+    if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
+        pytest.skip("needs megatron-core: the extra cpu-engines")
+    spec = HybridSpec(ModelSpec(str(TINY), dtype="fp32"), training, "torch-native")
+    options = {"engine": EngineChoice(spec), "algorithm": "grpo", "hyper": Hyperparameters()}
+    with Controller(RayLauncher(cpu_ranks=4)) as controller:
+        controller.start([ResourcePool("A", 4)])
+        actor = controller.add_group("actor", "A", Interrupted, Degrees(2, 2, 1, 1, 1), options)
+        for future in actor.init_model():
+            future.wait()
+        before = [future.first() for future in actor.sums()]
+        assert all(before)
+        calls = actor.interrupted_transition()
+        started_s = time.time()
+        with pytest.raises(RankFailedError, match=rf"failed on rank {VICTIM} of pool A: its process ended"):
+            for future in calls:
+                future.wait()
+        assert time.time() - started_s < 30
+        for rank, process in enumerate(controller._ranks["A"]):  # noqa: SLF001
+            if rank != VICTIM:
+                for method, expected in (("sums", before[rank]), ("is_generating", False)):
+                    output, _ = controller.launcher.submit(process, CallRequest(99, method, "actor", method, None))
+                    assert controller.launcher.get(output) == expected
