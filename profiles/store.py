@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles import lookup
+from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
 from profiles.lookup_table import read_card
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 DATA = Path(__file__).parent / "data"
+NO_TABLES = (DEVICE_FILE, CALIBRATION_FILE)
 
 
 def device_names() -> tuple[str, ...]:
@@ -53,7 +55,7 @@ def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
 @cache
 def _load(folder: Path) -> DeviceProfile:
     spec = load_spec(folder)
-    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name != DEVICE_FILE}
+    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
     for name, card in cards.items():
         if not (folder / f"{name}.parquet").is_file():
@@ -200,9 +202,18 @@ class DeviceProfile:
         return self.tables.comm.decode_all_reduce(self.spec, self._weakest, num_bytes, gpus, cuda_graphs)
 
     def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
-        """Element-wise kernels of a captured graph: ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel."""
-        return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+        """Element-wise kernels: the ``memory_ops`` table, else ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel.
+
+        The rule is that of a captured CUDA graph.
+        """
+        measured = self.tables.element_wise
+        if measured is None:
+            return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+        return measured.price(self.spec.memory_bytes_per_s, self._weakest, num_bytes, num_kernels)
 
     def host_copy(self, num_bytes: ArrayLike) -> Priced:
-        """Copy between one GPU and pinned host memory, one direction."""
-        return lookup.host_copy(self.spec, num_bytes)
+        """Copy between one GPU and pinned host memory, one direction: the ``copy`` table, else bytes over the link."""
+        measured = self.tables.host_copy
+        if measured is None:
+            return lookup.host_copy(self.spec, num_bytes)
+        return measured.price(self.spec.pcie_bytes_per_s, self._weakest, num_bytes, 1)
