@@ -143,6 +143,7 @@ class TrainingEngine:
     small_reduces_per_step: float = 0.0
     call_s: float = 0.0
     dispatch_s: float = 0.0
+    dispatch_local_s: float = 0.0
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:

@@ -46,14 +46,16 @@ def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
     """
     text = os.fspath(name)
     if text in device_names():
-        return _load(DATA / text)
+        return _load(DATA / text, 0)
     if Path(text).is_dir():
-        return _load(Path(text).resolve())
+        folder = Path(text).resolve()
+        return _load(folder, max((path.stat().st_mtime_ns for path in folder.glob("*.yaml")), default=0))
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
 
 
 @cache
-def _load(folder: Path) -> DeviceProfile:
+def _load(folder: Path, changed_ns: int) -> DeviceProfile:
+    """``changed_ns`` tells a folder that was measured again from what was read before."""
     spec = load_spec(folder)
     cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())

@@ -15,7 +15,7 @@ import torch
 def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """Facts of the device and the software, plain values."""
     shared = {
-        "torch": torch.__version__, "python": platform.python_version(), "system": platform.platform(terse=True),
+        "torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform(terse=True),
         "threads_per_rank": threads,
     }  # fmt: skip
     return {**shared, **(_gpu(device) if device.type == "cuda" else _cpu())}

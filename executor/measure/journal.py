@@ -29,7 +29,7 @@ class Journal:
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path, self.header = path, {"kind": KIND, **header}
         self.rows: list[dict[str, Any]] = []
-        self._names: set[Any] = set()
+        self._results: dict[Any, dict[str, Any]] = {}
         self._read()
 
     def __enter__(self) -> Self:
@@ -45,12 +45,16 @@ class Journal:
 
     def has(self, table: str, key: Key) -> bool:
         """Whether the row was measured already, or failed already."""
-        return name_of(table, key) in self._names
+        return name_of(table, key) in self._results
 
-    def add(self, table: str, key: Key, summary: Summary) -> dict[str, Any]:
-        """Write a measured row."""
-        times = {"latency_s": summary.median_s, "low_s": summary.low_s, "high_s": summary.high_s}
+    def add(self, table: str, key: Key, summary: Summary, **more: float) -> dict[str, Any]:
+        """Write a measured row; ``more`` is kept beside its times."""
+        times = {"latency_s": summary.median_s, "low_s": summary.low_s, "high_s": summary.high_s, **more}
         return self._row(table, key, {**times, "repeats": summary.repeats, "outliers": summary.outliers, "error": ""})
+
+    def result(self, table: str, key: Key) -> dict[str, Any]:
+        """What a row that the journal has says; ``KeyError`` for any other."""
+        return self._results[name_of(table, key)]
 
     def add_failure(self, table: str, key: Key, error: str) -> dict[str, Any]:
         """Write a row without a time: what was tried, and what happened."""
@@ -73,7 +77,7 @@ class Journal:
 
     def _keep(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
-        self._names.add(name_of(row["table"], row["key"]))
+        self._results[name_of(row["table"], row["key"])] = row["result"]
 
     def _read(self) -> None:
         if not self.path.exists():
