@@ -18,9 +18,11 @@ from hybridmap.commands.explain import explain
 from hybridmap.commands.frontier import frontier
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
+from hybridmap.commands.profile import profile
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
+from hybridmap.commands.validate import validate
 from hybridmap.console import fail
 from profiles.errors import HybridmapError, InputError
 
@@ -79,6 +81,8 @@ app.command("robust")(robust)
 app.command("explain")(explain)
 app.command("frontier")(frontier)
 app.command("run")(run)
+app.command("profile")(profile)
+app.command("validate")(validate)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

@@ -149,7 +149,9 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
     width = 2 * shape.hidden + inner / layouts.tp
     logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
-    chunk = facts.generation.max_batched_tokens
+    chunk: float | Floats = facts.generation.max_batched_tokens
+    if facts.generation.static_batches:
+        chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
     return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from profiles.errors import InputError
+
 
 def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """Facts of the device and the software, plain values."""
@@ -75,3 +77,23 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""
+
+
+def pick_device(name: str) -> torch.device:
+    """``cpu``, ``cuda``, or ``auto`` for a GPU where there is one; ``InputError`` for a GPU where there is none."""
+    gpu = torch.cuda.is_available()
+    if name == "cuda" and not gpu:
+        raise InputError("torch finds no CUDA GPU here; --device cpu measures this CPU")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and gpu) else "cpu")
+
+
+def num_ranks(device: torch.device, threads: int) -> int:
+    """Ranks that the machine holds: its GPUs, or its cores over the threads of a rank."""
+    if device.type == "cuda":
+        return int(torch.cuda.device_count())
+    return max(1, int(_cpu()["cores"]) // threads)
+
+
+def use_threads(threads: int) -> None:
+    """Let this process compute with as many threads as a measured rank did."""
+    torch.set_num_threads(threads)

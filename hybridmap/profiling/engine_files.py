@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from hybridmap.profiling.engine_fit import Engines, Fit, fit_constants
+from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.engine_facts import load_generation_engine, load_training_engine
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-FOLDER = "engines"
-VERSION = "0.1"
-TRAINING, GENERATION = f"torch-native@{VERSION}.yaml", f"torch-native-generate@{VERSION}.yaml"
 ADAM_TRAFFIC_BYTES = 76.0
 """Per parameter of a step: scale the gradient (8), Adam (28), publish (8), clear (4), norm in fp64 (28)."""
 ACCUMULATE_BYTES = 12.0
