@@ -102,6 +102,7 @@ class GenerationEngine:
     first_token_in_prefill: bool = False
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
+    wake_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,10 @@ class TrainingEngine:
     backward_s_per_pass: float = 0.0
     accumulate_bytes_per_param: float = 0.0
     small_reduces_per_step: float = 0.0
+    meetings_per_step: float = 0.0
+    meeting_s: float = 0.0
     call_s: float = 0.0
+    wake_s: float = 0.0
     dispatch_s: float = 0.0
     dispatch_local_s: float = 0.0
 

@@ -23,6 +23,7 @@ _PROBE = {
     "hidden": "elements", "layers": "layers", "ffn": "elements", "heads": "heads", "kv_heads": "heads",
     "vocab": "tokens", "head_dim": "elements", "tied": "1 no, 2 yes", "samples": "samples of a call",
     "prompt": "tokens", "response": "tokens", "micro_batch": "samples", "minibatches": "optimizer steps",
+    "idle_ms": "milliseconds without work before each call",
 }  # fmt: skip
 
 KEYS: dict[str, dict[str, str]] = {
@@ -38,6 +39,10 @@ KEYS: dict[str, dict[str, str]] = {
     "memory_ops": {"op": "name", "dtype": "name", "num_bytes": "bytes read and written"},
     "copy": {"kind": "name", "num_bytes": "bytes"},
     "collective": {"dtype": "name", "kind": "name", "gpus": "ranks", "num_bytes": "bytes"},
+    "collective_after_work": {
+        "dtype": "name", "kind": "name", "gpus": "ranks", "num_bytes": "bytes",
+        "work_us": "microseconds of computing before it",
+    },
     "engine_step": _PROBE,
     "dispatch": {"launcher": "name", "samples": "samples of a batch"},
 }  # fmt: skip

@@ -126,13 +126,16 @@ def _accumulation(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
 
 
 def _small_reduces(facts: Facts, layouts: Layouts) -> Cost:
-    """All-reduces of single numbers in a step (counts, norms, metrics): latency alone."""
+    """All-reduces of single numbers in a step (counts, norms, metrics): latency, and ranks that wait for each other."""
     num = facts.training.small_reduces_per_step
     if not num:
         return Cost.of_compute(Priced.zero((len(layouts),)))
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
-    each = comms.collective(facts, "all_reduce", np.full(len(layouts), 8.0), layouts.dp * layouts.cp, inside)
-    return Cost.serial(Priced.zero((len(layouts),)), each * num)
+    ranks = layouts.dp * layouts.cp
+    each = comms.collective(facts, "all_reduce", np.full(len(layouts), 8.0), ranks, inside)
+    waited = facts.training.meetings_per_step * facts.training.meeting_s
+    waiting = Priced.of(np.where(ranks > 1, waited, 0.0), Basis.PUBLISHED)
+    return Cost.serial(Priced.zero((len(layouts),)), each * num + waiting)
 
 
 def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batch: Batch) -> Pass:

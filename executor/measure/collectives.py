@@ -87,7 +87,12 @@ def _rank(
         if os.getppid() != parent:  # whoever wanted the numbers is gone
             return
         try:
-            found: Summary | str = _measured(_operation(key, group, at), at, precision)
+            operation = _operation(key, group, at)
+            found: Summary | str
+            if key["work_us"]:
+                found = _after_work(operation, int(key["work_us"]) / 1e6, at, precision)
+            else:
+                found = _measured(operation, at, precision)
         except RuntimeError as error:
             found = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         if rank == 0:
@@ -108,6 +113,18 @@ def _measured(run: Callable[[], object], device: torch.device, precision: Precis
         over = len(times) >= precision.max_repeats or time.perf_counter() - start_s > precision.max_s
         if _agreed(float(known or over), device):
             return summarise(times)
+
+
+def _after_work(run: Callable[[], object], work_s: float, device: torch.device, precision: Precision) -> Summary:
+    """One call each time that every rank has computed for ``work_s``: what waiting for each other adds is in it."""
+    x = torch.randn(256, 256, device=device)
+    calls = max(1, int(work_s / max(_timed(lambda: x @ x, 20, device) / 20, 1e-7)))
+    calls = _agreed(calls, device)
+    times = []
+    for _ in range(max(precision.min_repeats, 25)):
+        _timed(lambda: x @ x, calls, device)
+        times.append(_timed(run, 1, device))
+    return summarise(times)
 
 
 def _timed(run: Callable[[], object], calls: int, device: torch.device) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,10 @@ SHAPE_KEYS = {
 
 @dataclass(frozen=True)
 class Probe:
-    """``config`` is a Hugging Face config; ``samples`` in ``minibatches`` steps of ``micro_batch`` samples at once."""
+    """``config`` is a Hugging Face config; ``samples`` in ``minibatches`` steps of ``micro_batch`` samples at once.
+
+    ``idle_ms`` passes before each call, as it does for a rank that waits for its controller: caches are cold then.
+    """
 
     config: dict[str, Any]
     samples: int
@@ -43,6 +47,7 @@ class Probe:
     response: int
     micro_batch: int
     minibatches: int = 1
+    idle_ms: int = 0
 
     def key(self, dtype: str, call: str) -> Key:
         """What identifies a row of table ``engine_step``."""
@@ -50,7 +55,7 @@ class Probe:
         head_dim = self.config.get("head_dim") or self.config["hidden_size"] // self.config["num_attention_heads"]
         work: Key = {
             "samples": self.samples, "prompt": self.prompt, "response": self.response,
-            "micro_batch": self.micro_batch, "minibatches": self.minibatches,
+            "micro_batch": self.micro_batch, "minibatches": self.minibatches, "idle_ms": self.idle_ms,
         }  # fmt: skip
         tied = int(bool(self.config.get("tie_word_embeddings", False)))
         kind = str(self.config["model_type"])
@@ -72,8 +77,6 @@ def measure_probe(
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
         rank = _rank(probe, str(path), dtype, device)
-        import time
-
         start_s, cycle = time.perf_counter(), 0
         while True:
             for call, seconds in _cycle(rank, probe, cycle):
@@ -124,22 +127,22 @@ def _cycle(rank: Any, probe: Probe, number: int) -> Iterator[tuple[str, float]]:
 
     from executor.batch import from_wire
 
-    batch = _prompts(probe, number)
+    batch, idle_s = _prompts(probe, number), probe.idle_ms / 1000
     _call(rank, "actor", "transition", None)
-    made, seconds = _call(rank, "actor", "generate_sequences", batch)
+    made, seconds = _call(rank, "actor", "generate_sequences", batch, idle_s)
     yield "generate_sequences", seconds
     made = from_wire(made)
     for name in ("responses", "response_mask", "log_probs"):
         batch[name] = made[name]
-    values, seconds = _call(rank, "critic", "compute_values", batch)
+    values, seconds = _call(rank, "critic", "compute_values", batch, idle_s)
     yield "compute_values", seconds
-    reference, seconds = _call(rank, "reference", "compute_ref_log_prob", batch)
+    reference, seconds = _call(rank, "reference", "compute_ref_log_prob", batch, idle_s)
     yield "compute_ref_log_prob", seconds
     batch["values"], batch["ref_log_probs"] = from_wire(values)["values"], from_wire(reference)["ref_log_probs"]
     batch["advantages"] = torch.randn(probe.samples, probe.response)
     batch["returns"] = torch.randn(probe.samples, probe.response)
     for role, call in (("critic", "update_critic"), ("actor", "update_actor")):
-        yield call, _call(rank, role, call, batch)[1]
+        yield call, _call(rank, role, call, batch, idle_s)[1]
 
 
 def _prompts(probe: Probe, number: int) -> TensorDict:
@@ -159,9 +162,12 @@ def _prompts(probe: Probe, number: int) -> TensorDict:
     )
 
 
-def _call(rank: Any, role: str, method: str, batch: TensorDict | None) -> tuple[Any, float]:
+def _call(
+    rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0
+) -> tuple[Any, float]:
     from executor.records import CallRequest
 
+    time.sleep(idle_s)
     argument = None if batch is None else batch.clone(recurse=False)
     output, record = rank.call(CallRequest(0, method, role, method, argument))
     return output, record.end_s - record.start_s

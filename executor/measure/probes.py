@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from executor.measure.engine_step import Probe
@@ -25,7 +26,13 @@ def probes_for(request: Request) -> list[Probe]:
     """Probes of the given models, then of ours; interleaved, so that a short budget sees some of each."""
     work = SMALL_WORK if request.device == "cpu" else LARGE_WORK
     configs = [*request.configs, *(ours() if request.device == "cpu" else ())]
-    return [Probe(config, *one) for one in work for config in configs]
+    probes = [Probe(config, *one) for one in work for config in configs]
+    waited = [replace(probe, idle_ms=IDLE_MS) for probe in probes[: 2 * len(configs)]]
+    return [*probes[: 2 * len(configs)], *waited, *probes[2 * len(configs) :]]
+
+
+IDLE_MS = 10
+"""What passes between two calls of a rank behind a controller: two dispatches on Ray."""
 
 
 def ours() -> list[dict[str, Any]]:

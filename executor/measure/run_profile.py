@@ -21,7 +21,7 @@ from profiles.sampling import AdaptiveGrid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from executor.measure.cases import Case
+    from executor.measure.cases import Case, Key
     from executor.measure.journal import Journal
     from executor.measure.request import Request
     from profiles.records import Floats
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 LAUNCH_S = 2e-6
 ELEMENT_SIZES = {True: powers_of_two(1 << 10, 1 << 26), False: powers_of_two(1 << 10, 1 << 30)}
 COLLECTIVE_BYTES = {True: tuple(4**i for i in range(2, 13, 2)), False: tuple(4**i for i in range(2, 14))}
+
+
+WORK_US = 5000
+"""Between two collectives of a small model's training step a rank computes for about this long."""
+
+
+def _table_of(key: Key) -> str:
+    """Collectives of ranks that worked in between are a table of their own: waiting is in their times."""
+    return "collective_after_work" if key["work_us"] else "collective"
 
 
 class Profiler:
@@ -161,11 +170,13 @@ class Profiler:
         kinds = KINDS if self.device.type == "cuda" else GLOO_KINDS
         for group in self.request.groups:
             keys = [
-                {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes}
-                for num_bytes in COLLECTIVE_BYTES[self.request.quick]
-                for kind in kinds
+                {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes, "work_us": work}
+                for kind, num_bytes, work in [
+                    *((kind, 1024, WORK_US) for kind in kinds),
+                    *((kind, num_bytes, 0) for num_bytes in COLLECTIVE_BYTES[self.request.quick] for kind in kinds),
+                ]
             ]
-            missing: Sequence = [key for key in keys if not self.journal.has("collective", key)]
+            missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
             if not missing or self._late():
                 continue
             found = measure_collectives(
@@ -173,9 +184,9 @@ class Profiler:
             )
             for key, result in found:
                 if isinstance(result, str):
-                    self.journal.add_failure("collective", key, result)
+                    self.journal.add_failure(_table_of(key), key, result)
                 else:
-                    self.journal.add("collective", key, result)
+                    self.journal.add(_table_of(key), key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
                 if self._late():
                     break

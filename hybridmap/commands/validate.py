@@ -90,9 +90,12 @@ def _local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     from executor.launch_choice import runs_here
 
     facts = job.facts()
-    training = facts.training
+    training, generation = facts.training, facts.generation
     if runs_here(plan, config):
         training = replace(training, dispatch_s=training.dispatch_local_s)
+    else:  # ranks of their own wait for the controller between calls
+        training = replace(training, call_s=training.call_s + training.wake_s)
+        generation = replace(generation, call_s=generation.call_s + generation.wake_s)
     work, roles = facts.workload, dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)
@@ -103,7 +106,7 @@ def _local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
             roles[role] = replace(roles[role], function_s_per_sample=seconds)
         else:
             work = replace(work, reward_s_per_sample=seconds)
-    return replace(facts, training=training, workload=work, roles=roles)
+    return replace(facts, training=training, generation=generation, workload=work, roles=roles)
 
 
 def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from hybridmap.profiling.engine_fit import Engines, Fit, fit_constants
+from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.engine_facts import load_generation_engine, load_training_engine
 
@@ -104,6 +104,9 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "network_efficiency": _fact(1, "ratio", "share of the network's rate", "no network was measured"),
         "small_reduces_per_step": _fact(4, "calls", "all-reduces of counts, norms and metrics in a step", counted),
         "export_s_per_tensor": _fact(0, "s", "no weights are handed over by name", counted),
+        "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
+        "meeting_s": _meeting(rows),
+        "wake_s": _waking(rows, generation=False),
         "dispatch_s": _dispatch(rows, "ray"),
         "dispatch_local_s": _dispatch(rows, "local"),
     }  # fmt: skip
@@ -114,6 +117,29 @@ def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any
     meaning = f"between two calls that follow one another, launcher {launcher}"
     source = f"median of {len(times)} rows of table dispatch" if times else "not measured"
     return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
+
+
+def _meeting(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """What a collective takes longer where the ranks computed before it than where they did nothing else."""
+    after = {(r["kind"], r["gpus"]): float(r["latency_s"]) for r in rows.get("collective_after_work", ())}
+    least: dict[tuple[Any, Any], float] = {}
+    for row in rows.get("collective", ()):
+        place = (row["kind"], row["gpus"])
+        least[place] = min(least.get(place, np.inf), float(row["latency_s"]))
+    waits = [max(seconds - least[place], 0.0) for place, seconds in after.items() if place in least]
+    source = f"median of {len(waits)} rows of table collective_after_work" if waits else "not measured"
+    return _fact(float(np.median(waits)) if waits else 0.0, "s", "ranks waiting for each other at a collective", source)
+
+
+def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:
+    """What a call takes longer after a rank waited for its controller."""
+    names = sorted(PROBE_KEYS - {"idle_ms"} | {"call"})
+    mine = [r for r in rows.get("engine_step", ()) if (r["call"] == "generate_sequences") == generation]
+    warm = {tuple(r[n] for n in names): float(r["latency_s"]) for r in mine if not r["idle_ms"]}
+    cold = {tuple(r[n] for n in names): float(r["latency_s"]) for r in mine if r["idle_ms"]}
+    waits = [max(seconds - warm[probe], 0.0) for probe, seconds in cold.items() if probe in warm]
+    source = f"median of {len(waits)} pairs of rows of table engine_step" if waits else "not measured"
+    return _fact(float(np.median(waits)) if waits else 0.0, "s", "a call after its rank had waited", source)
 
 
 def _attention_ratios(rows: Sequence[Row]) -> tuple[float, float, int]:
@@ -142,6 +168,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
     reserve = [float(row["memory_bytes"]) for row in rows.get("dispatch", ()) if row.get("memory_bytes")]
     held = max(reserve) if reserve else 0.0
     return {
+        "wake_s": _waking(rows, generation=True),
         "max_num_seqs": _fact(1 << 20, "sequences", "sequences of one replica in flight", "no limit of its own"),
         "max_batched_tokens": _fact(1 << 30, "tokens", "tokens of one pass over prompts", "no limit of its own"),
         "kernels_per_layer": _fact(6, "kernels", "small kernels of a layer; launching is apart", "counted as fused"),

@@ -68,7 +68,7 @@ class Engines:
 def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
     """Fit the constants of one kind of engine on its rows; ``kind`` is ``training`` or ``generation``."""
     names = TRAINING_CONSTANTS if kind == "training" else GENERATION_CONSTANTS
-    mine = [row for row in rows if (row["call"] == "generate_sequences") == (kind == "generation")]
+    mine = [row for row in rows if not row["idle_ms"] and (row["call"] == "generate_sequences") == (kind == "generation")]
     if not mine:
         return Fit(dict.fromkeys(names, 0.0), 0, {})
     columns, base, measured = _columns(mine, engines, kind, names)
