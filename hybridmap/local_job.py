@@ -27,7 +27,9 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1) -> Any:
     """
     if not isinstance(document, dict):
         return document
-    engines = {kind: folder.resolve() / FOLDER / name for kind, name in (("training", TRAINING), ("generation", GENERATION))}
+    engines = {
+        kind: folder.resolve() / FOLDER / name for kind, name in (("training", TRAINING), ("generation", GENERATION))
+    }
     for needed in (folder / DEVICE_FILE, *engines.values()):
         if not needed.is_file():
             raise InputError(

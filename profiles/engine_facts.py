@@ -148,6 +148,7 @@ class TrainingEngine:
     wake_s: float = 0.0
     dispatch_s: float = 0.0
     dispatch_local_s: float = 0.0
+    start_skew_s: float = 0.0
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:

@@ -86,4 +86,6 @@ def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: list[b
 
 
 def _wrong(path: Path, row: int, name: str, what: str) -> FileFormatError:
-    return FileFormatError(f"{path}: row {row:,}, column '{name}' {what}; every entry must be a positive, finite number")
+    return FileFormatError(
+        f"{path}: row {row:,}, column '{name}' {what}; every entry must be a positive, finite number"
+    )

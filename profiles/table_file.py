@@ -44,6 +44,7 @@ KEYS: dict[str, dict[str, str]] = {
         "work_us": "microseconds of computing before it",
     },
     "engine_step": _PROBE,
+    "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "dispatch": {"launcher": "name", "samples": "samples of a batch"},
 }  # fmt: skip
 """Tables that a machine is measured into: key columns in the order that rows are sorted by, each with its unit."""

@@ -106,7 +106,11 @@ def steady_generation_cost(
     lengths = work.response.sample(512)
     mean, so_far = float(lengths.mean()), float((lengths**2).mean() / lengths.mean() / 2.0)
     context = work.engine_prompt_tokens + so_far
-    budget = layouts.kv_cache_bytes / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes) / context
+    budget = (
+        layouts.kv_cache_bytes
+        / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes)
+        / context
+    )
     room = np.where(layouts.kv_cache_bytes > 0, np.maximum(np.floor(budget), 1.0), np.inf)
     active = np.minimum(np.minimum(layouts.max_num_seqs, mine * steps_in_flight), room)
     step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)

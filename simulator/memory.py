@@ -77,9 +77,7 @@ def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
     return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
 
 
-def activation_bytes_per_token(
-    shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES
-) -> Floats:
+def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES) -> Floats:
     """Saved activations of one layer per token, on one rank, by recompute level.
 
     ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
@@ -155,9 +153,7 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
 
 
-def kv_bytes_per_token(
-    shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES
-) -> Floats:
+def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
     """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
     if shape.mla is not None:
         per_layer = shape.kv_elements_per_token_per_layer + 0 * tp

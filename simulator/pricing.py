@@ -80,7 +80,8 @@ def call_cost(
 ) -> Cost:
     """Cost of one call for every candidate, shape ``[C]``; ``engine_facts`` as in ``role_costs``."""
     cost = _engine_cost(facts, call, layouts, resharding_method, engine_facts)
-    dispatch = Priced.of(np.full(len(layouts.weights), facts.training.dispatch_s), Basis.PUBLISHED)
+    behind = facts.training.start_skew_s * (layouts.weights.num_gpus - 1.0)  # ranks start one after the other
+    dispatch = Priced.of(facts.training.dispatch_s + behind, Basis.PUBLISHED)
     return (cost + Cost.of_compute(dispatch)) * facts.correction(call.api)
 
 

@@ -79,9 +79,7 @@ def training_case(
 
         return run
 
-    return Case(
-        "attention_training", dict(key), make, 2 * _bytes(dtype, batch, seq, seq, heads, kv_heads, head_dim)
-    )
+    return Case("attention_training", dict(key), make, 2 * _bytes(dtype, batch, seq, seq, heads, kv_heads, head_dim))
 
 
 def _operands(

@@ -162,9 +162,7 @@ def _prompts(probe: Probe, number: int) -> TensorDict:
     )
 
 
-def _call(
-    rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0
-) -> tuple[Any, float]:
+def _call(rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0) -> tuple[Any, float]:
     from executor.records import CallRequest
 
     time.sleep(idle_s)

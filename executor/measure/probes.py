@@ -35,6 +35,16 @@ IDLE_MS = 10
 """What passes between two calls of a rank behind a controller: two dispatches on Ray."""
 
 
+def parallel_probes(request: Request) -> list[Probe]:
+    """Runs of two ranks: prompts of 4 tokens and one response token, as the made-up task has them."""
+    configs = [*request.configs, *ours()]
+    work = ((192, 32, 2), (64, 16, 1)) if request.quick else ((192, 32, 2), (64, 16, 1), (384, 48, 2), (96, 8, 3))
+    return [
+        Probe(configs[i % len(configs)], samples, 4, 1, micro, minibatches)
+        for i, (samples, micro, minibatches) in enumerate(work)
+    ]
+
+
 def ours() -> list[dict[str, Any]]:
     """Tiny Llama decoders that differ in depth and width."""
     return [tiny_config(layers=4, hidden=64), tiny_config(layers=2, hidden=128)]

@@ -11,7 +11,7 @@ import torch
 from executor.measure import attention, memory_ops
 from executor.measure.collectives import GLOO_KINDS, KINDS, measure_collectives
 from executor.measure.gemm import gemm_case
-from executor.measure.probes import probes_for
+from executor.measure.probes import parallel_probes, probes_for
 from executor.measure.request import SHARES
 from executor.measure.timing import measure, num_copies
 from profiles.errors import HybridmapError
@@ -150,7 +150,12 @@ class Profiler:
         for batch, seq in sizes:
             if 12.0 * batch * seq * seq * q * dim / rate > self.request.most_case_s:
                 continue
-            for direction, mask in (("forward", "causal"), ("forward", "masked"), ("both", "masked"), ("both", "causal")):
+            for direction, mask in (
+                ("forward", "causal"),
+                ("forward", "masked"),
+                ("both", "masked"),
+                ("both", "causal"),
+            ):
                 if not self._late():
                     self._case(attention.training_case(self.request.dtype, direction, mask, dim, q, kv, batch, seq))
 
@@ -179,9 +184,7 @@ class Profiler:
             missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
             if not missing or self._late():
                 continue
-            found = measure_collectives(
-                missing, group, self.device.type, self.request.precision, self.request.threads
-            )
+            found = measure_collectives(missing, group, self.device.type, self.request.precision, self.request.threads)
             for key, result in found:
                 if isinstance(result, str):
                     self.journal.add_failure(_table_of(key), key, result)
@@ -195,7 +198,7 @@ class Profiler:
         from executor.measure.dispatch import measure_dispatch
 
         for launcher in self.request.launchers:
-            for samples in (32, 256):
+            for samples in (128,) if self.request.quick else (32, 256):
                 key = {"launcher": launcher, "samples": samples}
                 if self.journal.has("dispatch", key) or self._late():
                     continue
@@ -205,6 +208,24 @@ class Profiler:
                 except (ImportError, HybridmapError) as error:
                     self.journal.add_failure("dispatch", key, str(error))
                 self.report(self._part, f"an empty iteration on launcher {launcher}, {samples} samples")
+
+    def _parallel(self) -> None:
+        """Two ranks at once; on GPUs only where there are two."""
+        from executor.measure.parallel_step import CALLS, measure_parallel
+
+        if "ray" not in self.request.launchers or (self.device.type == "cuda" and torch.cuda.device_count() < 2):
+            return
+        for probe in parallel_probes(self.request):
+            keys = [{**probe.key(self.request.dtype, call), "ranks": 2} for call in CALLS]
+            if all(self.journal.has("parallel_step", key) for key in keys) or self._late():
+                continue
+            try:
+                for key, found in measure_parallel(probe, self.request.dtype, 2, 20):
+                    self.journal.add("parallel_step", key, found)
+            except (RuntimeError, ImportError, HybridmapError) as error:
+                for key in keys:
+                    self.journal.add_failure("parallel_step", key, f"{type(error).__name__}: {error}".splitlines()[0])
+            self.report(self._part, f"{probe.samples} samples on two ranks")
 
     def _engine(self) -> None:
         from executor.measure.engine_step import CALLS, measure_probe

@@ -43,12 +43,14 @@ class Dtype(StrEnum):
 def profile(
     device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.AUTO,
     quick: Annotated[bool, typer.Option("--quick", help="Under 3 minutes: fewer sizes, wider gaps.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The profile folder; resumed if it is there.")] = Path(
-        DEFAULT_OUT
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The profile folder; resumed if it is there.")
+    ] = Path(DEFAULT_OUT),
     models: Annotated[
         list[str] | None,
-        typer.Option("--models", metavar="MODEL", help="Name or config.json to cover; may be repeated.", show_default=False),
+        typer.Option(
+            "--models", metavar="MODEL", help="Name or config.json to cover; may be repeated.", show_default=False
+        ),
     ] = None,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="auto: bf16 on GPUs, fp32 on CPUs.")] = Dtype.AUTO,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of a CPU rank.")] = 1,
@@ -147,9 +149,7 @@ def _finish(journal: "Journal", out: Path, about: dict[str, Any], kind: str, as_
 
 def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]) -> dict[str, Any]:
     """The answer of ``--json``."""
-    errors = {
-        table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in summary.errors.items()
-    }
+    errors = {table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in summary.errors.items()}
     fits = summary.fits
     engine = {} if fits is None else {
         kind: {"constants": fit.constants, "rows": fit.rows, "left_out_error": fit.left_out}

@@ -64,9 +64,7 @@ def require_installed() -> None:
         raise InputError(f"running a plan needs {', '.join(missing)}: pip install 'hybridmap[run]'")
 
 
-def plan_to_run(
-    given: "Job", config: "RunConfig", job: Path, path: Path | None, *, quiet: bool = False
-) -> "Plan":
+def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None, *, quiet: bool = False) -> "Plan":
     """The plan of ``--plan`` or of the run section; it must be one of this job's algorithm and roles.
 
     Warns where the plan was made for another job, unless ``quiet``.

@@ -66,7 +66,7 @@ def validate(
     require_folder(out)
     require_installed()
     here = load_job(job, profile, chosen.num_gpus)
-    facts = _local_facts(here, given.run, chosen)
+    facts = local_facts(here, given.run, chosen)
     chosen = _local_plan(chosen, facts)
     predicted, iteration_s = _predict(chosen, facts)
     measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
@@ -85,7 +85,7 @@ def _local_plan(plan: "Plan", facts: "Facts") -> "Plan":
     return plan.model_copy(update={"pools": pools})
 
 
-def _local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
+def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     """The job's facts with functions timed, and the dispatch of the launcher that the run will use."""
     from executor.launch_choice import runs_here
 
@@ -180,9 +180,7 @@ def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Mea
     return [*memory_amounts(predicted, measured.timelines[-1]), *transfers]
 
 
-def _calibrate(
-    job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path
-) -> "CalibrationFile":
+def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
     """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
     from hybridmap.validation.comparison import compare, corrections
     from hybridmap.yaml_file import write_yaml
@@ -193,9 +191,7 @@ def _calibrate(
     apis = {call.key: call.api for call in facts.dataflow.calls}
     found = corrections(compare(*_predict(plan, bare), used), apis)
     after = replace(facts, calibration=Calibration({api: factor for api, (factor, _) in found.items()}, "new"))
-    errors = [
-        {t.name: t.error for t in compare(*_predict(plan, f), held).calls} for f in (bare, after)
-    ]
+    errors = [{t.name: t.error for t in compare(*_predict(plan, f), held).calls} for f in (bare, after)]
     layer = CalibrationFile(
         device=facts.group.device, job=str(job), command=" ".join(["hybridmap", *sys.argv[1:]]),
         date=datetime.date.today().isoformat(),

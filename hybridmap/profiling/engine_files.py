@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants
+from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.engine_facts import load_generation_engine, load_training_engine
 
@@ -69,6 +69,16 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         make = _training_file if kind == "training" else _generation_file
         _write(out / name, make(facts))
         fits.append(fit)
+    together = rows.get("parallel_step", ())
+    if together:
+        engines = Engines(
+            device, load_training_engine(str(out / TRAINING)), load_generation_engine(str(out / GENERATION))
+        )
+        skew_s, meeting_s = fit_together(together, engines)
+        source = f"fit on {len(together)} calls of two ranks timed here"
+        training["start_skew_s"] = _fact(skew_s, "s", "each further rank of a call starts so much later", source)
+        training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source)
+        _write(out / TRAINING, _training_file(training))
     return EngineFits(*fits)
 
 
@@ -105,7 +115,8 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "small_reduces_per_step": _fact(4, "calls", "all-reduces of counts, norms and metrics in a step", counted),
         "export_s_per_tensor": _fact(0, "s", "no weights are handed over by name", counted),
         "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
-        "meeting_s": _meeting(rows),
+        "meeting_s": _fact(0.0, "s", "ranks waiting for each other at a collective", "not measured"),
+        "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", "not measured"),
         "wake_s": _waking(rows, generation=False),
         "dispatch_s": _dispatch(rows, "ray"),
         "dispatch_local_s": _dispatch(rows, "local"),
@@ -117,18 +128,6 @@ def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any
     meaning = f"between two calls that follow one another, launcher {launcher}"
     source = f"median of {len(times)} rows of table dispatch" if times else "not measured"
     return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
-
-
-def _meeting(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """What a collective takes longer where the ranks computed before it than where they did nothing else."""
-    after = {(r["kind"], r["gpus"]): float(r["latency_s"]) for r in rows.get("collective_after_work", ())}
-    least: dict[tuple[Any, Any], float] = {}
-    for row in rows.get("collective", ()):
-        place = (row["kind"], row["gpus"])
-        least[place] = min(least.get(place, np.inf), float(row["latency_s"]))
-    waits = [max(seconds - least[place], 0.0) for place, seconds in after.items() if place in least]
-    source = f"median of {len(waits)} rows of table collective_after_work" if waits else "not measured"
-    return _fact(float(np.median(waits)) if waits else 0.0, "s", "ranks waiting for each other at a collective", source)
 
 
 def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:

@@ -64,11 +64,19 @@ class Engines:
         generation = replace(self.generation, **constants) if kind == "generation" else self.generation
         return price_of(row, probe_facts(row, self.device, training, generation))
 
+    def price_on(self, row: Row, ranks: int) -> float:
+        """Price of a row on ``ranks`` data-parallel ranks that wait for a controller between calls."""
+        training = replace(self.training, call_s=self.training.call_s + self.training.wake_s)
+        generation = replace(self.generation, call_s=self.generation.call_s + self.generation.wake_s)
+        return price_of(row, probe_facts(row, self.device, training, generation, ranks), ranks)
+
 
 def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
     """Fit the constants of one kind of engine on its rows; ``kind`` is ``training`` or ``generation``."""
     names = TRAINING_CONSTANTS if kind == "training" else GENERATION_CONSTANTS
-    mine = [row for row in rows if not row["idle_ms"] and (row["call"] == "generate_sequences") == (kind == "generation")]
+    mine = [
+        row for row in rows if not row["idle_ms"] and (row["call"] == "generate_sequences") == (kind == "generation")
+    ]
     if not mine:
         return Fit(dict.fromkeys(names, 0.0), 0, {})
     columns, base, measured = _columns(mine, engines, kind, names)
@@ -79,9 +87,7 @@ def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
     return Fit(dict(zip(names, found.tolist(), strict=True)), len(mine), left_out)
 
 
-def _columns(
-    rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[str]
-) -> tuple[Floats, Floats, Floats]:
+def _columns(rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[str]) -> tuple[Floats, Floats, Floats]:
     """What one of each constant adds to each row, ``[rows, constants]``; prices without any; measured times."""
     none = dict.fromkeys(names, 0.0)
     base = np.asarray([engines.price(row, kind, none) for row in rows])
@@ -116,6 +122,25 @@ def _left_out(rows: Sequence[Row], columns: Floats, base: Floats, measured: Floa
         for i, p, m in zip(np.flatnonzero(out), predicted, measured[out], strict=True):
             errors.setdefault(str(rows[i]["call"]), []).append(abs(p / m - 1.0))
     return {call: float(np.median(found)) for call, found in errors.items()}
+
+
+def fit_together(rows: Sequence[Row], engines: Engines) -> tuple[float, float]:
+    """Start skew and meeting time, seconds, from calls of several ranks; nothing else is fitted here.
+
+    Generation has no collective between data-parallel ranks, so what it takes longer than its share alone is skew;
+    what an update takes longer beyond that is waiting, shared out over the meetings of its steps.
+    """
+    skews, meetings = [], []
+    for row in rows:
+        rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"])
+        if row["call"] == "generate_sequences":
+            skews.append(rest / (row["ranks"] - 1))
+    skew_s = max(float(np.median(skews)), 0.0) if skews else 0.0
+    for row in rows:
+        if row["call"] != "generate_sequences":
+            rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"]) - skew_s * (row["ranks"] - 1)
+            meetings.append(rest / (row["minibatches"] * engines.training.meetings_per_step))
+    return skew_s, max(float(np.median(meetings)), 0.0) if meetings else 0.0
 
 
 PROBE_KEYS = frozenset({"hidden", "layers", "samples", "prompt", "response", "micro_batch", "minibatches"})

@@ -29,7 +29,9 @@ class ProfileSummary:
     fits: EngineFits | None
 
 
-def write_profile(folder: Path, rows: Mapping[str, Sequence[Row]], about: Mapping[str, Any], kind: str) -> ProfileSummary:
+def write_profile(
+    folder: Path, rows: Mapping[str, Sequence[Row]], about: Mapping[str, Any], kind: str
+) -> ProfileSummary:
     """Write everything that a job needs to be priced on this machine.
 
     Parameters

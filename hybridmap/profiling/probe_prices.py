@@ -38,26 +38,25 @@ def shape_of(row: Mapping[str, Any]) -> ModelShape:
 
 
 def probe_facts(
-    row: Mapping[str, Any], device: DeviceProfile, training: TrainingEngine, generation: GenerationEngine
-) -> Facts:
-    """The job that a probe was, on one rank of the device."""
+    row: Mapping[str, Any], device: DeviceProfile, training: TrainingEngine, generation: GenerationEngine,
+    ranks: int = 1,
+) -> Facts:  # fmt: skip
+    """The job that a probe was, on ranks of the device."""
     dtype = str(row["dtype"])
     spec = RoleSpec(shape_of(row), dtype)
-    work = Workload(
-        row["samples"], 1, row["prompt"], LengthDistribution.fixed(row["response"]), 1, row["minibatches"]
-    )
+    work = Workload(row["samples"], 1, row["prompt"], LengthDistribution.fixed(row["response"]), 1, row["minibatches"])
     return Facts(
         algorithm="ppo", roles=dict.fromkeys(("actor", "critic", "reference", "reward"), spec), workload=work,
-        group=ClusterGroup(device.name, 1, 1, device.spec.inter_node_bytes_per_s_per_node, 1), device=device,
+        group=ClusterGroup(device.name, 1, ranks, device.spec.inter_node_bytes_per_s_per_node, ranks), device=device,
         training=replace(training, dispatch_s=0.0), generation=generation,
         implementation=replace(EAGER, training_dtype=dtype),
     )  # fmt: skip
 
 
-def price_of(row: Mapping[str, Any], facts: Facts) -> float:
+def price_of(row: Mapping[str, Any], facts: Facts, ranks: int = 1) -> float:
     """Predicted seconds of the row's call."""
-    layout = Layouts.of([ParallelLayout(dp=1, micro_batch=row["micro_batch"], zero_stage=0)])
-    engine = GenerationLayouts.of([GenerationLayout(dp=1, max_num_seqs=row["samples"], kv_cache_bytes=0)])
+    layout = Layouts.of([ParallelLayout(dp=ranks, micro_batch=row["micro_batch"], zero_stage=int(ranks > 1))])
+    engine = GenerationLayouts.of([GenerationLayout(dp=ranks, max_num_seqs=row["samples"], kv_cache_bytes=0)])
     layouts = RoleLayouts(training=layout, inference=layout, generation=engine)
     role = ROLE_OF[str(row["call"])]
     call = next(c for c in facts.dataflow.calls_of(role) if c.api == row["call"])

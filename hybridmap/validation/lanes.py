@@ -43,7 +43,9 @@ def lanes(predicted: Timeline, measured: Timeline) -> Any:
                 hovertemplate=f"{span.call} ({span.role})<br>%{{base:.2f}} + %{{x:.2f}} ms<extra>{which}</extra>",
             )  # fmt: skip
             seen.add(span.stage)
-    order = sorted({f"{span.pool} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True)
+    order = sorted(
+        {f"{span.pool} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True
+    )
     figure.update_layout(
         barmode="overlay", title="One iteration, predicted and measured", xaxis_title="milliseconds",
         yaxis={"categoryorder": "array", "categoryarray": _lane_order(order)}, template="plotly_white",

@@ -34,7 +34,9 @@ def show_comparison(found: Comparison) -> None:
         table = new_table(("", "what", "predicted MiB", "measured MiB"), right=("predicted MiB", "measured MiB"))
         for amount in found.amounts:
             what = "peak memory of a rank" if amount.kind == "memory" else "bytes taken in"
-            table.add_row(amount.name, what, f"{amount.predicted_bytes / MIB:,.3f}", f"{amount.measured_bytes / MIB:,.3f}")
+            table.add_row(
+                amount.name, what, f"{amount.predicted_bytes / MIB:,.3f}", f"{amount.measured_bytes / MIB:,.3f}"
+            )
         say_table(table)
 
 
