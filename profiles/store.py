@@ -14,6 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from profiles import lookup
 from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, UnknownNameError
@@ -190,6 +192,10 @@ class DeviceProfile:
         shape = (hidden, topk, experts, ep)
         return self.tables.exchange.price(self.spec, self._weakest, num_tokens, shape, phase)
 
+    def _alone(self, gpus: ArrayLike) -> bool:
+        """Whether nothing is to be looked up: groups of one, on a device that was measured alone."""
+        return "collective" not in self.tables.cards and bool(np.all(np.asarray(gpus) == 1))
+
     def collective(self, kind: str, num_bytes: ArrayLike, gpus: ArrayLike) -> Priced:
         """NCCL inside one NVLink domain; the caller sees to it that ``gpus`` fit in one.
 
@@ -197,10 +203,14 @@ class DeviceProfile:
         tensor) or ``all_to_all`` (``num_bytes`` that one rank holds for all ranks). Other group sizes are
         interpolated; more GPUs than measured follow the alpha-beta rule of ``collective_floor``.
         """
+        if self._alone(gpus):
+            return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
         return self.tables.comm.price(self.spec, self._weakest, kind, num_bytes, gpus)
 
     def decode_all_reduce(self, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool = True) -> Priced:
         """All-reduce of a decode step: the faster of vLLM's kernel and NCCL, launched from a graph or eagerly."""
+        if self._alone(gpus):
+            return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
         return self.tables.comm.decode_all_reduce(self.spec, self._weakest, num_bytes, gpus, cuda_graphs)
 
     def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
