@@ -3,8 +3,8 @@
     python -m benchmarks.placements [--profile DIR] [--iterations 30] [--rounds 3] [--out FILE.json]
 
 Every placement runs behind a Ray controller, round after round, so that a disturbance does not hit one of them alone.
-Two placements count as swapped only if they are predicted and measured in different order and the middle halves of their
-measured times do not overlap.
+Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
+their measured times do not overlap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import platform
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,9 @@ def plan_of(facts: Facts, sets: Sequence[tuple[tuple[str, ...], int]], micro_bat
     return Plan(algorithm=facts.algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
 
-def measure_all(plans: Mapping[str, Plan], facts: Facts, config: Any, iterations: int, rounds: int) -> dict[str, list[float]]:
+def measure_all(
+    plans: Mapping[str, Plan], facts: Facts, config: Any, iterations: int, rounds: int
+) -> dict[str, list[float]]:
     """Iteration times of every plan, after warm-up, in turns."""
     from executor.run import run
 

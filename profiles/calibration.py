@@ -8,15 +8,17 @@ measured on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 CALIBRATION_FILE = "calibration.yaml"
 
@@ -42,7 +44,7 @@ class Correction(BaseModel):
 
 
 class CalibrationFile(BaseModel):
-    """``calibration.yaml``. ``error_before`` and ``error_after`` are those of iterations that no factor was taken from."""
+    """``calibration.yaml``. Errors before and after are those of iterations that no factor was taken from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

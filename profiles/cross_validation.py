@@ -43,7 +43,7 @@ def left_out_errors(grid: RatioGrid) -> list[Floats]:
 
 
 def neighbours(known: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Index of the nearest known cell strictly before and strictly after each, along the last axis; -1, size if none."""
+    """Index of the nearest known cell before and after each (not itself), along the last axis; -1 and size if none."""
     size = known.shape[-1]
     index = np.arange(size)
     upto = np.maximum.accumulate(np.where(known, index, -1), axis=-1)

@@ -14,7 +14,7 @@ DEGREES = (1, 2, 4, 8)
 
 
 def linear_shapes(shape: ModelShape, degrees: Iterable[int] = DEGREES) -> set[tuple[int, int]]:
-    """``(n, k)`` of the dense linear layers and the vocabulary head of one rank, at each degree that divides the heads."""
+    """``(n, k)`` of dense linear layers and vocabulary head of a rank, at each degree that divides the heads."""
     found = set()
     h = shape.hidden
     for t in degrees:

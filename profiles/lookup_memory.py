@@ -1,4 +1,4 @@
-"""Time of kernels that are bound by the bytes they move: element-wise ones, and copies. Measured where a table has them."""
+"""Time of kernels that are bound by the bytes they move, from measured tables: element-wise ones, and copies."""
 
 from __future__ import annotations
 

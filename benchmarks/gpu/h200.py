@@ -94,7 +94,8 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
         print(f"{len(journal.rows):,} rows in {options.out / JOURNAL}")
     about |= {
         "command": " ".join(sys.argv), "date": datetime.date.today().isoformat(), "dtype": request.dtype,
-        "conditions_before": before, "conditions_after": conditions(device), "kind": "gpu" if device.type == "cuda" else "cpu",
+        "conditions_before": before, "conditions_after": conditions(device),
+        "kind": "gpu" if device.type == "cuda" else "cpu",
     }  # fmt: skip
     (options.out / "machine.json").write_text(json.dumps(about, indent=1) + "\n")
     return about

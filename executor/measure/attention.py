@@ -1,6 +1,6 @@
 """Scaled dot-product attention: prefill (causal, whole sequences), decode (one new token), forward and backward.
 
-Keys and values are repeated to the query heads where a device's kernel takes no groups, as the torch-native engine does.
+Keys and values are repeated to the query heads, as the torch-native engine does.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from executor.measure.cases import Case, torch_dtype
 
 if TYPE_CHECKING:
+    from executor.measure.cases import Key
     from executor.measure.timing import Runner
 
 
 def prefill_case(dtype: str, head_dim: int, heads: int, kv_heads: int, batch: int, seq: int) -> Case:
     """A row of table ``attention_prefill``."""
-    key = {"head_dim": head_dim, "heads": heads, "kv_heads": kv_heads, "batch": batch, "seq": seq}
+    key: Key = {"head_dim": head_dim, "heads": heads, "kv_heads": kv_heads, "batch": batch, "seq": seq}
 
     def make(device: torch.device, copies: int) -> Runner:
         operands = [_operands(dtype, device, batch, seq, seq, heads, kv_heads, head_dim) for _ in range(copies)]
@@ -37,7 +38,7 @@ def prefill_case(dtype: str, head_dim: int, heads: int, kv_heads: int, batch: in
 
 def decode_case(dtype: str, head_dim: int, heads: int, kv_heads: int, batch: int, context: int) -> Case:
     """A row of table ``attention_decode``; the context holds the new token too."""
-    key = {"kv_dtype": dtype, "head_dim": head_dim, "heads": heads, "kv_heads": kv_heads}
+    key: Key = {"kv_dtype": dtype, "head_dim": head_dim, "heads": heads, "kv_heads": kv_heads}
 
     def make(device: torch.device, copies: int) -> Runner:
         operands = [_operands(dtype, device, batch, 1, context, heads, kv_heads, head_dim) for _ in range(copies)]
@@ -58,8 +59,8 @@ def decode_case(dtype: str, head_dim: int, heads: int, kv_heads: int, batch: int
 def training_case(
     dtype: str, direction: str, mask: str, head_dim: int, heads: int, kv_heads: int, batch: int, seq: int
 ) -> Case:
-    """A row of table ``attention_training``: ``forward`` or ``both`` directions, ``causal`` or with an explicit mask."""
-    key = {
+    """A row of table ``attention_training``: ``forward`` or ``both``; the ``causal`` kernel or a ``masked`` one."""
+    key: Key = {
         "direction": direction, "mask": mask, "head_dim": head_dim, "heads": heads, "kv_heads": kv_heads,
         "batch": batch, "seq": seq,
     }  # fmt: skip

@@ -93,7 +93,7 @@ def adamw_case(num_bytes: int) -> Case:
         parameter = torch.nn.Parameter(torch.randn(size, device=device))
         optimizer = torch.optim.AdamW([parameter], lr=1e-4)
         parameter.grad = torch.randn_like(parameter)
-        return lambda i: optimizer.step()  # type: ignore[no-untyped-call]
+        return lambda i: optimizer.step()
 
     return _case("adamw", "fp32", ADAM_BYTES * size, make)
 

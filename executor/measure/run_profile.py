@@ -174,7 +174,7 @@ class Profiler:
     def _collective(self) -> None:
         kinds = KINDS if self.device.type == "cuda" else GLOO_KINDS
         for group in self.request.groups:
-            keys = [
+            keys: list[Key] = [
                 {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes, "work_us": work}
                 for kind, num_bytes, work in [
                     *((kind, 1024, WORK_US) for kind in kinds),
@@ -199,7 +199,7 @@ class Profiler:
 
         for launcher in self.request.launchers:
             for samples in (128,) if self.request.quick else (32, 256):
-                key = {"launcher": launcher, "samples": samples}
+                key: Key = {"launcher": launcher, "samples": samples}
                 if self.journal.has("dispatch", key) or self._late():
                     continue
                 try:

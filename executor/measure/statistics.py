@@ -48,7 +48,7 @@ def summarise(times_s: Sequence[float]) -> Summary:
 
 
 def rank_below(num: int) -> int:
-    """How many of ``num`` sorted timings may be left out at each end with 95 % confidence for the median (0 if none)."""
+    """How many of ``num`` sorted timings lie outside the 95 % interval of the median at each end; 0 for few timings."""
     tail, total, rank = 0.0, (1.0 - CONFIDENCE) / 2.0, 0
     for k in range(num // 2):
         tail += math.comb(num, k) * 0.5**num

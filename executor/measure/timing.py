@@ -119,4 +119,4 @@ def _captured(run: Runner, copies: int, calls: int) -> Callable[[], None] | None
     except RuntimeError:  # some operation needs the host; it is timed as it is launched
         torch.cuda.synchronize()
         return None
-    return graph.replay  # type: ignore[no-any-return]
+    return graph.replay

@@ -48,9 +48,7 @@ def profile(
     ] = Path(DEFAULT_OUT),
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--models", metavar="MODEL", help="Name or config.json to cover; may be repeated.", show_default=False
-        ),
+        typer.Option("--models", metavar="MODEL", help="Name or config.json to cover; repeat it.", show_default=False),
     ] = None,
     dtype: Annotated[Dtype, typer.Option("--dtype", help="auto: bf16 on GPUs, fp32 on CPUs.")] = Dtype.AUTO,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of a CPU rank.")] = 1,
@@ -58,7 +56,7 @@ def profile(
 ) -> None:
     """Measure this machine: GEMM, attention, memory, copies, collectives, and what the engine adds.
 
-    Leaves tables with sidecars, device.yaml and engine files in DIR. Interrupted, the same command goes on where it was.
+    Leaves tables with sidecars, device.yaml and engine files in DIR. The same command resumes an interrupted one.
     """
     from hybridmap.commands.run import require_installed
     from hybridmap.plan_file import require_folder

@@ -157,7 +157,8 @@ def _threads(profile: Path) -> int:
     """Threads of a rank when the profile was measured."""
     from hybridmap.yaml_file import read_yaml
 
-    return int(read_yaml(profile / "gemm.yaml").get("threads_per_rank", 1))
+    found = read_yaml(profile / "gemm.yaml")
+    return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 
 def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":

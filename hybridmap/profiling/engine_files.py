@@ -187,11 +187,10 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
 
 
 def _training_file(facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = {constant: _fact(0.0, "s", MEANINGS[constant], "not measured") for constant in ()}
     return {
         "kind": "training", "engine": "torch-native", "version": VERSION,
         "note": "The embedded engine on this machine; measured by hybridmap profile.",
-        "zero_stages": [0, 1], "sequence_parallel": False, "head_on_responses": True, "facts": {**known, **facts},
+        "zero_stages": [0, 1], "sequence_parallel": False, "head_on_responses": True, "facts": dict(facts),
     }  # fmt: skip
 
 

@@ -60,8 +60,9 @@ class Engines:
 
     def price(self, row: Row, kind: str, constants: Mapping[str, float]) -> float:
         """Price of a row with constants of the ``training`` or the ``generation`` engine replaced."""
-        training = replace(self.training, **constants) if kind == "training" else self.training
-        generation = replace(self.generation, **constants) if kind == "generation" else self.generation
+        changes: dict[str, Any] = dict(constants)
+        training = replace(self.training, **changes) if kind == "training" else self.training
+        generation = replace(self.generation, **changes) if kind == "generation" else self.generation
         return price_of(row, probe_facts(row, self.device, training, generation))
 
     def price_on(self, row: Row, ranks: int) -> float:
@@ -120,7 +121,7 @@ def _left_out(rows: Sequence[Row], columns: Floats, base: Floats, measured: Floa
         found = _solved(columns[~out], base[~out], measured[~out])
         predicted = columns[out] @ found + base[out]
         for i, p, m in zip(np.flatnonzero(out), predicted, measured[out], strict=True):
-            errors.setdefault(str(rows[i]["call"]), []).append(abs(p / m - 1.0))
+            errors.setdefault(str(rows[int(i)]["call"]), []).append(abs(p / m - 1.0))
     return {call: float(np.median(found)) for call, found in errors.items()}
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from simulator.plan import Record
-from simulator.timeline import Span, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from simulator.timeline import Span, Timeline
 
 Level = Literal["call", "stage", "iteration"]
 
@@ -88,7 +89,8 @@ def compare(
     whole = _timing("iteration", "iteration", predicted_iteration_s, [m.iteration_s for m in measured])
     return Comparison(
         iterations=len(measured), calls=tuple(c for c in calls if c is not None),
-        stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0), iteration=whole, amounts=tuple(amounts),
+        stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0), iteration=whole,
+        amounts=tuple(amounts),
     )  # fmt: skip
 
 

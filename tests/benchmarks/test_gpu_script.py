@@ -28,7 +28,9 @@ def test_the_whole_script_at_toy_size(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "summary.json").read_text())["tables"]["rows"] == summary["tables"]["rows"]
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     monkeypatch.setattr(h200, "PROFILE_NEEDS", ("torch", "no_such_package"))
     assert h200.main(["--out", str(tmp_path)]) == 2
     assert "this needs no_such_package" in capsys.readouterr().err
@@ -45,7 +47,13 @@ def test_our_rows_are_set_beside_the_catalogues(tmp_path: Path) -> None:
 
 def test_a_pair_counts_as_swapped_only_beyond_the_spread() -> None:
     def row(name: str, predicted: float, low: float, high: float) -> dict[str, object]:
-        return {"placement": name, "predicted_s": predicted, "measured_s": (low + high) / 2, "low_s": low, "high_s": high}
+        return {
+            "placement": name,
+            "predicted_s": predicted,
+            "measured_s": (low + high) / 2,
+            "low_s": low,
+            "high_s": high,
+        }
 
     near = [row("a", 1.0, 2.0, 2.4), row("b", 1.1, 1.8, 2.2)]
     apart = [row("a", 1.0, 2.0, 2.1), row("b", 1.1, 1.0, 1.1)]

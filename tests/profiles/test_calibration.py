@@ -1,17 +1,17 @@
-"""Protects the calibration layer: factors come from the file alone, change prices by themselves, and are named if wrong."""
+"""Protects the calibration layer: factors come from the file alone, and what is wrong with them is named."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.builders import make_facts
 
 from profiles.calibration import UNCALIBRATED, load_calibration
 from profiles.errors import FileFormatError
 from simulator.layouts import Layouts
 from simulator.plan import ParallelLayout
 from simulator.pricing import RoleLayouts, role_costs
+from tests.builders import make_facts
 
 ONE = {"call": "update_critic", "factor": 1.5, "measured_s": 3.0, "predicted_s": 2.0, "iterations": 10, "spread": 0.1,
        "error_before": -0.3, "error_after": 0.0}  # fmt: skip
