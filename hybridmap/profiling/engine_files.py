@@ -165,7 +165,7 @@ def _has_forward(times: Mapping[tuple[str, str], float]) -> bool:
 def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) -> dict[str, Any]:
     counted, none = "counted in the engine's code", "the engine has none"
     reserve = [float(row["memory_bytes"]) for row in rows.get("dispatch", ()) if row.get("memory_bytes")]
-    held = max(reserve) if reserve else 0.0
+    held = min(reserve) if reserve else 0.0  # a process that did nothing else before
     return {
         "wake_s": _waking(rows, generation=True),
         "max_num_seqs": _fact(1 << 20, "sequences", "sequences of one replica in flight", "no limit of its own"),
@@ -182,7 +182,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
             device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together: read and write",
             "half the measured bandwidth",
         ),
-        "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "largest of table dispatch"),
+        "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of the dispatch runs"),
     }  # fmt: skip
 
 
