@@ -13,7 +13,7 @@ from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from executor.actor_group import PromptStream
     from executor.algorithms.step import Step
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from executor.engines.choice import EngineChoice
     from executor.models import Models
     from executor.recorder import MetricsLog
+    from executor.records import CallRecord
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
     from simulator.plan import Plan
     from simulator.timeline import Timeline
 
     Watcher = Callable[[int, dict[str, float]], None]
+    RecordsTaker = Callable[[int, Sequence[CallRecord]], None]
 
 
 class JobFacts(Protocol):
@@ -41,11 +43,13 @@ class JobFacts(Protocol):
 def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
+    on_records: RecordsTaker | None = None,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
-    same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics.
+    same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
+    with what every rank reported of its calls.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def run(
         models = build_models(controller, plan, run_config, hyper, engines)
         models.init()
         count = iterations if iterations is not None else run_config.iterations
-        return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch)
+        return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch, on_records)
 
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
@@ -106,7 +110,7 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 
 def _loop(
     controller: Controller, models: Models, job_facts: JobFacts, plan: Plan, config: RunConfig, out_dir: Path,
-    iterations: int, watch: Watcher | None,
+    iterations: int, watch: Watcher | None, on_records: RecordsTaker | None,
 ) -> list[Timeline]:  # fmt: skip
     from executor.algorithms import SCRIPTS
     from executor.recorder import MetricsLog, write_atomically
@@ -126,6 +130,8 @@ def _loop(
             measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
             timelines.append(_timeline(*measured, per_rank=False))
             ranks = _timeline(*measured, per_rank=True)
+            if on_records is not None:
+                on_records(iteration, records)
             _note(log, iteration, metrics | _seconds(timelines[-1]), watch)
     finally:
         log.close()

@@ -22,12 +22,14 @@ from hybridmap.commands.import_run import import_run
 from hybridmap.commands.init import init
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
+from hybridmap.commands.profile import profile
 from hybridmap.commands.report import report
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
 from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
+from hybridmap.commands.validate import validate
 from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail
 from hybridmap.help_examples import epilog
@@ -95,6 +97,8 @@ app.command("ui", epilog=epilog("ui"))(ui)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)
+app.command("profile", epilog=epilog("profile"))(profile)
+app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")
 app.add_typer(devices, name="devices")
 

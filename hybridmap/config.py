@@ -22,6 +22,7 @@ from hybridmap.job_request import (
 )
 from hybridmap.yaml_file import read_yaml
 from mapper.space import Space, check_space
+from profiles.calibration import load_calibration
 from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.errors import InputError
@@ -108,11 +109,14 @@ class Job:
             generation=load_generation_engine(engines["generation"]),
             implementation=Implementation(**doc["implementation"]),
             others=tuple(others),
+            calibration=load_calibration(Path(doc["cluster"][0]["device"])),
         )
 
 
-def load_job(path: str | os.PathLike[str]) -> Job:
+def load_job(path: str | os.PathLike[str], profile: Path | None = None, ranks: int = 1) -> Job:
     """Read ``JOB.yaml``; paths in it start from its folder.
+
+    With a ``profile`` folder the job is that of this machine: its device, its engines, at least ``ranks`` ranks.
 
     Raises
     ------
@@ -120,7 +124,12 @@ def load_job(path: str | os.PathLike[str]) -> Job:
         The file cannot be read, is no job, names what does not exist or asks for what cannot be; one message.
     """
     file = Path(path)
-    return _job(parse_job(read_yaml(file), str(path)), str(path), file.parent)
+    document = read_yaml(file)
+    if profile is not None:
+        from hybridmap.local_job import on_this_machine
+
+        document = on_this_machine(document, profile, ranks)
+    return _job(parse_job(document, str(path)), str(path), file.parent)
 
 
 def job_from_mapping(raw: object, source: str, base: Path) -> Job:

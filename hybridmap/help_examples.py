@@ -25,6 +25,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
     "explain": ("hybridmap explain JOB.yaml",),
+    "profile": ("hybridmap profile --quick --out my-machine",),
+    "validate": ("hybridmap validate RUN.yaml --iterations 10",),
     "report": (
         "hybridmap report hybridmap-out/plan.json",
         "hybridmap report hybridmap-out/plan.json --what-if hybridmap-out/what-if.json -o report.html",

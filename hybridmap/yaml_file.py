@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -66,3 +67,10 @@ def _read_text(path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def write_yaml(path: Path, document: dict[str, Any]) -> None:
+    """Write a mapping as YAML, the whole file or none of it."""
+    aside = path.with_name(f".{path.name}.writing")
+    aside.write_text(yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")
+    os.replace(aside, path)

@@ -58,6 +58,14 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
     return load_hf_config(path)
 
 
+def model_config_file(name_or_path: str) -> Path:
+    """The ``config.json`` behind a model that ``load_model`` takes, by name or path."""
+    if name_or_path in _names():
+        return _FOLDER / f"{name_or_path}.json"
+    path = Path(name_or_path)
+    return path / "config.json" if path.is_dir() else path
+
+
 def published_num_params(name: str) -> int | None:
     """Parameters of the published checkpoint; ``None`` if only a rounded count is known.
 

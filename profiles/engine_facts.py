@@ -49,6 +49,10 @@ class _EngineFile(BaseModel):
     plans_ahead: bool = False
     fp8_cache_with_fp8_weights: bool = False
     grouped_query_kernels: bool = True
+    static_batches: bool = False
+    first_token_in_prefill: bool = False
+    sequence_parallel: bool = True
+    head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
     facts: dict[str, Fact]
@@ -56,7 +60,12 @@ class _EngineFile(BaseModel):
 
 @dataclass(frozen=True)
 class GenerationEngine:
-    """Facts of a generation engine; see the meaning beside each value in its file."""
+    """Facts of a generation engine; see the meaning beside each value in its file.
+
+    ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
+    prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
+    were fitted with R).
+    """
 
     name: str
     facts_hash: str
@@ -90,11 +99,20 @@ class GenerationEngine:
     rollout_s_per_sequence: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
+    static_batches: bool = False
+    first_token_in_prefill: bool = False
+    element_wise_ratio: float = 1.0
+    call_s: float = 0.0
+    wake_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class TrainingEngine:
-    """Facts of a training engine; see the meaning beside each value in its file."""
+    """Facts of a training engine; see the meaning beside each value in its file.
+
+    ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
+    ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
+    """
 
     name: str
     facts_hash: str
@@ -116,6 +134,23 @@ class TrainingEngine:
     gather_copy_bytes_per_param: float = 0.0
     scatter_copy_bytes_per_param: float = 0.0
     interleaving: bool = False
+    sequence_parallel: bool = True
+    head_on_responses: bool = False
+    attention_ratio: float = 1.0
+    element_wise_ratio: float = 1.0
+    forward_s_per_layer: float = 0.0
+    backward_s_per_layer: float = 0.0
+    forward_s_per_pass: float = 0.0
+    backward_s_per_pass: float = 0.0
+    accumulate_bytes_per_param: float = 0.0
+    small_reduces_per_step: float = 0.0
+    meetings_per_step: float = 0.0
+    meeting_s: float = 0.0
+    call_s: float = 0.0
+    wake_s: float = 0.0
+    dispatch_s: float = 0.0
+    dispatch_local_s: float = 0.0
+    start_skew_s: float = 0.0
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
@@ -131,7 +166,7 @@ def default_engine(kind: Literal["training", "generation"]) -> str:
 
 
 def load_generation_engine(name: str) -> GenerationEngine:
-    """Load ``engine@version``; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
+    """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "generation")
     values = {key: fact.value for key, fact in file.facts.items()}
     return _build(
@@ -146,24 +181,26 @@ def load_generation_engine(name: str) -> GenerationEngine:
             plans_ahead=file.plans_ahead,
             fp8_cache_with_fp8_weights=file.fp8_cache_with_fp8_weights,
             grouped_query_kernels=file.grouped_query_kernels,
+            static_batches=file.static_batches,
+            first_token_in_prefill=file.first_token_in_prefill,
             **values,
         ),
     )
 
 
 def load_training_engine(name: str) -> TrainingEngine:
-    """Load ``engine@version``; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
+    """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "training")
     values = {key: fact.value for key, fact in file.facts.items()}
-    return _build(
-        TrainingEngine,
-        name,
-        dict(facts_hash=digest, zero_stages=file.zero_stages, interleaving=file.interleaving, **values),
-    )
+    fixed = {
+        "facts_hash": digest, "zero_stages": file.zero_stages, "interleaving": file.interleaving,
+        "sequence_parallel": file.sequence_parallel, "head_on_responses": file.head_on_responses,
+    }  # fmt: skip
+    return _build(TrainingEngine, name, {**fixed, **values})
 
 
 def engine_constants(name: str) -> dict[str, Fact]:
-    """Every constant of an engine with its meaning and source, for display."""
+    """Every constant of an engine with its meaning and source, for display; a name or the path of a file."""
     return dict(_read(name)[0].facts)
 
 
@@ -180,7 +217,7 @@ def _version(name: str) -> tuple[int, ...]:
 
 def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_EngineFile, str]:
     known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    if name not in known:
+    if name not in known and not (name.endswith(".yaml") and Path(name).is_file()):
         raise UnknownNameError(f"{kind} engine", name, [n for n in known if _read(n)[0].kind == kind])
     file, digest = _read(name)
     if file.kind != kind:
@@ -188,10 +225,16 @@ def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_Engin
     return file, digest
 
 
-@functools.cache
 def _read(name: str) -> tuple[_EngineFile, str]:
-    raw = (_FOLDER / f"{name}.yaml").read_bytes()
+    path = Path(name) if name.endswith(".yaml") else _FOLDER / f"{name}.yaml"
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _parsed(path: Path, changed_ns: int) -> tuple[_EngineFile, str]:
+    """``changed_ns`` tells a file that was measured again from the one that was read before."""
+    raw = path.read_bytes()
     try:
         return _EngineFile.model_validate(yaml.safe_load(raw)), hashlib.sha256(raw).hexdigest()
-    except ValidationError as error:
-        raise FileFormatError(f"engine file {name}.yaml: {error}") from error
+    except (ValidationError, yaml.YAMLError) as error:
+        raise FileFormatError(f"engine file {path.name}: {error}") from error

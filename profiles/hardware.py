@@ -7,7 +7,7 @@ its source. A unit that does not match the field is an error, so a GB/s can neve
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEVICE_FILE = "device.yaml"
+
+DeviceKind = Literal["gpu", "cpu"]
 
 UNITS = {
     "peak_flop_per_s": "FLOP/s",
@@ -72,6 +74,9 @@ class DeviceSpec:
         One message between nodes, s.
     power_w
         Board power limit, W.
+    kind
+        ``gpu``, or ``cpu``: a process of one or more cores. A CPU computes what it launches itself, so launching
+        adds to its work; a GPU works beside the host that launches for it.
     sources
         Field name (``peak_flop_per_s.bf16`` for one dtype) to source text.
     """
@@ -90,6 +95,7 @@ class DeviceSpec:
     power_w: float
     sustained_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     flash_2_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
+    kind: DeviceKind = "gpu"
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
 
     def peak(self, dtype: str) -> float:
@@ -192,6 +198,7 @@ class _DeviceFile(BaseModel):
     schema_version: Annotated[int, Field(ge=1, le=1)]
     name: str
     device_string: str
+    kind: DeviceKind = "gpu"
     peak_flop_per_s: dict[str, _Fact]
     sustained_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
     flash_2_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
@@ -233,6 +240,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
     return DeviceSpec(
         name=parsed.name,
         device_string=parsed.device_string,
+        kind=parsed.kind,
         peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
         sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
         flash_2_flop_per_s={way: fact.value for way, fact in parsed.flash_2_flop_per_s.items()},

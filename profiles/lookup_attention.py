@@ -22,7 +22,7 @@ from profiles.records import Basis, Floats, Priced
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -53,6 +53,10 @@ class PrefillLookup:
         h, kv, d = checked_counts(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
         located = by_unique_key((d, h, kv), (b, s), self._heads.at)
         return priced(located, prefill_floor(spec, b, s, h, kv, d), b * s == 0.0, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return self._heads.grids()
 
 
 class DecodeLookup:
@@ -86,6 +90,10 @@ class DecodeLookup:
         h, kv, d = checked_counts(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
         located = by_unique_key((d, h, kv), (b, c), grids.at)
         return priced(located, decode_floor(spec, b, c, kv, d, kv_dtype), b * c == 0.0, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return (grid for grids in self._by_dtype.values() for grid in grids.grids())
 
 
 def prefill_floor(spec: DeviceSpec, b: Floats, s: Floats, h: ArrayLike, kv: ArrayLike, d: ArrayLike) -> Floats:
@@ -125,6 +133,10 @@ class _HeadGrids:
         # of the stand-in are those of the true problem.
         ratio, basis = self._grid(other).at(batch * _int(key[2]) / _int(other[2]), length)
         return ratio, np.full_like(basis, Basis.ANALYTIC)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the heads."""
+        return (self._grid(key) for key in self._rows)
 
     def _stand_in(self, key: Key) -> Key:
         """Nearest head_dim; then the same KV heads and nearest heads, else nearest group size, then KV heads."""

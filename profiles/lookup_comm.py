@@ -12,6 +12,8 @@ from profiles.lookup import COLLECTIVE_ALPHA_S, checked, checked_counts, missing
 from profiles.records import Basis, Floats, Priced, where
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import ArrayLike
 
     from profiles.hardware import DeviceSpec
@@ -28,7 +30,9 @@ class CollectiveLookup:
 
     def __init__(self, table: Table, reference: DeviceSpec, custom: Table | None) -> None:
         self._reference = reference
-        kinds = {str(kind): rows for (dtype, kind), rows in table.split("dtype", "kind").items() if dtype == "fp16"}
+        found = table.split("dtype", "kind")
+        measured_in = min((str(dtype) for dtype, _ in found), key=lambda d: (d != "fp16", d))  # bytes are what counts
+        kinds = {str(kind): rows for (dtype, kind), rows in found.items() if dtype == measured_in}
         self._nccl = {kind: _grid(table.part(rows), reference, kind) for kind, rows in kinds.items()}
         self._custom: dict[str, RatioGrid] = {}
         if custom is not None:
@@ -42,6 +46,11 @@ class CollectiveLookup:
         if kind not in self._nccl:
             raise missing(self._reference.name, "collective", f"{kind} inside a node")
         return _price(self._nccl[kind], spec, weakest, kind, num_bytes, gpus)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of both tables."""
+        yield from self._nccl.values()
+        yield from self._custom.values()
 
     def decode_all_reduce(
         self, spec: DeviceSpec, weakest: Basis, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool

@@ -12,7 +12,7 @@ from profiles.lookup import GEMM_LAUNCH_S, checked, missing, priced, table_dtype
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -36,6 +36,10 @@ class GemmLookup:
         rows, cols, inner = checked(m=m, n=n, k=k)
         floor = gemm_floor(spec, rows, cols, inner, dtype)
         return priced(grid.at(rows, cols, inner), floor, rows * cols * inner == 0.0, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return (self._grid(dtype) for dtype in self._rows_of)
 
     @cached_property
     def _rows_of(self) -> Mapping[str, slice]:

@@ -21,7 +21,7 @@ from profiles.records import Basis, Floats, Priced
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -59,6 +59,10 @@ class MlaLookup:
 
         located = by_unique_key((h,), (b, x), at)
         return priced(located, self._floor(spec, b, x, h, dtype), b * x == 0.0, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return (self._grid(key) for key in self._rows)
 
     def _at(self, key: Key, sizes: Sequence[Floats]) -> Located:
         if key in self._rows:

@@ -23,7 +23,7 @@ from profiles.records import Basis, Floats, Priced
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -74,6 +74,10 @@ class MoeLookup:
             basis = np.full_like(basis, Basis.ANALYTIC)
         return priced((ratio, basis), moe_floor(spec, tokens, keys, dtype), tokens == 0.0, weakest)
 
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return self._grids.grids()
+
     def _table_floor(self, key: Key, tokens: Floats) -> Floats:
         shape = [float(str(x)) for x in key[2:]]
         return moe_floor(self._reference, tokens, shape, str(key[0]))
@@ -103,6 +107,10 @@ class MoeExchangeLookup:
         hidden, topk, _, ep = keys
         nothing = (tokens == 0.0) | (ep == 1)
         return priced(located, exchange_floor(spec, tokens, hidden, topk, ep), nothing, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return self._grids.grids()
 
     def _table_floor(self, key: Key, tokens: Floats) -> Floats:
         hidden, topk, _, ep = (float(str(x)) for x in key[1:])
@@ -156,6 +164,10 @@ class _TokenGrids:
             self._nearest[full] = min(known, key=lambda k: _distance(k[len(prefix) :], key, weights))
         ratio, basis = self._grid(self._nearest[full]).at(tokens)
         return ratio, np.full_like(basis, Basis.ANALYTIC)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return (self._grid(key) for key in self._rows)
 
     def _grid(self, key: Key) -> RatioGrid:
         if key not in self._grids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import yaml
 
 from profiles.errors import FileFormatError
 from profiles.interpolate import Key, split_by_key
+from profiles.table_check import ERROR, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,8 @@ class TableCard:
     sha256: str
     facts: Mapping[str, object]
     device_string: str
+    units: Mapping[str, str] = field(default_factory=dict)
+    rows: int | None = None
 
 
 def read_card(path: Path) -> TableCard:
@@ -79,14 +82,21 @@ def read_card(path: Path) -> TableCard:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         content = yaml.load(path.read_bytes(), Loader=loader)
         return TableCard(
-            str(content["sha256"]), dict(content.get("facts") or {}), str(content.get("device_string", ""))
+            str(content["sha256"]),
+            dict(content.get("facts") or {}),
+            str(content.get("device_string", "")),
+            dict(content.get("units") or {}),
+            int(content["rows"]) if "rows" in content else None,
         )
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
 
 
 def read_table(path: Path, card: TableCard) -> Table:
-    """Read ``<table>.parquet``; ``FileFormatError`` if it is not the file that the sidecar describes."""
+    """Read ``<table>.parquet`` without the rows whose measurement failed.
+
+    ``FileFormatError`` if it is not the file that the sidecar describes: by row and column where one can be named.
+    """
     # pyarrow takes a tenth of a second to import: only who reads a table pays it.
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,12 +105,21 @@ def read_table(path: Path, card: TableCard) -> Table:
         content = path.read_bytes()
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error
-    if hashlib.sha256(content).hexdigest() != card.sha256:
-        raise FileFormatError(f"{path}: truncated or changed (its sha256 is not the one in {path.stem}.yaml)")
     try:
         source = pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
-        raise FileFormatError(f"{path}: not a parquet file") from error
+        place = f"; {path.stem}.yaml describes {card.rows:,} rows" if card.rows is not None else ""
+        raise FileFormatError(
+            f"{path}: truncated or changed, not a parquet file any more ({len(content):,} bytes; from row 1, column "
+            f"'{next(iter(card.units), '?')}' on nothing can be read{place})"
+        ) from error
+    check_table(path, source, card.units, card.rows)
+    if hashlib.sha256(content).hexdigest() != card.sha256:
+        raise FileFormatError(f"{path}: truncated or changed (its sha256 is not the one in {path.stem}.yaml)")
+    if ERROR in source.column_names:
+        import pyarrow.compute as pc
+
+        source = source.filter(pc.equal(source.column(ERROR).cast(pa.string()), ""))
     data: dict[str, NDArray[Any]] = {}
     names: dict[str, tuple[str, ...]] = {}
     for name in source.column_names:

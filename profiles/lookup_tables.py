@@ -9,6 +9,7 @@ from profiles.lookup import missing
 from profiles.lookup_attention import DecodeLookup, PrefillLookup
 from profiles.lookup_comm import CollectiveLookup
 from profiles.lookup_gemm import GemmLookup
+from profiles.lookup_memory import BytesLookup
 from profiles.lookup_mla import MlaLookup
 from profiles.lookup_moe import MoeExchangeLookup, MoeLookup
 from profiles.lookup_table import Table, TableCard, read_table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from profiles.hardware import DeviceSpec
+    from profiles.interpolate import RatioGrid
 
 
 class DeviceTables:
@@ -65,6 +67,30 @@ class DeviceTables:
     def comm(self) -> CollectiveLookup:
         custom = self._table("custom_all_reduce", "all-reduce") if "custom_all_reduce" in self.cards else None
         return CollectiveLookup(self._table("collective", "collectives inside a node"), self.reference, custom)
+
+    @cached_property
+    def element_wise(self) -> BytesLookup | None:
+        """Element-wise kernels by bytes; ``None`` where the folder has no such table and a rule stands for it."""
+        if "memory_ops" not in self.cards:
+            return None
+        rate = self.reference.memory_bytes_per_s
+        return BytesLookup(self._table("memory_ops", "element-wise kernels"), "op", "element_wise", rate)
+
+    @cached_property
+    def host_copy(self) -> BytesLookup | None:
+        """Copies from pinned host memory by bytes; ``None`` as above."""
+        if "copy" not in self.cards:
+            return None
+        return BytesLookup(self._table("copy", "copies"), "kind", "host_to_device", self.reference.pcie_bytes_per_s)
+
+    def grids(self, name: str) -> list[RatioGrid]:
+        """Every grid of a table, by the table's name; none for a table that no price is looked up in."""
+        owner = {
+            "gemm": "gemm", "attention_prefill": "prefill", "attention_decode": "decode", "mla_prefill": "mla_prefill",
+            "mla_decode": "mla_decode", "moe": "moe", "moe_all_to_all": "exchange", "collective": "comm",
+            "memory_ops": "element_wise", "copy": "host_copy",
+        }.get(name)  # fmt: skip
+        return list(getattr(self, owner).grids()) if owner and name in self.cards else []
 
     def covers(self, name: str) -> bool:
         """Whether an MLA table holds the whole attention module, projections included."""

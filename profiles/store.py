@@ -14,7 +14,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from profiles import lookup
+from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
 from profiles.lookup_table import read_card
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 DATA = Path(__file__).parent / "data"
+NO_TABLES = (DEVICE_FILE, CALIBRATION_FILE)
 
 
 def device_names() -> tuple[str, ...]:
@@ -44,16 +48,18 @@ def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
     """
     text = os.fspath(name)
     if text in device_names():
-        return _load(DATA / text)
+        return _load(DATA / text, 0)
     if Path(text).is_dir():
-        return _load(Path(text).resolve())
+        folder = Path(text).resolve()
+        return _load(folder, max((path.stat().st_mtime_ns for path in folder.glob("*.yaml")), default=0))
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
 
 
 @cache
-def _load(folder: Path) -> DeviceProfile:
+def _load(folder: Path, changed_ns: int) -> DeviceProfile:
+    """``changed_ns`` tells a folder that was measured again from what was read before."""
     spec = load_spec(folder)
-    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name != DEVICE_FILE}
+    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
     for name, card in cards.items():
         if not (folder / f"{name}.parquet").is_file():
@@ -186,6 +192,10 @@ class DeviceProfile:
         shape = (hidden, topk, experts, ep)
         return self.tables.exchange.price(self.spec, self._weakest, num_tokens, shape, phase)
 
+    def _alone(self, gpus: ArrayLike) -> bool:
+        """Whether nothing is to be looked up: groups of one, on a device that was measured alone."""
+        return "collective" not in self.tables.cards and bool(np.all(np.asarray(gpus) == 1))
+
     def collective(self, kind: str, num_bytes: ArrayLike, gpus: ArrayLike) -> Priced:
         """NCCL inside one NVLink domain; the caller sees to it that ``gpus`` fit in one.
 
@@ -193,16 +203,29 @@ class DeviceProfile:
         tensor) or ``all_to_all`` (``num_bytes`` that one rank holds for all ranks). Other group sizes are
         interpolated; more GPUs than measured follow the alpha-beta rule of ``collective_floor``.
         """
+        if self._alone(gpus):
+            return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
         return self.tables.comm.price(self.spec, self._weakest, kind, num_bytes, gpus)
 
     def decode_all_reduce(self, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool = True) -> Priced:
         """All-reduce of a decode step: the faster of vLLM's kernel and NCCL, launched from a graph or eagerly."""
+        if self._alone(gpus):
+            return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
         return self.tables.comm.decode_all_reduce(self.spec, self._weakest, num_bytes, gpus, cuda_graphs)
 
     def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
-        """Element-wise kernels of a captured graph: ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel."""
-        return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+        """Element-wise kernels: the ``memory_ops`` table, else ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel.
+
+        The rule is that of a captured CUDA graph.
+        """
+        measured = self.tables.element_wise
+        if measured is None:
+            return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+        return measured.price(self.spec.memory_bytes_per_s, self._weakest, num_bytes, num_kernels)
 
     def host_copy(self, num_bytes: ArrayLike) -> Priced:
-        """Copy between one GPU and pinned host memory, one direction."""
-        return lookup.host_copy(self.spec, num_bytes)
+        """Copy between one GPU and pinned host memory, one direction: the ``copy`` table, else bytes over the link."""
+        measured = self.tables.host_copy
+        if measured is None:
+            return lookup.host_copy(self.spec, num_bytes)
+        return measured.price(self.spec.pcie_bytes_per_s, self._weakest, num_bytes, 1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simulator.facts import Facts, Kernels
 
 ACTIVATION_BYTES = 2.0
-"""Activations are bf16."""
+"""Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
 
 SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
 """Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
@@ -130,7 +130,7 @@ def linear_training(
     forward = run_gemms(facts, rows, gemms, dtype, sustained)
     inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
     n, k = _stack(gemms)
-    if dtype != "bf16":
+    if dtype.startswith("fp8"):
         per_operand = ACTIVATION_BYTES + 2.0
         forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
         inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
@@ -183,7 +183,7 @@ def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Pr
     """Time of the element-wise work of one layer's forward pass in the trainer."""
     kernels = facts.implementation.kernels
     num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
-    return facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
+    return facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels]) * facts.training.element_wise_ratio
 
 
 def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
@@ -222,7 +222,7 @@ def _layer(
 
 def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
     """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
-    forward = attention_forward(facts, shape, batch, tp, cp)
+    forward = attention_forward(facts, shape, batch, tp, cp) * facts.training.attention_ratio
     backward = (forward * facts.training.attention_backward_ratio).resting_on(Basis.ANALYTIC)
     rates = facts.device.spec.flash_2_flop_per_s
     if facts.implementation.attention_kernel != "flash-2" or not rates:
@@ -248,8 +248,8 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
         projection = Priced.of(2.0 * logits * shape.hidden / rate, Basis.ANALYTIC)
         inputs = weights = projection
     else:
-        projection = run_gemms(facts, tokens, gemm, "bf16", sustained=True)
-        inputs, weights = run_gemms_backward(facts, tokens, gemm)
+        projection = run_gemms(facts, tokens, gemm, facts.plain_dtype, sustained=True)
+        inputs, weights = run_gemms_backward(facts, tokens, gemm, facts.plain_dtype)
     gradients = inputs if facts.implementation.lora_rank else inputs + weights  # adapters leave the head frozen
     if facts.implementation.loss_head == "fused":
         gradients = gradients + projection

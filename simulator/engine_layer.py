@@ -42,8 +42,8 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     """Projections, feed-forward and small kernels of one average layer, shape of ``rows``."""
     tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
-    small = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
-    work = small
+    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
+    work = work * facts.generation.element_wise_ratio
     if shape.mla is None or not facts.device.mla_covers_projections:
         work = work + compute.run_gemms(facts, own, compute.attention_gemms(shape, ranks), precision)
     # A dense MLP runs with the attention: on the same ranks, as many copies.
@@ -85,7 +85,7 @@ def attention_of_prefill(
 
 def kv_dtype(facts: Facts, precision: str) -> str:
     """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them."""
-    return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else "bf16"
+    return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
@@ -94,7 +94,7 @@ def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, s
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape).astype(np.float64)
     gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
     sampling = facts.device.memory_bound(SAMPLING_BYTES_PER_LOGIT * own * shape.vocab, SAMPLING_KERNELS)
-    return compute.run_gemms(facts, own, gemm, "bf16") + sampling
+    return compute.run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
 
 
 def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
@@ -104,7 +104,7 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
     it moves what an all-reduce moves. A dense feed-forward stays with its attention copy.
     """
     own, ranks = rows / layouts.attention_dp[:, None], np.broadcast_to(attention_ranks(layouts), rows.shape)
-    token = shape.hidden * ACTIVATION_BYTES
+    token = shape.hidden * facts.activation_bytes
     first = decode_all_reduce(facts, own * token, ranks)
     if shape.moe is None:
         return first * 2.0
@@ -133,7 +133,7 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
     """Activations of a group from stage to stage and back to the first, once a step."""
     pp, tp = layouts.pp[:, None], layouts.tp[:, None]
-    hop = comms.point_to_point(facts, rows * shape.hidden * ACTIVATION_BYTES / tp, tp + 0 * pp)
+    hop = comms.point_to_point(facts, rows * shape.hidden * facts.activation_bytes / tp, tp + 0 * pp)
     return hop * np.where(pp > 1, pp, 0.0)
 
 

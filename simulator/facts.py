@@ -6,10 +6,13 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from profiles.calibration import UNCALIBRATED
 from profiles.errors import InputError
+from profiles.units import DTYPE_BYTES
 from simulator.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
+    from profiles.calibration import Calibration
     from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.hardware import ClusterGroup
     from profiles.model_shape import ModelShape
@@ -19,16 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """A role's model and the number format of its forward passes (training is bf16 with fp32 states)."""
+    """A role's model and the number format of its forward passes.
+
+    ``function_s_per_sample``: a function stands for the model and takes this long for each sample on one rank.
+    """
 
     shape: ModelShape
     precision: str = "bf16"
+    function_s_per_sample: float | None = None
 
 
 LossHead = Literal["parallel", "fused", "fp32", "unfused"]
 Kernels = Literal["fused", "eager"]
 OldLogProb = Literal["engine", "trainer"]
-TRAINING_DTYPES = ("bf16", "fp8", "fp8_block")
+TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
 AttentionKernel = Literal["newest", "flash-2"]
 
@@ -53,7 +60,8 @@ class Implementation:
         Whether forward gathers and scatters run beside the GEMM next to them (Transformer Engine user buffers); the
         backward pass overlaps its own in any case.
     training_dtype
-        Number format of the training GEMMs; states stay as the engine says.
+        Number format of the training GEMMs; states stay as the engine says. ``fp32`` is that of activations and
+        communication too, which are bf16 otherwise.
     lora_rank
         Rank of the adapters on every linear layer of each trained model; 0 trains all weights.
     expert_imbalance
@@ -112,7 +120,7 @@ class Facts:
 
     ``roles`` maps each role to its model; ``group`` is the first device kind of the cluster, ``device`` its profile.
     ``others`` are the further kinds of a mixed cluster: a pool has GPUs of one kind, and what runs on it is priced
-    with ``on(kind)``.
+    with ``on(kind)``. ``calibration`` is a layer over the prices: how far runs on this machine were from them.
     """
 
     algorithm: str
@@ -124,6 +132,7 @@ class Facts:
     generation: GenerationEngine
     implementation: Implementation = Implementation()
     others: tuple[DeviceKind, ...] = ()
+    calibration: Calibration = UNCALIBRATED
 
     def __post_init__(self) -> None:
         names = self.kinds
@@ -145,6 +154,20 @@ class Facts:
                 return replace(self, group=other.group, device=other.device, others=rest)
         raise KeyError(kind)
 
+    def correction(self, api: str) -> float:
+        """What the calibration of this machine multiplies a call's time by; 1 where nothing was compared."""
+        return self.calibration.factors.get(api, 1.0)
+
+    @property
+    def plain_dtype(self) -> str:
+        """Number format of what is never quantised: activations, embedding, vocabulary head, KV cache."""
+        return "fp32" if self.implementation.training_dtype == "fp32" else "bf16"
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of an activation."""
+        return DTYPE_BYTES[self.plain_dtype]
+
     @property
     def num_gpus(self) -> int:
         """GPUs of all kinds."""
@@ -163,5 +186,5 @@ class Facts:
     def facts_hash(self) -> str:
         """Hash of every profile fact the prices rest on: tables, device card, engine constants."""
         devices = (self.device.facts_hash, *(kind.device.facts_hash for kind in self.others))
-        parts = (*devices, self.training.facts_hash, self.generation.facts_hash)
+        parts = (*devices, self.training.facts_hash, self.generation.facts_hash, *self.calibration.hashed)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

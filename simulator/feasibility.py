@@ -279,7 +279,7 @@ def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
         return [Violation("engine", f"{asked}, {facts.generation.name} takes {most}")]
     shape, work = facts.roles[entry.role].shape, facts.workload
     columns = GenerationLayouts.of([entry.generation])
-    per_token = float(memory.kv_bytes_per_token(shape, columns.tp, columns.pp)[0])
+    per_token = float(memory.kv_bytes_per_token(shape, columns.tp, columns.pp, facts.activation_bytes)[0])
     longest = work.engine_prompt_tokens + work.response.maximum
     if entry.generation.kv_cache_bytes >= per_token * longest:
         return []

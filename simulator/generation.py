@@ -6,6 +6,7 @@ stage       = sum over the slowest replica's decode steps + its prefills, which 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,16 +40,22 @@ def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
 def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
     """Step profile of each candidate's fullest replica."""
     work, loads = facts.workload, sequences_per_replica(facts, layouts)
-    return [
+    found = [
         rollout_profile(int(q), int(b), work.engine_prompt_tokens, work.response, work.num_samples)
         for q, b in zip(loads, layouts.max_num_seqs, strict=True)
     ]
+    return [_without_first(p, work.response.mean) for p in found] if facts.generation.first_token_in_prefill else found
+
+
+def _without_first(profile: RolloutProfile, mean_response: float) -> RolloutProfile:
+    """Decode steps of an engine whose prefill draws the first token: one step of each response less."""
+    return replace(profile, steps=profile.steps * (1.0 - 1.0 / mean_response))
 
 
 def kv_cache_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """KV budget of one GPU that holds the replica's fullest step without preemption, shape ``[C]``."""
     peak = np.asarray([p.peak_tokens for p in profiles_of(facts, layouts)])
-    return peak * memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp)
+    return peak * memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes)
 
 
 def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> dict[str, Floats]:
@@ -67,8 +74,8 @@ def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
     prefill = prefill_cost(facts, shape, layouts, precision)
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
-    cost: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
-    return cost
+    whole: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
+    return whole + Cost.of_compute(Priced.of(np.full(len(layouts), facts.generation.call_s), Basis.PUBLISHED))
 
 
 def _in_cache(
@@ -78,7 +85,7 @@ def _in_cache(
     if layouts.kv_cache_bytes[i] == 0:
         return profile
     one = layouts.take(np.asarray([i]))
-    held = float(one.kv_cache_bytes[0] / memory.kv_bytes_per_token(shape, one.tp, one.pp)[0])
+    held = float(one.kv_cache_bytes[0] / memory.kv_bytes_per_token(shape, one.tp, one.pp, facts.activation_bytes)[0])
     if held >= profile.peak_tokens:
         return profile
     work, num = facts.workload, int(sequences_per_replica(facts, one)[0])
@@ -99,7 +106,11 @@ def steady_generation_cost(
     lengths = work.response.sample(512)
     mean, so_far = float(lengths.mean()), float((lengths**2).mean() / lengths.mean() / 2.0)
     context = work.engine_prompt_tokens + so_far
-    budget = layouts.kv_cache_bytes / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp) / context
+    budget = (
+        layouts.kv_cache_bytes
+        / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes)
+        / context
+    )
     room = np.where(layouts.kv_cache_bytes > 0, np.maximum(np.floor(budget), 1.0), np.inf)
     active = np.minimum(np.minimum(layouts.max_num_seqs, mine * steps_in_flight), room)
     step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)
@@ -146,7 +157,9 @@ def decode_step(
     comm = comm + pipeline_hops(facts, shape, layouts, group)
     busy = gpu + comm
     idle = longer(floor, busy) + busy * -1.0  # the launch floor beyond the GPU's own work is host time too
-    waiting = Priced.of(np.maximum(idle.s, 0.0), Basis.PUBLISHED)
+    # A CPU does what it launches itself: there the launches come on top of its work.
+    beyond = floor.s if facts.device.spec.kind == "cpu" else np.maximum(idle.s, 0.0)
+    waiting = Priced.of(beyond, Basis.PUBLISHED)
     return Cost.serial(gpu + waiting + Priced.of(host, Basis.PUBLISHED), comm)
 
 
@@ -160,6 +173,8 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     prompts = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts))
     per_chunk = max(1.0, facts.generation.max_batched_tokens / work.engine_prompt_tokens)
     in_chunk = np.minimum(per_chunk, prompts)[:, None]
+    if facts.generation.static_batches:
+        in_chunk = np.minimum(in_chunk, layouts.max_num_seqs[:, None])
     length = np.full((len(layouts), 1), float(work.engine_prompt_tokens))
     layer = layer_work(facts, shape, layouts, in_chunk * length, precision)
     layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length)
@@ -167,7 +182,20 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
     chunks = prompts / in_chunk[:, 0]
     turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)
     cost: Cost = Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns
-    return cost
+    if not facts.generation.first_token_in_prefill:
+        return cost
+    return cost + _first_tokens(facts, shape, layouts, in_chunk, np.ceil(chunks), turns)
+
+
+def _first_tokens(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, in_chunk: Floats, chunks: Floats, turns: Floats
+) -> Cost:
+    """What a prefill that draws a token has on top: head and sampling of its sequences, and the host's time."""
+    head = sampling_head(facts, shape, layouts, in_chunk).sum(axis=1) * chunks
+    engine = facts.generation
+    per_sequence = (engine.host_s_per_sequence + engine.rollout_s_per_sequence) * in_chunk[:, 0]
+    host = turns * engine.prefill_launch_s_per_layer + chunks * (engine.host_s_per_step + per_sequence)
+    return Cost.of_compute(head + Priced.of(host, Basis.PUBLISHED))
 
 
 def _padded(rows: list[Floats], width: int) -> Floats:

@@ -28,15 +28,19 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     last = nothing
     if head == "lm":
-        last = Cost.of_compute(compute.vocabulary_head(facts, shape, batch.tokens / layouts.cp, layouts.tp)[0])
+        tokens = training.head_tokens(facts, batch) / layouts.cp
+        last = Cost.of_compute(compute.vocabulary_head(facts, shape, tokens, layouts.tp)[0])
+    layer = training.launched(facts, layer, facts.training.forward_s_per_layer)
+    last = training.launched(facts, last, facts.training.forward_s_per_pass)
     slowest = training.slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
     hops = training.hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_micro + layouts.pp - 2, 0.0)
     slowest_rank = training.slowest_rank(facts, layouts, batch, num_micro)
     cost = (slowest * (num_micro - 1) + through) * slowest_rank + Cost.serial(nothing.compute, hops)
+    cost = cost + training.per_call(facts, layouts)
     if not np.any(layouts.zero_stage == 3):
         return cost
-    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * memory.PARAM_BYTES
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * facts.activation_bytes
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
     gather = comms.collective(facts, "all_gather", params, layouts.dp * layouts.cp, inside)
     bare = facts.implementation.fsdp_exposure

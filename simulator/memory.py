@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts, Layouts
 
-PARAM_BYTES = 2.0
-"""Parameters as GEMMs and collectives take them: bf16."""
-
 LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "fused": 0.0, "fp32": 0.0}
 """Per logit alive at the loss, by loss head. Parallel: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32
 gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
@@ -55,7 +52,7 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     params = params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     shard = [np.where(layouts.zero_stage >= stage, ranks, 1) for stage in (1, 2, 3)]
-    at_rest = facts.training.param_bytes if trained else PARAM_BYTES
+    at_rest = facts.training.param_bytes if trained else facts.activation_bytes
     out = {"parameters": params * at_rest / shard[2]}
     if trained:
         rank = facts.implementation.lora_rank
@@ -80,18 +77,18 @@ def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
     return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
 
 
-def activation_bytes_per_token(shape: ModelShape, layouts: Layouts) -> Floats:
+def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES) -> Floats:
     """Saved activations of one layer per token, on one rank, by recompute level.
 
     ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
-    gate, up and product (3 f), in bf16, over ``t`` with sequence parallelism. For Llama this equals 32 h, against
+    gate, up and product (3 f), over ``t`` with sequence parallelism. For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
     recomputation restores (the normalised inputs and the product); ``full`` keeps the layer's input alone.
     """
     width = _mlp_width(shape)
     everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
     selective = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
-    per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * ACTIVATION_BYTES
+    per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * element_bytes
     return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
 
 
@@ -108,8 +105,8 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     deepest = layouts.pp * np.where(layouts.vpp > 1, 1.0 + (layouts.pp - 1) / (layouts.pp * layouts.vpp), 1.0)
     in_flight = np.minimum(deepest, np.ceil(samples_per_rank / layouts.micro_batch))
     layers = np.ceil(shape.num_layers / layouts.pp)
-    kept = activation_bytes_per_token(shape, layouts) * tokens * layers * in_flight
-    whole = activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens
+    kept = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * tokens * layers * in_flight
+    whole = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
     # The one layer that is being recomputed, and its activations' gradients.
     working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
     out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
@@ -119,7 +116,8 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
         ends = shape.num_params - _layers(shape)
         alive = (2 * _layers(shape) / shape.num_layers + ends) / layouts.tp
         frozen = facts.implementation.lora_rank > 0
-        gathered = alive * (PARAM_BYTES + (0.0 if frozen else PARAM_BYTES + facts.training.grad_reduce_bytes_per_param))
+        one = facts.activation_bytes
+        gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
         out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
     return out
 
@@ -128,7 +126,7 @@ def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: b
     """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32."""
     longest = facts.implementation.packed_tokens or facts.workload.padded_length
     tokens = layouts.micro_batch * longest / layouts.cp
-    out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0)) * tokens}
+    out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens}
     kept = facts.implementation.loss_head in ("parallel", "unfused")
     out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits and kept)
     return out
@@ -149,17 +147,19 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
     width = 2 * shape.hidden + inner / layouts.tp
     logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
-    chunk = facts.generation.max_batched_tokens
-    return np.asarray(chunk * width * ACTIVATION_BYTES + logits, dtype=np.float64)
+    chunk: float | Floats = facts.generation.max_batched_tokens
+    if facts.generation.static_batches:
+        chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
+    return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
 
 
-def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers) -> Floats:
+def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
     """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
     if shape.mla is not None:
         per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
     else:
         per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
-    return np.asarray(per_layer * np.ceil(shape.num_layers / pp) * ACTIVATION_BYTES, dtype=np.float64)
+    return np.asarray(per_layer * np.ceil(shape.num_layers / pp) * element_bytes, dtype=np.float64)
 
 
 def total(classes: dict[str, Floats]) -> Floats:

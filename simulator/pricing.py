@@ -108,9 +108,21 @@ def call_cost(
     engine_facts: Facts | None = None,
 ) -> Cost:
     """Cost of one call for every candidate, shape ``[C]``; ``engine_facts`` as in ``role_costs``."""
+    cost = _engine_cost(facts, call, layouts, resharding_method, engine_facts)
+    behind = facts.training.start_skew_s * (layouts.weights.num_gpus - 1.0)  # ranks start one after the other
+    dispatch = Priced.of(facts.training.dispatch_s + behind, Basis.PUBLISHED)
+    return (cost + Cost.of_compute(dispatch)) * facts.correction(call.api)
+
+
+def _engine_cost(
+    facts: Facts, call: Call, layouts: RoleLayouts, resharding_method: Resharding, engine_facts: Facts | None
+) -> Cost:
     there = engine_facts or facts
     spec = facts.roles[call.role]
     head = head_of(call.role)
+    if spec.function_s_per_sample is not None and call.kind == "forward":
+        samples = np.ceil(facts.workload.num_samples / layouts.weights.dp)
+        return Cost.of_compute(Priced.of(samples * spec.function_s_per_sample, Basis.PUBLISHED))
     if call.kind == "train":
         assert layouts.training is not None, f"{call.key} needs a training layout"
         cost = training.training_cost(facts, spec.shape, head, layouts.training)
@@ -171,12 +183,15 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
     """
     work = facts.workload
+    dispatch = Cost.of_compute(Priced.of(facts.training.dispatch_s, Basis.PUBLISHED))
     if call.key == "compute_reward":
-        return Cost.of_compute(Priced.of(work.reward_s_per_sample * work.num_samples / facts.num_gpus, Basis.PUBLISHED))
+        workers = facts.num_gpus if facts.device.spec.kind == "gpu" else 1
+        seconds = work.reward_s_per_sample * work.num_samples / workers
+        return Cost.of_compute(Priced.of(seconds, Basis.PUBLISHED)) + dispatch
     groups = (facts.group, *(kind.group for kind in facts.others))
     rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
-    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC))
+    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + dispatch
 
 
 def role_costs(

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from profiles.records import Basis, Floats, Ints, Priced, exposed
 from simulator import comms, compute, memory, moe
-from simulator.compute import ACTIVATION_BYTES, Batch, LayerTime
+from simulator.compute import Batch, LayerTime
 from simulator.cost import Cost, choose
 
 if TYPE_CHECKING:
@@ -108,7 +108,34 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts)
     step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
     fixed = Priced.of(np.full(len(layouts), facts.training.step_fixed_s), Basis.PUBLISHED)
     step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)
-    return step * float(work.epochs * work.minibatches)
+    step = step + _accumulation(facts, shape, head, layouts, num_micro) + _small_reduces(facts, layouts)
+    return step * float(work.epochs * work.minibatches) + per_call(facts, layouts)
+
+
+def per_call(facts: Facts, layouts: Layouts) -> Cost:
+    """What a training or scoring call costs however much it computes."""
+    return Cost.of_compute(Priced.of(np.full(len(layouts), facts.training.call_s), Basis.PUBLISHED))
+
+
+def _accumulation(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, num_micro: Floats) -> Cost:
+    """Adding each micro-batch's gradients to the step's, where they are kept apart."""
+    if not facts.training.accumulate_bytes_per_param:
+        return Cost.of_compute(Priced.zero((len(layouts),)))
+    num_bytes = trained_params(facts, shape, head, layouts) * facts.training.accumulate_bytes_per_param
+    return Cost.of_compute(facts.device.memory_bound(num_bytes, 0) * num_micro)
+
+
+def _small_reduces(facts: Facts, layouts: Layouts) -> Cost:
+    """All-reduces of single numbers in a step (counts, norms, metrics): latency, and ranks that wait for each other."""
+    num = facts.training.small_reduces_per_step
+    if not num:
+        return Cost.of_compute(Priced.zero((len(layouts),)))
+    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
+    ranks = layouts.dp * layouts.cp
+    each = comms.collective(facts, "all_reduce", np.full(len(layouts), 8.0), ranks, inside)
+    waited = facts.training.meetings_per_step * facts.training.meeting_s
+    waiting = Priced.of(np.where(ranks > 1, waited, 0.0), Basis.PUBLISHED)
+    return Cost.serial(Priced.zero((len(layouts),)), each * num + waiting)
 
 
 def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batch: Batch) -> Pass:
@@ -119,11 +146,31 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
     small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
+    forward = launched(facts, forward, facts.training.forward_s_per_layer)
+    backward = launched(facts, backward, facts.training.backward_s_per_layer)
     again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
+    ends = (facts.training.forward_s_per_pass, facts.training.backward_s_per_pass)
     if head == "scalar":
-        return Pass(forward, backward + again, nothing, nothing)
-    hf, hb = compute.vocabulary_head(facts, shape, batch.tokens / layouts.cp, layouts.tp)
-    return Pass(forward, backward + again, Cost.of_compute(hf), Cost.of_compute(hb))
+        return Pass(forward, backward + again, *(launched(facts, nothing, s) for s in ends))
+    hf, hb = compute.vocabulary_head(facts, shape, head_tokens(facts, batch) / layouts.cp, layouts.tp)
+    costs = (Cost.of_compute(hf), Cost.of_compute(hb))
+    return Pass(forward, backward + again, *(launched(facts, c, s) for c, s in zip(costs, ends, strict=True)))
+
+
+def head_tokens(facts: Facts, batch: Batch) -> Floats:
+    """Tokens of a micro-batch that go through the vocabulary head: all, or those of the responses."""
+    if not facts.training.head_on_responses:
+        return batch.tokens
+    work = facts.workload
+    return batch.tokens * (work.response.mean / work.trained_tokens_per_sample)
+
+
+def launched(facts: Facts, cost: Cost, launch_s: float) -> Cost:
+    """``cost`` where the host needs ``launch_s`` to launch it: a floor under a GPU's time, more work for a CPU."""
+    if not launch_s:
+        return cost
+    waiting = launch_s if facts.device.spec.kind == "cpu" else np.maximum(launch_s - cost.time.s, 0.0)
+    return cost + Cost.of_compute(Priced.of(waiting + 0.0 * cost.time.s, Basis.PUBLISHED))
 
 
 def layer_costs(
@@ -156,7 +203,7 @@ def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: 
     It runs beside the attention of the chunk before; the backward pass moves keys and values and their gradients.
     """
     heads = np.maximum(shape.num_kv_heads / layouts.tp, 1.0)
-    num_bytes = batch.tokens * 2.0 * heads * shape.head_dim * ACTIVATION_BYTES
+    num_bytes = batch.tokens * 2.0 * heads * shape.head_dim * facts.activation_bytes
     return comms.strided(facts, "all_gather", num_bytes, layouts.cp, layouts.tp)
 
 
@@ -202,7 +249,7 @@ def data_parallel_cost(
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
-    gather = comms.collective(facts, "all_gather", params * memory.PARAM_BYTES, ranks, inside)
+    gather = comms.collective(facts, "all_gather", params * facts.activation_bytes, ranks, inside)
     learned = trained_params(facts, shape, head, layouts)
     reduced = learned * facts.training.grad_reduce_bytes_per_param
     scatter = comms.collective(facts, "reduce_scatter", reduced, ranks, inside)
@@ -245,9 +292,15 @@ def _beside(work: Cost, comm: Priced, reach: Floats) -> Cost:
 
 
 def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> tuple[Priced, Priced]:
-    """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group."""
-    num_bytes = batch.tokens / layouts.cp * shape.hidden * ACTIVATION_BYTES
+    """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group.
+
+    An engine without sequence parallelism has one all-reduce in their place.
+    """
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes
     stride = np.ones_like(layouts.tp)
+    if not facts.training.sequence_parallel:
+        reduce = comms.strided(facts, "all_reduce", num_bytes, layouts.tp, stride)
+        return reduce * 0.5, reduce * 0.5
     gather = comms.strided(facts, "all_gather", num_bytes, layouts.tp, stride)
     scatter = comms.strided(facts, "reduce_scatter", num_bytes, layouts.tp, stride)
     return gather, scatter
@@ -272,7 +325,8 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
         )
     inputs = beside(time.backward_input, gather * 2.0)
     weights = beside(time.backward_weight, scatter * 2.0)
-    rest = Cost.serial(time.backward_other, gather * 2.0)
+    again = gather * (2.0 if facts.training.sequence_parallel else 0.0)
+    rest = Cost.serial(time.backward_other, again)
     return forward, inputs + weights + rest
 
 
@@ -294,5 +348,5 @@ def _moe_layer_cost(
 
 def hop(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
     """One micro-batch's activations to the next stage; each tensor-parallel rank sends its slice."""
-    num_bytes = batch.tokens / layouts.cp * shape.hidden * ACTIVATION_BYTES / layouts.tp
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes / layouts.tp
     return comms.point_to_point(facts, num_bytes, layouts.tp * layouts.cp)

@@ -17,6 +17,7 @@ from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.markdown import sections, table
 from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
+from profiles.cross_validation import table_errors
 from profiles.store import device_names, load_device
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
         "without": without_text(ablation.read_ablation()),
         "left out": table(left_out(frame), ("table", "system", "rows", "error", "other systems", "error of others")),
         "devices": table(device_records(frame), ("device", "basis", *STATISTICS)),
+        "lookup": table(lookup_records(), ("device", "table", "points left out", "median", "90 %", "99 %")),
         "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
         "intervals": table(intervals, tuple(intervals[0]) if intervals else ("table",)),
     }
@@ -166,6 +168,22 @@ def device_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
         basis = f"derived from {DERIVED[device].base}" if device in DERIVED else "measured tables"
         found.append({"device": device, "basis": basis, **statistics(timed[timed["device"] == device])})
     return found
+
+
+def lookup_records() -> list[dict[str, Any]]:
+    """Error of a lookup between measured points, for every shipped table: each point predicted without itself."""
+    return [
+        {
+            "device": name,
+            "table": measured,
+            "points left out": e.points,
+            "median": f"{e.median:.1%}",
+            "90 %": f"{e.p90:.1%}",
+            "99 %": f"{e.p99:.1%}",
+        }
+        for name in device_names()
+        for measured, e in table_errors(load_device(name)).items()
+    ]
 
 
 def sustained_records() -> list[dict[str, Any]]:

@@ -54,6 +54,12 @@ Hint = Annotated[
     Path | None,
     typer.Option("--hint", metavar="plan.json", help="Start the search from this plan.", show_default=False),
 ]
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="DIR", help="Plan for this machine, as hybridmap profile measured it.", show_default=False
+    ),
+]
 TimeLimit = Annotated[
     float,
     typer.Option("--time-limit", metavar="SECONDS", callback=_positive, help="Longest time to search, per placement."),

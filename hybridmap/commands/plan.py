@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Even, Hint, JobArgument, Json, Placement, Seed, TimeLimit
+from hybridmap.commands.options import Even, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def plan(
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
     hint: Hint = None,
+    profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Find the best plan of a job.
@@ -35,7 +36,7 @@ def plan(
     from hybridmap.job_notes import notes
     from hybridmap.plan_file import plan_file_of, read_plan_file, require_folder, write_records
 
-    given = load_job(job)
+    given = load_job(job, profile)
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None

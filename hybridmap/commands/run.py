@@ -49,7 +49,7 @@ def run(
     given = load_job(job)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
-    chosen = _plan_to_run(given, given.run, job, plan)
+    chosen = plan_to_run(given, given.run, job, plan)
     require_folder(out)
     require_installed()
     if scale_down:
@@ -64,8 +64,11 @@ def require_installed() -> None:
         raise InputError(f"running a plan needs {', '.join(missing)}: pip install 'hybridmap[run]'")
 
 
-def _plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None) -> "Plan":
-    """The plan of ``--plan`` or of the run section; it must be one of this job's algorithm and roles."""
+def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None, *, quiet: bool = False) -> "Plan":
+    """The plan of ``--plan`` or of the run section; it must be one of this job's algorithm and roles.
+
+    Warns where the plan was made for another job, unless ``quiet``.
+    """
     from hybridmap.job_difference import differences
     from hybridmap.plan_file import read_plan
 
@@ -82,7 +85,7 @@ def _plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None
         raise InputError(
             f"{source} places {', '.join(roles)} of {found.algorithm}; {job} is {wanted} with {', '.join(has)}"
         )
-    for key, here, there in differences(given.document, embedded) if embedded is not None else ():
+    for key, here, there in differences(given.document, embedded) if embedded is not None and not quiet else ():
         warn(f"{source} was made for another job: {key} is {there} there, {here} in {job}")
     return found
 

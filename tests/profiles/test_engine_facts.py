@@ -2,7 +2,6 @@
 equal hashes.
 """
 
-from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -86,13 +85,12 @@ def test_unknown_names_and_wrong_kinds() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of one engine file under a new name, in a folder of its own."""
     content = yaml.safe_load((Path(engine_facts.__file__).parent / "engines" / "megatron-core@0.6.yaml").read_text())
     (tmp_path / "mine@1.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.setattr(engine_facts, "_FOLDER", tmp_path)
-    yield tmp_path
-    engine_facts._read.cache_clear()  # noqa: SLF001 - the cache is by name, not by folder
+    return tmp_path
 
 
 def edit(folder: Path, **changes: object) -> None:

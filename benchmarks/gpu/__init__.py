@@ -1,0 +1,1 @@
+"""Scripts for hosts with a GPU."""

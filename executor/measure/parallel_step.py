@@ -1,0 +1,73 @@
+"""Calls of two data-parallel ranks, each a process of its own behind a controller: what one rank alone does not show.
+
+Ranks start one after the other, wait for each other in collectives, and share the machine. Times are those of a run's
+recorder: from the first rank's start to the last one's end.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from executor.measure.statistics import Summary, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from executor.measure.cases import Key
+    from executor.measure.engine_step import Probe
+
+CALLS = ("generate_sequences", "update_actor")
+WARMUP = 5
+ROWS = "parallel_step"
+
+
+def measure_parallel(probe: Probe, dtype: str, ranks: int, iterations: int) -> Iterator[tuple[Key, Summary]]:
+    """Yield each call's key and times of a GRPO run on ``ranks`` data-parallel ranks; ``InputError`` without Ray.
+
+    ``probe.samples`` are those of all ranks together; its response is one token (the made-up task asks for one).
+    """
+    from executor.run import run
+    from executor.run_config import parse_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(probe.config))
+        config = parse_run(
+            {
+                "weights": {"actor": str(path)}, "dtype": dtype, "launcher": "ray", "cpu_ranks": ranks,
+                "data": {"task": "modular-sum", "digits": 5, "alphabet": "0123456789=+"},
+                "reward": {"function": "exact-match"}, "learning": {"entropy_coefficient": 0.01},
+            }
+        )  # fmt: skip
+        timelines = run(_Job(probe), _plan(probe, ranks), config, folder, iterations + WARMUP)
+    for call in CALLS:
+        spans = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
+        yield {**probe.key(dtype, call), "ranks": ranks}, summarise(spans)
+
+
+class _Job:
+    """The part of a job that a run reads."""
+
+    algorithm = "grpo"
+
+    def __init__(self, probe: Probe) -> None:
+        from profiles.workload import LengthDistribution, Workload
+
+        response = LengthDistribution.fixed(probe.response)
+        self.workload = Workload(probe.samples // 4, 4, probe.prompt, response, 1, probe.minibatches)
+
+
+def _plan(probe: Probe, ranks: int) -> Any:
+    from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+
+    entry = RolePlan(
+        role="actor", pool="A", training=ParallelLayout(dp=ranks, micro_batch=probe.micro_batch),
+        generation=GenerationLayout(dp=ranks, max_num_seqs=probe.samples, kv_cache_bytes=0),
+    )  # fmt: skip
+    return Plan(
+        algorithm="grpo", placement=placement_name((("actor",),)), roles=(entry,),
+        pools=(Pool(name="A", device="here", first_gpu=0, num_gpus=ranks, roles=("actor",)),),
+    )  # fmt: skip

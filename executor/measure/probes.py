@@ -1,0 +1,61 @@
+"""Which models and batches the engine is probed with: few, but different in everything that a constant hangs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from executor.measure.engine_step import Probe
+
+if TYPE_CHECKING:
+    from executor.measure.request import Request
+
+Work = tuple[int, int, int, int, int]
+"""Samples, prompt, response, micro-batch, mini-batches."""
+
+SMALL_WORK: tuple[Work, ...] = (
+    (32, 8, 4, 32, 1), (96, 6, 5, 48, 2), (64, 24, 8, 16, 1), (256, 5, 2, 128, 2), (16, 12, 12, 16, 1),
+    (192, 3, 2, 32, 3), (160, 5, 1, 80, 1), (48, 16, 16, 24, 2),
+)  # fmt: skip
+LARGE_WORK: tuple[Work, ...] = (
+    (16, 128, 64, 8, 1), (32, 256, 32, 4, 2), (64, 64, 128, 16, 1), (8, 512, 64, 4, 1), (128, 128, 16, 32, 2),
+)  # fmt: skip
+
+
+def probes_for(request: Request) -> list[Probe]:
+    """Probes of the given models, then of ours; interleaved, so that a short budget sees some of each."""
+    work = SMALL_WORK if request.device == "cpu" else LARGE_WORK
+    configs = [*request.configs, *(ours() if request.device == "cpu" else ())]
+    probes = [Probe(config, *one) for one in work for config in configs]
+    waited = [replace(probe, idle_ms=IDLE_MS) for probe in probes[: 2 * len(configs)]]
+    return [*probes[: 2 * len(configs)], *waited, *probes[2 * len(configs) :]]
+
+
+IDLE_MS = 10
+"""What passes between two calls of a rank behind a controller: two dispatches on Ray."""
+
+
+def parallel_probes(request: Request) -> list[Probe]:
+    """Runs of two ranks: prompts of 4 tokens and one response token, as the made-up task has them."""
+    configs = [*request.configs, *ours()]
+    work = ((192, 32, 2), (64, 16, 1)) if request.quick else ((192, 32, 2), (64, 16, 1), (384, 48, 2), (96, 8, 3))
+    return [
+        Probe(configs[i % len(configs)], samples, 4, 1, micro, minibatches)
+        for i, (samples, micro, minibatches) in enumerate(work)
+    ]
+
+
+def ours() -> list[dict[str, Any]]:
+    """Tiny Llama decoders that differ in depth and width."""
+    return [tiny_config(layers=4, hidden=64), tiny_config(layers=2, hidden=128)]
+
+
+def tiny_config(*, layers: int, hidden: int, vocab: int = 64) -> dict[str, Any]:
+    """The config of a Llama decoder with heads of 16 and half as many KV heads."""
+    heads = hidden // 16
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
+        "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": max(heads // 2, 1), "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": vocab,
+    }  # fmt: skip

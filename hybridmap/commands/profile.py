@@ -1,0 +1,178 @@
+"""``hybridmap profile``: measure the machine at hand into a folder that jobs can be priced with.
+
+A door to torch: what measures is imported while the command runs.
+"""
+
+import datetime
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import Json
+from hybridmap.console import say, say_json, warn
+
+if TYPE_CHECKING:
+    from executor.measure.journal import Journal
+    from executor.measure.request import Request
+    from hybridmap.profiling.folder import ProfileSummary
+
+EXIT_INTERRUPTED = 130
+JOURNAL = "journal.jsonl"
+DEFAULT_OUT = "hybridmap-profile"
+
+
+class Device(StrEnum):
+    """What to measure."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Dtype(StrEnum):
+    """Number formats that operators are measured in."""
+
+    AUTO = "auto"
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+def profile(
+    device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.AUTO,
+    quick: Annotated[bool, typer.Option("--quick", help="Under 3 minutes: fewer sizes, wider gaps.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The profile folder; resumed if it is there.")
+    ] = Path(DEFAULT_OUT),
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--models", metavar="MODEL", help="Name or config.json to cover; repeat it.", show_default=False),
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="auto: bf16 on GPUs, fp32 on CPUs.")] = Dtype.AUTO,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of a CPU rank.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine: GEMM, attention, memory, copies, collectives, and what the engine adds.
+
+    Leaves tables with sidecars, device.yaml and engine files in DIR. The same command resumes an interrupted one.
+    """
+    from hybridmap.commands.run import require_installed
+    from hybridmap.plan_file import require_folder
+
+    require_installed()
+    require_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
+    request = _request(device.value, quick, models, dtype.value, threads)
+    _measure(request, out, as_json)
+
+
+def _request(device: str, quick: bool, models: list[str] | None, dtype: str, threads: int) -> "Request":
+    from executor.measure.environment import num_ranks, pick_device
+    from executor.measure.request import FULL_S, QUICK_S, Request
+    from executor.measure.timing import Precision
+    from profiles.catalogue import load_model
+
+    at = pick_device(device)
+    kind = at.type
+    names = models or _default_models(kind, quick)
+    shapes = tuple(load_model(name) for name in names)
+    configs = tuple(config for name in names if (config := _probe_config(name, kind)) is not None)
+    groups = tuple(n for n in (2, 4, 8) if n <= max(num_ranks(at, threads), 2 if kind == "cpu" else 1))
+    return Request(
+        device=kind, dtype=("bf16" if kind == "cuda" else "fp32") if dtype == "auto" else dtype, models=shapes,
+        configs=configs, budget_s=QUICK_S if quick else FULL_S, target=0.05 if quick else 0.03, threads=threads,
+        groups=groups, quick=quick, precision=Precision() if quick else Precision(0.02, 9, 200, 0.05, 3.0),
+    )  # fmt: skip
+
+
+def _default_models(kind: str, quick: bool) -> list[str]:
+    from profiles.catalogue import model_names
+
+    if quick:
+        return ["qwen2.5-0.5b"] if kind == "cpu" else ["qwen2.5-0.5b", "qwen2.5-1.5b", "llama-3.1-8b"]
+    return model_names()
+
+
+def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
+    """The config of a model that the torch-native engine can be probed with here; ``None`` if it cannot."""
+    import json
+
+    from executor.engines.torch_native.config import MODEL_TYPES
+    from profiles.catalogue import model_config_file
+
+    document = json.loads(model_config_file(name).read_text(encoding="utf-8"))
+    small = document.get("hidden_size", 0) <= (512 if kind == "cpu" else 2048)
+    return document if document.get("model_type") in MODEL_TYPES and small else None
+
+
+def _measure(request: "Request", out: Path, as_json: bool) -> None:
+    from executor.measure.environment import conditions, describe, pick_device
+    from executor.measure.journal import Journal
+    from executor.measure.run_profile import Profiler
+    from hybridmap.profiling.progress import ProfileBar
+
+    device = pick_device(request.device)
+    about = describe(device, request.threads)
+    header = {name: about[name] for name in ("device_string", "torch", "threads_per_rank")}
+    before = conditions(device)
+    with Journal(out / JOURNAL, {**header, "dtype": request.dtype}) as journal:
+        kept = len(journal.rows)
+        if kept and not as_json:
+            say(f"{out / JOURNAL} has {kept:,} rows already; going on from there")
+        try:
+            with ProfileBar(request.budget_s, quiet=as_json) as bar:
+                Profiler(request, journal, bar.show).run()
+        except KeyboardInterrupt:
+            warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command goes on from there")
+            raise SystemExit(EXIT_INTERRUPTED) from None
+    more = {
+        "command": " ".join(["hybridmap", *sys.argv[1:]]), "date": datetime.date.today().isoformat(),
+        "conditions_before": before, "conditions_after": conditions(device), "dtype": request.dtype,
+    }  # fmt: skip
+    _finish(journal, out, {**about, **more}, "gpu" if request.device == "cuda" else "cpu", as_json)
+
+
+def _finish(journal: "Journal", out: Path, about: dict[str, Any], kind: str, as_json: bool) -> None:
+    from hybridmap.profiling.folder import write_profile
+    from profiles.table_file import KEYS
+
+    summary = write_profile(out, {table: journal.of(table) for table in KEYS}, about, kind)
+    if as_json:
+        say_json(profile_document(summary, out, about))
+    else:
+        show_profile(summary, out)
+
+
+def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """The answer of ``--json``."""
+    errors = {table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in summary.errors.items()}
+    fits = summary.fits
+    engine = {} if fits is None else {
+        kind: {"constants": fit.constants, "rows": fit.rows, "left_out_error": fit.left_out}
+        for kind, fit in (("training", fits.training), ("generation", fits.generation))
+    }  # fmt: skip
+    return {
+        "folder": str(out), "device": summary.device, "rows": summary.rows, "failed": summary.failed,
+        "left_out_errors": errors, "engine": engine, "about": about,
+    }  # fmt: skip
+
+
+def show_profile(summary: "ProfileSummary", out: Path) -> None:
+    """Print tables, how well they interpolate, and the engine's constants."""
+    from hybridmap.console import new_table, say_table
+
+    table = new_table(("table", "rows", "failed", "left out: median", "90 %"), right=("rows", "failed"))
+    for name, rows in summary.rows.items():
+        error = summary.errors.get(name)
+        shown = (f"{error.median:.1%}", f"{error.p90:.1%}") if error else ("", "")
+        table.add_row(name, f"{rows:,}", f"{summary.failed[name]:,}", *shown)
+    say(f"{summary.device}")
+    say_table(table)
+    say("left out: each point predicted from its neighbours without itself, in a gap twice as wide as any of the table")
+    if summary.fits is not None:
+        for kind, fit in (("training", summary.fits.training), ("generation", summary.fits.generation)):
+            errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
+            say(f"torch-native {kind}: host costs from {fit.rows} calls; error of calls left out: {errors}")
+    say(f"\nwrote {out}/; use it: hybridmap validate RUN.yaml --profile {out}")

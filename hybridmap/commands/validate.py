@@ -1,0 +1,255 @@
+"""``hybridmap validate``: run a plan and set what it took beside what was predicted from this machine's profile.
+
+A door to torch and Ray, like ``run``: they are imported while the command runs.
+"""
+
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.options import Json
+from hybridmap.commands.profile import DEFAULT_OUT
+from hybridmap.console import say, say_json, warn
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from executor.run_config import RunConfig
+    from hybridmap.config import Job
+    from hybridmap.validation.comparison import Amount, Comparison
+    from hybridmap.validation.measured import Measured
+    from profiles.calibration import CalibrationFile
+    from simulator.facts import Facts
+    from simulator.plan import Plan
+    from simulator.timeline import Timeline
+
+WARMUP_ITERATIONS = 5
+EXIT_INTERRUPTED = 130
+WRITTEN = ("validation.json", "predicted.json", "measured.json", "timeline.html")
+
+
+def validate(
+    job: Annotated[Path, typer.Argument(metavar="RUN.yaml", help="A job with a run: section.")],
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="plan.json", help="The plan; else run.plan of the file.", show_default=False),
+    ] = None,
+    iterations: Annotated[int, typer.Option("--iterations", min=2, help="Measured ones; some more run before.")] = 20,
+    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="What hybridmap profile left.")] = Path(
+        DEFAULT_OUT
+    ),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the comparison.")] = Path(
+        "hybridmap-validate"
+    ),
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Write what was measured as a layer over the profile's prices.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a plan and compare: predicted and measured time per call and stage, memory, bytes moved.
+
+    Writes validation.json, both timelines and a two-lane plot.
+    """
+    from hybridmap.commands.run import plan_to_run, require_installed
+    from hybridmap.config import load_job
+    from hybridmap.plan_file import require_folder
+
+    given = load_job(job)
+    if given.run is None:
+        raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
+    chosen = plan_to_run(given, given.run, job, plan, quiet=True)
+    require_folder(out)
+    require_installed()
+    here = load_job(job, profile, chosen.num_gpus)
+    facts = local_facts(here, given.run, chosen)
+    chosen = _local_plan(chosen, facts)
+    predicted, iteration_s = _predict(chosen, facts)
+    measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
+    amounts = _amounts(chosen, facts, predicted, measured)
+    from hybridmap.validation.comparison import compare
+
+    found = compare(predicted, iteration_s, measured.timelines, amounts)
+    layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
+    _write(out, found, predicted, measured)
+    _show(found, layer, measured, facts, out, profile, as_json)
+
+
+def _local_plan(plan: "Plan", facts: "Facts") -> "Plan":
+    """The plan on this machine's device kind, whatever it was made for."""
+    pools = tuple(pool.model_copy(update={"device": facts.group.device}) for pool in plan.pools)
+    return plan.model_copy(update={"pools": pools})
+
+
+def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
+    """The job's facts with functions timed, and the dispatch of the launcher that the run will use."""
+    from executor.launch_choice import runs_here
+
+    facts = job.facts()
+    training, generation = facts.training, facts.generation
+    if runs_here(plan, config):
+        training = replace(training, dispatch_s=training.dispatch_local_s)
+    else:  # ranks of their own wait for the controller between calls
+        training = replace(training, call_s=training.call_s + training.wake_s)
+        generation = replace(generation, call_s=generation.call_s + generation.wake_s)
+    work, roles = facts.workload, dict(facts.roles)
+    for role in ("reward", "cost"):
+        function = config.function_of(role)
+        if function is None:
+            continue
+        seconds = _function_s(function, config, facts)
+        if role in roles:
+            roles[role] = replace(roles[role], function_s_per_sample=seconds)
+        else:
+            work = replace(work, reward_s_per_sample=seconds)
+    return replace(facts, training=training, generation=generation, workload=work, roles=roles)
+
+
+def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
+    """Seconds for each sample of a reward function, timed on prompts of the run."""
+    from executor.measure.functions import time_function
+
+    work = facts.workload
+    return time_function(function, config, work.num_samples, work.prompt_length, work.response.maximum)
+
+
+def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
+    """The timeline without dispatch between calls, and the iteration's time with it."""
+    from simulator.simulate import simulate
+
+    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0))
+    return simulate(plan, bare), simulate(plan, facts).iteration_s
+
+
+def _measure(
+    job: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, profile: Path, quiet: bool
+) -> "Measured":
+    from executor.measure.environment import use_threads
+    from executor.run import run
+    from hybridmap.run_view import RunView
+    from hybridmap.validation.measured import Measured
+
+    use_threads(_threads(profile))
+    taken: dict[str, int] = {}
+
+    def count(iteration: int, records: Sequence[Any]) -> None:
+        if iteration == iterations + WARMUP_ITERATIONS - 1:
+            for record in records:
+                taken[record.key] = taken.get(record.key, 0) + record.bytes_in
+
+    before = os.getloadavg()[0]
+    view = RunView(iterations + WARMUP_ITERATIONS, quiet=quiet)
+    try:
+        with view:
+            total = iterations + WARMUP_ITERATIONS
+            timelines = run(job.facts(), plan, config, out / "run", total, watch=view.show, on_records=count)
+    except KeyboardInterrupt:
+        warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    return Measured(tuple(timelines[WARMUP_ITERATIONS:]), taken, before, os.getloadavg()[0])
+
+
+def _threads(profile: Path) -> int:
+    """Threads of a rank when the profile was measured."""
+    from hybridmap.yaml_file import read_yaml
+
+    found = read_yaml(profile / "gemm.yaml")
+    return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
+
+
+def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":
+    from executor.protocols import registration_of
+    from executor.roles import WORKERS
+    from hybridmap.validation.comparison import memory_amounts
+    from hybridmap.validation.transfers import columns_there, transfer_amounts
+
+    reads, copies = {}, {}
+    for call in facts.dataflow.calls:
+        worker = WORKERS.get(call.role)
+        registration = registration_of(worker, call.api) if worker else None
+        if registration is None or registration.reads is None or facts.roles[call.role].function_s_per_sample:
+            continue
+        reads[call.key] = columns_there(tuple(registration.reads), facts.algorithm)
+        entry = plan.role(call.role)
+        layout = entry.generation if call.kind == "generate" else entry.training or entry.inference
+        copies[call.key] = layout.tp * layout.pp if layout else 1
+    transfers = transfer_amounts(reads, measured.bytes_in, facts.workload, copies)
+    return [*memory_amounts(predicted, measured.timelines[-1]), *transfers]
+
+
+def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
+    """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
+    from hybridmap.validation.comparison import compare, corrections
+    from hybridmap.yaml_file import write_yaml
+    from profiles.calibration import CALIBRATION_FILE, UNCALIBRATED, Calibration, CalibrationFile, Correction
+
+    bare = replace(facts, calibration=UNCALIBRATED)
+    used, held = measured.timelines[::2], measured.timelines[1::2]
+    apis = {call.key: call.api for call in facts.dataflow.calls}
+    found = corrections(compare(*_predict(plan, bare), used), apis)
+    after = replace(facts, calibration=Calibration({api: factor for api, (factor, _) in found.items()}, "new"))
+    errors = [{t.name: t.error for t in compare(*_predict(plan, f), held).calls} for f in (bare, after)]
+    layer = CalibrationFile(
+        device=facts.group.device, job=str(job), command=" ".join(["hybridmap", *sys.argv[1:]]),
+        date=datetime.date.today().isoformat(),
+        corrections=tuple(
+            Correction(
+                call=api, factor=factor, measured_s=timing.measured_s, predicted_s=timing.predicted_s,
+                iterations=len(used), spread=timing.spread, error_before=errors[0].get(timing.name) or 0.0,
+                error_after=errors[1].get(timing.name) or 0.0,
+            )
+            for api, (factor, timing) in found.items()
+        ),
+    )  # fmt: skip
+    write_yaml(profile / CALIBRATION_FILE, layer.model_dump(mode="json"))
+    return layer
+
+
+def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Measured") -> None:
+    from executor.recorder import write_atomically
+    from hybridmap.validation.lanes import write_lanes
+
+    write_atomically(out / "validation.json", found.model_dump_json(indent=1) + "\n")
+    write_atomically(out / "predicted.json", predicted.model_dump_json(indent=1) + "\n")
+    write_atomically(out / "measured.json", measured.timelines[-1].model_dump_json(indent=1) + "\n")
+    if not write_lanes(predicted, measured.timelines[-1], out / "timeline.html"):
+        warn("plotly is not installed, so there is no timeline.html: pip install 'hybridmap[run]'")
+
+
+def _show(
+    found: "Comparison", layer: "CalibrationFile | None", measured: "Measured", facts: "Facts", out: Path,
+    profile: Path, as_json: bool,
+) -> None:  # fmt: skip
+    from hybridmap.validation.text import show_comparison, show_corrections
+
+    if as_json:
+        say_json(comparison_document(found, layer, measured, facts, out))
+        return
+    show_comparison(found)
+    if facts.calibration.digest:
+        say(f"\nprices carry the calibration layer of {profile}")
+    say(f"\nload average {measured.load_before:.2f} before the run, {measured.load_after:.2f} after it")
+    if layer is not None:
+        show_corrections(layer.corrections)
+        say(f"wrote {profile / 'calibration.yaml'}; delete it to be without")
+    say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
+
+
+def comparison_document(
+    found: "Comparison", layer: "CalibrationFile | None", measured: "Measured", facts: "Facts", out: Path
+) -> dict[str, Any]:
+    """The answer of ``--json``."""
+    lines = [
+        {**t.model_dump(mode="json"), "error": t.error, "spread": t.spread}
+        for t in (*found.stages, found.iteration, *found.calls)
+    ]
+    return {
+        "iterations": found.iterations, "timings": lines, "amounts": [a.model_dump(mode="json") for a in found.amounts],
+        "calibrated": bool(facts.calibration.digest), "load_average": [measured.load_before, measured.load_after],
+        "calibration": layer.model_dump(mode="json") if layer else None,
+        "written": [str(out / name) for name in WRITTEN if (out / name).is_file()],
+    }  # fmt: skip

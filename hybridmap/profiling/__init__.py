@@ -1,0 +1,1 @@
+"""From measured rows to a profile folder: tables, the device's card, and what the torch-native engine costs here."""

@@ -1,0 +1,160 @@
+"""Host costs of the torch-native engine, from calls that were timed whole.
+
+A call is priced by the simulator from the measured tables with all host costs at zero; what is left is shared out among
+them. Prices are linear in these constants on a CPU (launching adds to the work), so each constant's column is the
+price with it at one less the price without it, and the fit is a non-negative least squares of relative errors,
+reweighted towards absolute ones so that a disturbed timing does not pull. On a GPU launching is a floor under the work
+and the same constants are found by a bounded non-linear fit that starts there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import least_squares, nnls
+
+from hybridmap.profiling.probe_prices import price_of, probe_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from profiles.engine_facts import GenerationEngine, TrainingEngine
+    from profiles.records import Floats
+    from profiles.store import DeviceProfile
+
+    Row = Mapping[str, Any]
+
+TRAINING_CONSTANTS = (
+    "element_wise_ratio", "forward_s_per_layer", "forward_s_per_pass", "call_s", "backward_s_per_layer",
+    "backward_s_per_pass", "step_fixed_s",
+)  # fmt: skip
+GENERATION_CONSTANTS = (
+    "attention_ratio",
+    "element_wise_ratio", "launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step",
+    "host_s_per_sequence", "call_s",
+)  # fmt: skip
+SCALE = {"element_wise_ratio": 1.0, "attention_ratio": 1.0}
+"""Size of a constant in the non-linear fit; seconds are of the order of 100 us."""
+REWEIGHTINGS = 8
+SMALLEST_RESIDUAL = 0.01
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants, and what they are off by on calls that were left out of the fit, by call."""
+
+    constants: dict[str, float]
+    rows: int
+    left_out: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Both engines that a call may be priced with, and the device."""
+
+    device: DeviceProfile
+    training: TrainingEngine
+    generation: GenerationEngine
+
+    def price(self, row: Row, kind: str, constants: Mapping[str, float]) -> float:
+        """Price of a row with constants of the ``training`` or the ``generation`` engine replaced."""
+        changes: dict[str, Any] = dict(constants)
+        training = replace(self.training, **changes) if kind == "training" else self.training
+        generation = replace(self.generation, **changes) if kind == "generation" else self.generation
+        return price_of(row, probe_facts(row, self.device, training, generation))
+
+    def price_on(self, row: Row, ranks: int) -> float:
+        """Price of a row on ``ranks`` data-parallel ranks that wait for a controller between calls."""
+        training = replace(self.training, call_s=self.training.call_s + self.training.wake_s)
+        generation = replace(self.generation, call_s=self.generation.call_s + self.generation.wake_s)
+        return price_of(row, probe_facts(row, self.device, training, generation, ranks), ranks)
+
+
+def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
+    """Fit the constants of one kind of engine on its rows; ``kind`` is ``training`` or ``generation``."""
+    names = TRAINING_CONSTANTS if kind == "training" else GENERATION_CONSTANTS
+    mine = [
+        row for row in rows if not row["idle_ms"] and (row["call"] == "generate_sequences") == (kind == "generation")
+    ]
+    if not mine:
+        return Fit(dict.fromkeys(names, 0.0), 0, {})
+    columns, base, measured = _columns(mine, engines, kind, names)
+    found = _solved(columns, base, measured)
+    left_out = _left_out(mine, columns, base, measured)
+    if engines.device.spec.kind == "gpu":
+        found = _bounded(mine, engines, kind, names, found, measured)
+    return Fit(dict(zip(names, found.tolist(), strict=True)), len(mine), left_out)
+
+
+def _columns(rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[str]) -> tuple[Floats, Floats, Floats]:
+    """What one of each constant adds to each row, ``[rows, constants]``; prices without any; measured times."""
+    none = dict.fromkeys(names, 0.0)
+    base = np.asarray([engines.price(row, kind, none) for row in rows])
+    columns = [
+        [engines.price(row, kind, {**none, name: 1.0}) - start for row, start in zip(rows, base, strict=True)]
+        for name in names
+    ]
+    return np.asarray(columns).T, base, np.asarray([float(row["latency_s"]) for row in rows])
+
+
+def _solved(columns: Floats, base: Floats, measured: Floats) -> Floats:
+    weight = np.ones(len(measured))
+    found = np.zeros(columns.shape[1])
+    for _ in range(REWEIGHTINGS):
+        scale = np.sqrt(weight) / measured
+        found, _ = nnls(columns * scale[:, None], (measured - base) * scale)
+        residual = np.abs((columns @ found + base) / measured - 1.0)
+        weight = 1.0 / np.maximum(residual, SMALLEST_RESIDUAL)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _left_out(rows: Sequence[Row], columns: Floats, base: Floats, measured: Floats) -> dict[str, float]:
+    """Median absolute error by call, each probe predicted by a fit on all others."""
+    probes = [tuple((k, v) for k, v in sorted(row.items()) if k in PROBE_KEYS) for row in rows]
+    errors: dict[str, list[float]] = {}
+    for probe in dict.fromkeys(probes):
+        out = np.asarray([p == probe for p in probes])
+        if out.all():
+            return {}
+        found = _solved(columns[~out], base[~out], measured[~out])
+        predicted = columns[out] @ found + base[out]
+        for i, p, m in zip(np.flatnonzero(out), predicted, measured[out], strict=True):
+            errors.setdefault(str(rows[int(i)]["call"]), []).append(abs(p / m - 1.0))
+    return {call: float(np.median(found)) for call, found in errors.items()}
+
+
+def fit_together(rows: Sequence[Row], engines: Engines) -> tuple[float, float]:
+    """Start skew and meeting time, seconds, from calls of several ranks; nothing else is fitted here.
+
+    Generation has no collective between data-parallel ranks, so what it takes longer than its share alone is skew;
+    what an update takes longer beyond that is waiting, shared out over the meetings of its steps.
+    """
+    skews, meetings = [], []
+    for row in rows:
+        rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"])
+        if row["call"] == "generate_sequences":
+            skews.append(rest / (row["ranks"] - 1))
+    skew_s = max(float(np.median(skews)), 0.0) if skews else 0.0
+    for row in rows:
+        if row["call"] != "generate_sequences":
+            rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"]) - skew_s * (row["ranks"] - 1)
+            meetings.append(rest / (row["minibatches"] * engines.training.meetings_per_step))
+    return skew_s, max(float(np.median(meetings)), 0.0) if meetings else 0.0
+
+
+PROBE_KEYS = frozenset({"hidden", "layers", "samples", "prompt", "response", "micro_batch", "minibatches"})
+
+
+def _bounded(
+    rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[str], start: Floats, measured: Floats
+) -> Floats:
+    scale = np.asarray([SCALE.get(name, 1e-4) for name in names])
+
+    def residual(x: Floats) -> Floats:
+        constants = dict(zip(names, (x * scale).tolist(), strict=True))
+        return np.asarray([engines.price(row, kind, constants) for row in rows]) / measured - 1.0
+
+    result = least_squares(residual, start / scale, bounds=(0.0, np.inf), loss="soft_l1", f_scale=0.1, max_nfev=30)
+    return np.asarray(result.x * scale, dtype=np.float64)

@@ -1,0 +1,59 @@
+"""A profile folder from a journal: tables with sidecars, device card, engine files. Can be made again at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.profiling.device_file import write_device_file
+from hybridmap.profiling.engine_files import EngineFits, write_engine_files
+from profiles.cross_validation import LeftOut, table_errors
+from profiles.store import load_device
+from profiles.table_file import KEYS, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ProfileSummary:
+    """What a profile holds: rows and failures by table, errors of points left out, the engine's fits."""
+
+    device: str
+    rows: dict[str, int]
+    failed: dict[str, int]
+    errors: dict[str, LeftOut]
+    fits: EngineFits | None
+
+
+def write_profile(
+    folder: Path, rows: Mapping[str, Sequence[Row]], about: Mapping[str, Any], kind: str
+) -> ProfileSummary:
+    """Write everything that a job needs to be priced on this machine.
+
+    Parameters
+    ----------
+    folder
+        Where; files of an earlier profile are replaced.
+    rows
+        Journal rows by table, failed ones among them.
+    about
+        Device, driver, clocks, library versions, command and date: goes into every sidecar.
+    kind
+        ``gpu`` or ``cpu``.
+    """
+    good = {table: [row for row in found if not row["error"]] for table, found in rows.items()}
+    name = write_device_file(folder, about, good, kind)
+    written = {table: found for table, found in rows.items() if found and table in KEYS}
+    for table, found in written.items():
+        write_table(folder, table, found, about)
+    device = load_device(folder)
+    fits = write_engine_files(folder, device, good) if good.get("engine_step") else None
+    return ProfileSummary(
+        name, {table: len(found) for table, found in written.items()},
+        {table: sum(bool(row["error"]) for row in found) for table, found in written.items()},
+        table_errors(device), fits,
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""The price of what a probe measured, by the simulator's own functions: what the engine's constants are fitted with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from profiles.hardware import ClusterGroup
+from profiles.model_shape import ModelShape
+from profiles.workload import LengthDistribution, Workload
+from simulator.facts import Facts, Implementation, RoleSpec
+from simulator.layouts import GenerationLayouts, Layouts
+from simulator.plan import GenerationLayout, ParallelLayout
+from simulator.pricing import RoleLayouts, call_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from profiles.engine_facts import GenerationEngine, TrainingEngine
+    from profiles.store import DeviceProfile
+
+EAGER = Implementation(kernels="eager", loss_head="unfused")
+"""How the torch-native engine is built: uncompiled, log-softmax in tensor operations."""
+ROLE_OF = {
+    "generate_sequences": "actor", "compute_values": "critic", "compute_ref_log_prob": "reference",
+    "update_critic": "critic", "update_actor": "actor",
+}  # fmt: skip
+
+
+def shape_of(row: Mapping[str, Any]) -> ModelShape:
+    """The model of a row of table ``engine_step``."""
+    kind = str(row["model_type"])
+    return ModelShape(
+        name="probe", architecture=kind, hidden=row["hidden"], num_layers=row["layers"], vocab=row["vocab"],
+        num_heads=row["heads"], num_kv_heads=row["kv_heads"], head_dim=row["head_dim"], ffn=row["ffn"],
+        max_position=1 << 20, tied_embeddings=row["tied"] == 2, qkv_bias=kind == "qwen2", qk_norm=kind == "qwen3",
+    )  # fmt: skip
+
+
+def probe_facts(
+    row: Mapping[str, Any], device: DeviceProfile, training: TrainingEngine, generation: GenerationEngine,
+    ranks: int = 1,
+) -> Facts:  # fmt: skip
+    """The job that a probe was, on ranks of the device."""
+    dtype = str(row["dtype"])
+    spec = RoleSpec(shape_of(row), dtype)
+    work = Workload(row["samples"], 1, row["prompt"], LengthDistribution.fixed(row["response"]), 1, row["minibatches"])
+    return Facts(
+        algorithm="ppo", roles=dict.fromkeys(("actor", "critic", "reference", "reward"), spec), workload=work,
+        group=ClusterGroup(device.name, 1, ranks, device.spec.inter_node_bytes_per_s_per_node, ranks), device=device,
+        training=replace(training, dispatch_s=0.0), generation=generation,
+        implementation=replace(EAGER, training_dtype=dtype),
+    )  # fmt: skip
+
+
+def price_of(row: Mapping[str, Any], facts: Facts, ranks: int = 1) -> float:
+    """Predicted seconds of the row's call."""
+    layout = Layouts.of([ParallelLayout(dp=ranks, micro_batch=row["micro_batch"], zero_stage=int(ranks > 1))])
+    engine = GenerationLayouts.of([GenerationLayout(dp=ranks, max_num_seqs=row["samples"], kv_cache_bytes=0)])
+    layouts = RoleLayouts(training=layout, inference=layout, generation=engine)
+    role = ROLE_OF[str(row["call"])]
+    call = next(c for c in facts.dataflow.calls_of(role) if c.api == row["call"])
+    return float(call_cost(facts, call, layouts).time.s[0])

@@ -1,0 +1,132 @@
+"""Predicted and measured timelines of one plan, compared call by call and stage by stage. Pure: no files, no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from simulator.plan import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from simulator.timeline import Span, Timeline
+
+Level = Literal["call", "stage", "iteration"]
+
+TRIVIAL_S = 5e-4
+"""Calls shorter than this in both (a transition that changes nothing) are shown, and no error is made of them."""
+
+
+class Timing(Record):
+    """One line: predicted and measured seconds. ``low_s`` and ``high_s`` hold the middle half of the iterations."""
+
+    level: Level
+    name: str
+    role: str = ""
+    pool: str = ""
+    stage: str = ""
+    predicted_s: float
+    measured_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def error(self) -> float | None:
+        """``predicted / measured - 1``; ``None`` where both are next to nothing."""
+        if max(self.predicted_s, self.measured_s) < TRIVIAL_S or self.measured_s <= 0:
+            return None
+        return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def spread(self) -> float:
+        """Half the width of the middle half over the median."""
+        return (self.high_s - self.low_s) / 2.0 / self.measured_s if self.measured_s > 0 else 0.0
+
+
+class Amount(Record):
+    """Bytes of a pool's memory, or that a call moved: predicted and measured."""
+
+    kind: Literal["memory", "transfer"]
+    name: str
+    predicted_bytes: int
+    measured_bytes: int
+
+
+class Comparison(Record):
+    """A plan's iteration, predicted and measured."""
+
+    schema_version: Literal[1] = 1
+    iterations: int
+    calls: tuple[Timing, ...]
+    stages: tuple[Timing, ...]
+    iteration: Timing
+    amounts: tuple[Amount, ...]
+
+    def worst(self, stages: Sequence[str]) -> float | None:
+        """Largest absolute error of these stages; ``None`` if none of them has one."""
+        errors = [abs(t.error) for t in self.stages if t.name in stages and t.error is not None]
+        return max(errors) if errors else None
+
+
+def compare(
+    predicted: Timeline, predicted_iteration_s: float, measured: Sequence[Timeline], amounts: Sequence[Amount] = ()
+) -> Comparison:
+    """Compare a prediction without dispatch, whose whole iteration takes ``predicted_iteration_s`` with it.
+
+    ``measured`` are iterations after warm-up, at least one. Measured calls that were not predicted (there are none
+    unless the dataflows differ) are left out. Time between calls is ``other`` on both sides.
+    """
+    calls = [_call(span, measured) for span in predicted.spans]
+    names = [s for s in predicted.stages if s != "other"]
+    stages = [
+        _timing("stage", name, predicted.stages[name], [m.stages.get(name, 0.0) for m in measured]) for name in names
+    ]
+    spent = sum(predicted.stages[name] for name in names)
+    between = [m.iteration_s - sum(m.stages.get(name, 0.0) for name in names) for m in measured]
+    stages.append(_timing("stage", "other", predicted_iteration_s - spent, between))
+    whole = _timing("iteration", "iteration", predicted_iteration_s, [m.iteration_s for m in measured])
+    return Comparison(
+        iterations=len(measured), calls=tuple(c for c in calls if c is not None),
+        stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0), iteration=whole,
+        amounts=tuple(amounts),
+    )  # fmt: skip
+
+
+def _call(span: Span, measured: Sequence[Timeline]) -> Timing | None:
+    times = [s.duration_s for timeline in measured for s in timeline.spans if s.call == span.call]
+    if not times:
+        return None
+    found = _timing("call", span.call, span.duration_s, times)
+    return found.model_copy(update={"role": span.role, "pool": span.pool, "stage": span.stage})
+
+
+def _timing(level: Level, name: str, predicted_s: float, times: Sequence[float]) -> Timing:
+    low, median, high = (float(x) for x in np.quantile(np.asarray(times), (0.25, 0.5, 0.75)))
+    return Timing(level=level, name=name, predicted_s=predicted_s, measured_s=median, low_s=low, high_s=high)
+
+
+def memory_amounts(predicted: Timeline, measured: Timeline) -> list[Amount]:
+    """Peak memory of each pool that both know."""
+    return [
+        Amount(
+            kind="memory", name=pool, predicted_bytes=memory.used_bytes,
+            measured_bytes=measured.memory[pool].used_bytes,
+        )
+        for pool, memory in predicted.memory.items()
+        if pool in measured.memory
+    ]  # fmt: skip
+
+
+def corrections(comparison: Comparison, by_call: Mapping[str, str]) -> dict[str, tuple[float, Timing]]:
+    """Measured over predicted time by API, and the call it was taken from; ``by_call`` maps a call to its API.
+
+    Calls that take next to nothing get no factor. Where an API is called twice, the first call speaks for it.
+    """
+    found: dict[str, tuple[float, Timing]] = {}
+    for timing in comparison.calls:
+        api = by_call[timing.name]
+        if api not in found and timing.error is not None and timing.predicted_s > 0:
+            found[api] = (timing.measured_s / timing.predicted_s, timing)
+    return found

@@ -1,0 +1,62 @@
+"""The two-lane plot: for each pool what was predicted above what was measured, as one HTML file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from simulator.timeline import Timeline
+
+COLOURS = {
+    "generation": "#4c78a8", "transition": "#9d755d", "preparation": "#f58518", "training": "#54a24b",
+    "weight_sync": "#b279a2", "other": "#bab0ac",
+}  # fmt: skip
+
+
+def write_lanes(predicted: Timeline, measured: Timeline, path: Path) -> bool:
+    """Write the plot; ``False`` where plotly is not installed."""
+    if importlib.util.find_spec("plotly") is None:
+        return False
+    figure = lanes(predicted, measured)
+    aside = path.with_name(f".{path.name}.writing")
+    figure.write_html(str(aside), include_plotlyjs=True, full_html=True)
+    os.replace(aside, path)
+    return True
+
+
+def lanes(predicted: Timeline, measured: Timeline) -> Any:
+    """A plotly figure: lanes ``A predicted``, ``A measured``, ...; one bar a call, coloured by stage."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    seen: set[str] = set()
+    for which, timeline in (("predicted", predicted), ("measured", measured)):
+        for span in timeline.spans:
+            figure.add_bar(
+                y=[f"{span.pool} {which}"], x=[1e3 * span.duration_s], base=[1e3 * span.start_s], orientation="h",
+                marker_color=COLOURS[span.stage], name=span.stage, legendgroup=span.stage,
+                showlegend=span.stage not in seen, text=span.call, textposition="inside", insidetextanchor="start",
+                hovertemplate=f"{span.call} ({span.role})<br>%{{base:.2f}} + %{{x:.2f}} ms<extra>{which}</extra>",
+            )  # fmt: skip
+            seen.add(span.stage)
+    order = sorted(
+        {f"{span.pool} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True
+    )
+    figure.update_layout(
+        barmode="overlay", title="One iteration, predicted and measured", xaxis_title="milliseconds",
+        yaxis={"categoryorder": "array", "categoryarray": _lane_order(order)}, template="plotly_white",
+    )  # fmt: skip
+    return figure
+
+
+def _both(predicted: Timeline, measured: Timeline) -> tuple[tuple[str, Timeline], ...]:
+    return (("predicted", predicted), ("measured", measured))
+
+
+def _lane_order(lanes_: list[str]) -> list[str]:
+    """Pools from top to bottom, each predicted above measured (plotly draws the first category at the bottom)."""
+    return sorted(lanes_, key=lambda lane: (lane.rsplit(" ", 1)[0], lane.endswith("measured")), reverse=True)

@@ -1,0 +1,59 @@
+"""A comparison as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridmap.console import new_table, say, say_table
+from profiles.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridmap.validation.comparison import Comparison, Timing
+    from profiles.calibration import Correction
+
+_COLUMNS = ("", "role", "pool", "predicted", "measured", "middle half", "spread", "error")
+_RIGHT = ("predicted", "measured", "middle half", "spread", "error")
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print stages, calls, memory and bytes moved."""
+    say(f"median of {found.iterations} iterations after warm-up; times in milliseconds\n")
+    table = new_table(_COLUMNS, right=_RIGHT)
+    for timing in (*found.stages, found.iteration):
+        table.add_row(*_cells(timing))
+    say_table(table)
+    say()
+    table = new_table(_COLUMNS, right=_RIGHT)
+    for timing in found.calls:
+        table.add_row(*_cells(timing))
+    say_table(table)
+    if found.amounts:
+        say()
+        table = new_table(("", "what", "predicted MiB", "measured MiB"), right=("predicted MiB", "measured MiB"))
+        for amount in found.amounts:
+            what = "peak memory of a rank" if amount.kind == "memory" else "bytes taken in"
+            table.add_row(
+                amount.name, what, f"{amount.predicted_bytes / MIB:,.3f}", f"{amount.measured_bytes / MIB:,.3f}"
+            )
+        say_table(table)
+
+
+def _cells(timing: Timing) -> tuple[str, ...]:
+    error = "" if timing.error is None else f"{timing.error:+.0%}"
+    return (
+        timing.name, timing.role, timing.pool, f"{1e3 * timing.predicted_s:,.2f}", f"{1e3 * timing.measured_s:,.2f}",
+        f"{1e3 * timing.low_s:,.2f} to {1e3 * timing.high_s:,.2f}", f"{timing.spread:.0%}", error,
+    )  # fmt: skip
+
+
+def show_corrections(found: Sequence[Correction]) -> None:
+    """Print what a calibration changes, on iterations that no factor was taken from."""
+    table = new_table(
+        ("call", "factor", "error before", "error after"), right=("factor", "error before", "error after")
+    )
+    for one in found:
+        table.add_row(one.call, f"{one.factor:.3f}", f"{one.error_before:+.1%}", f"{one.error_after:+.1%}")
+    say("\ncalibration, errors on iterations that no factor was taken from:")
+    say_table(table)

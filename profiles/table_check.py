@@ -1,0 +1,91 @@
+"""What makes a table unusable, said by row and column: a truncated file, a missing row, a number that cannot be.
+
+A measurement that failed is a row too: it has the reason in column ``error`` and no time, and lookups leave it out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from profiles.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+TIME = "latency_s"
+ERROR = "error"
+MAY_BE_EMPTY = frozenset({ERROR, "low_s", "high_s"})
+MAY_BE_ZERO = frozenset({"repeats", "outliers", "idle_ms", "work_us"})
+
+
+def check_table(path: Path, table: pa.Table, units: Mapping[str, str], rows: int | None) -> None:
+    """Raise ``FileFormatError`` that names the first column or cell that is wrong.
+
+    Parameters
+    ----------
+    path
+        For messages.
+    table
+        As read.
+    units, rows
+        Columns with their units, and the number of rows, as the sidecar has them (none stated: not checked).
+    """
+    for name in units:
+        if name not in table.column_names:
+            raise FileFormatError(f"{path}: column '{name}' is missing, {path.stem}.yaml has it")
+    for name in table.column_names:
+        if units and name not in units:
+            raise FileFormatError(f"{path}: column '{name}' is not in {path.stem}.yaml")
+    if rows is not None and table.num_rows != rows:
+        last = table.column_names[0] if table.column_names else "?"
+        row, what = (table.num_rows + 1, "is missing") if table.num_rows < rows else (rows + 1, "should not be there")
+        raise FileFormatError(
+            f"{path}: row {row}, column '{last}' {what}: the file has {table.num_rows:,} rows, {path.stem}.yaml "
+            f"says {rows:,}"
+        )
+    failed = _failed_rows(table)
+    for name in table.column_names:
+        _check_column(path, name, table.column(name), failed)
+
+
+def _failed_rows(table: pa.Table) -> list[bool]:
+    if ERROR not in table.column_names:
+        return [False] * int(table.num_rows)
+    return [bool(text) for text in table.column(ERROR).to_pylist()]
+
+
+def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: list[bool]) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+        if name in MAY_BE_EMPTY:
+            return
+        for row, text in enumerate(column.to_pylist(), start=1):
+            if not text:
+                raise _wrong(path, row, name, "is empty")
+        return
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise FileFormatError(f"{path}: column '{name}' holds {column.type}, numbers or names are expected")
+    values = column.to_numpy()
+    good = np.isfinite(values.astype(np.float64)) & ((values >= 0) if name in MAY_BE_ZERO else (values > 0))
+    if good.all():
+        return
+    for row in (int(i) for i in np.flatnonzero(~good)):
+        value: Any = values[row]
+        unknown = value is None or (isinstance(value, float | np.floating) and math.isnan(value))
+        if failed[row] and (name == TIME or name in MAY_BE_EMPTY or name in MAY_BE_ZERO) and unknown:
+            continue
+        if name in MAY_BE_EMPTY and unknown:
+            continue
+        raise _wrong(path, row + 1, name, "is empty" if unknown else f"is {value}")
+
+
+def _wrong(path: Path, row: int, name: str, what: str) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: row {row:,}, column '{name}' {what}; every entry must be a positive, finite number"
+    )

@@ -1,0 +1,78 @@
+"""Protects what a validation says: errors have the right sign, spreads the right width, corrections the right size."""
+
+from pathlib import Path
+
+import pytest
+
+from hybridmap.validation.comparison import TRIVIAL_S, Timing, compare, corrections, memory_amounts
+from hybridmap.validation.lanes import lanes, write_lanes
+from hybridmap.validation.transfers import predicted_bytes, transfer_amounts
+from profiles.workload import LengthDistribution, Workload
+from simulator.timeline import PoolMemory, Span, Timeline
+
+
+def timeline(source: str, generation_s: float, training_s: float, gap_s: float = 0.0) -> Timeline:
+    spans = (
+        span("generate_sequences", "actor", "generation", 0.0, generation_s),
+        span("update_actor", "actor", "training", generation_s + gap_s, generation_s + gap_s + training_s),
+    )
+    memory = PoolMemory(used_bytes=100 if source == "simulated" else 80, capacity_bytes=1000, peak_call="x", classes={})
+    return Timeline(
+        source=source, iteration_s=generation_s + gap_s + training_s,  # type: ignore[arg-type]
+        stages={"generation": generation_s, "training": training_s}, spans=spans, memory={"A": memory},
+        basis={"measured": 1.0}, tokens=1.0, num_gpus=1,
+    )  # fmt: skip
+
+
+def span(call: str, role: str, stage: str, start_s: float, end_s: float) -> Span:
+    return Span(
+        call=call, api=call, role=role, pool="A", stage=stage, start_s=start_s, end_s=end_s,  # type: ignore[arg-type]
+        compute_s=end_s - start_s, comm_s=0.0, basis={"measured": 1.0},
+    )  # fmt: skip
+
+
+MEASURED = [timeline("measured", g, 2.0, 0.5) for g in (0.8, 1.0, 1.0, 1.2, 9.0)]
+
+
+def test_errors_are_prediction_over_median_less_one() -> None:
+    found = compare(timeline("simulated", 1.1, 1.0), 2.5, MEASURED)
+    by_name = {t.name: t for t in (*found.stages, found.iteration)}
+    assert by_name["generation"].error == pytest.approx(0.1)  # the 9 s are an outlier, not the truth
+    assert by_name["training"].error == pytest.approx(-0.5)
+    assert by_name["other"].predicted_s == pytest.approx(0.4) and by_name["other"].measured_s == pytest.approx(0.5)
+    assert by_name["iteration"].error == pytest.approx(2.5 / 3.5 - 1)
+    assert found.worst(("generation", "training")) == pytest.approx(0.5)
+    assert by_name["generation"].spread == pytest.approx(0.1)
+
+
+def test_next_to_nothing_has_no_error() -> None:
+    tiny = Timing(level="call", name="x", predicted_s=0, measured_s=TRIVIAL_S / 2, low_s=0, high_s=1)
+    assert tiny.error is None
+
+
+def test_corrections_are_measured_over_predicted_and_remove_the_error() -> None:
+    predicted = timeline("simulated", 2.0, 1.0)
+    found = corrections(compare(predicted, 3.0, MEASURED), {c: c for c in ("generate_sequences", "update_actor")})
+    assert {api: factor for api, (factor, _) in found.items()} == {"generate_sequences": 0.5, "update_actor": 2.0}
+
+
+def test_memory_is_paired_by_pool() -> None:
+    (amount,) = memory_amounts(timeline("simulated", 1, 1), MEASURED[0])
+    assert (amount.name, amount.predicted_bytes, amount.measured_bytes) == ("A", 100, 80)
+
+
+def test_bytes_follow_the_columns_that_a_call_reads() -> None:
+    work = Workload(10, 2, 7, LengthDistribution.fixed(3))
+    assert predicted_bytes(("prompts", "prompt_mask"), work) == 20 * (8 * 7 + 7)
+    assert predicted_bytes(("responses", "values"), work) == 20 * (8 * 3 + 4 * 3)
+    assert predicted_bytes(("answers",), work) is None
+    (amount,) = transfer_amounts({"a": ("uid",), "b": ("answers",)}, {"a": 320, "b": 1}, work, {"a": 2})
+    assert (amount.predicted_bytes, amount.measured_bytes) == (320, 320)
+
+
+def test_the_plot_has_a_lane_for_each_side_of_a_pool(tmp_path: Path) -> None:
+    figure = lanes(timeline("simulated", 1, 1), MEASURED[0])
+    assert {bar.y[0] for bar in figure.data} == {"A predicted", "A measured"}
+    assert sum(bar.showlegend for bar in figure.data) == 2  # a colour for each stage, once
+    assert write_lanes(timeline("simulated", 1, 1), MEASURED[0], tmp_path / "t.html")
+    assert "generate_sequences" in (tmp_path / "t.html").read_text()
