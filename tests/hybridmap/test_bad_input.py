@@ -346,7 +346,7 @@ def test_bad_command_line(write_job, small_job, run, tmp_path, monkeypatch, args
 
 
 def test_a_fault_of_ours_keeps_its_traceback(write_job, small_job, run, monkeypatch):
-    def broken(path):
+    def broken(*args):
         raise ZeroDivisionError
 
     monkeypatch.setattr("hybridmap.config.load_job", broken)
