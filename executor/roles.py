@@ -57,7 +57,7 @@ class ModelWorker:
         """Bytes of those copies."""
         return int(getattr(self.engine, "host_bytes", 0))
 
-    @register(protocol="ONE_TO_ALL")
+    @register(protocol="ONE_TO_ALL", returns=())
     def init_model(self) -> None:
         """Load the weights."""
         self.engine.load()
@@ -83,7 +83,7 @@ class ActorWorker(ModelWorker):
     version = 0
     num_updates = 0
 
-    @register(protocol="ONE_TO_ALL")
+    @register(protocol="ONE_TO_ALL", returns=())
     def transition(self, version: int) -> None:
         """Bring the weights after ``version`` updates into the generation layout, or to the pool that generates."""
         self.engine.to_generation()
