@@ -50,7 +50,7 @@ class Idle:
     def __init__(self, identity: Any, **_: Any) -> None:
         self.identity = identity
 
-    @register(protocol="ONE_TO_ALL")
+    @register(protocol="ONE_TO_ALL", returns=())
     def no_op(self) -> None:
         """Return at once."""
 

@@ -196,7 +196,7 @@ class RayLauncher:
             self._ray.kill(actor, no_restart=True)
         for group in self._groups:
             remove_placement_group(group)
-        self._actors, self._groups = [], []
+        self._actors, self._groups, self._lines = [], [], {}
         if self._owns_cluster:
             self._ray.shutdown()
 

@@ -62,7 +62,8 @@ class Registration:
     reads
         Columns of its batch that it needs, ``None`` for all: the call waits for no others, and gets no others.
     returns
-        Columns that it returns, given the call's options; ``None`` where that is not known beforehand.
+        Columns that it returns, given the call's options; ``None`` where that is not known beforehand, an empty set
+        where it returns nothing at all.
     scores
         Runs in the role's layout for scoring, where the plan has another one than for training.
     """

@@ -67,7 +67,7 @@ class ModelWorker:
         """What the last transition did here (``executor.transition.report``), for engines that report."""
         return getattr(self.engine, "report", None)
 
-    @register(protocol="ONE_TO_ALL")
+    @register(protocol="ONE_TO_ALL", returns=())
     def init_model(self) -> None:
         """Load the weights."""
         self.engine.load()
@@ -98,7 +98,7 @@ class ActorWorker(ModelWorker):
     version = 0
     num_updates = 0
 
-    @register(protocol="ONE_TO_ALL")
+    @register(protocol="ONE_TO_ALL", returns=())
     def transition(self, version: int) -> None:
         """Bring the weights after ``version`` updates into the generation layout, or to the pool that generates."""
         self.engine.to_generation()

@@ -59,8 +59,9 @@ class WorkerGroup:
             argument = argument.reading(registration.reads)
         if argument is not None or protocol.name == "RANK_ZERO":
             inputs = protocol.distribute(argument, degrees)
-        outputs = self._dispatch(number, method, suffix, inputs, set(protocol.sources(degrees)), options)
         columns = registration.returns(options) if registration.returns else None
+        sources = set() if columns == frozenset() else set(protocol.sources(degrees))
+        outputs = self._dispatch(number, method, suffix, inputs, sources, options)
         return protocol.collect([out.having(columns) if out else None for out in outputs], degrees)
 
     def _dispatch(

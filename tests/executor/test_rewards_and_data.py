@@ -20,6 +20,7 @@ SECTION = DataSection(task="sorted-digits", digits=5, alphabet="0123456789=+")
     ("math", r"so \boxed{1,234} it is, not 5", "1234", 1), ("math", "first 3, then 4.50", "4.5", 1),
     ("math", "no number", "4", 0), ("math", r"\boxed{x+1}", "x+1", 1),
     ("regex", "ab12", r"[a-z]+\d+", 1), ("regex", "ab12!", r"[a-z]+\d+", 0),
+    ("unfinished", "12=", "99", 0), ("unfinished", "12", "99", 1), ("unfinished", "12==", "99", 1),
     ("first-is-even", "20", "", 1), ("first-is-even", "=2", "", 0), ("first-is-even", "", "", 0),
 ])  # fmt: skip
 def test_reward_functions(name, response, answer, reward):
