@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +32,7 @@ def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> lis
 def _rank(rank: int, num: int, port: int, answers: Any, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
-    sys.stderr.flush()
+    warnings.simplefilter("ignore")  # of the libraries, once a rank
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=num)
     try:
         answers.put((rank, function(rank, *arguments)))
