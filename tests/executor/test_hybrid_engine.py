@@ -1,5 +1,5 @@
-"""Protects the hybrid engine on four ranks, our own decoder generating: weights equal after each transition, memory given
-back on both sides, bytes as Table 2 and the weight map say, and training that does not notice.
+"""Protects the hybrid engine on four ranks, our own decoder generating: weights equal after each transition, memory
+given back on both sides, bytes as Table 2 and the weight map say, and training that does not notice.
 """
 
 import json
@@ -16,11 +16,11 @@ from executor.engines.torch_native.engine import ModelSpec
 from executor.engines.torch_native.optimizer import OptimizerConfig
 from executor.records import Identity
 from executor.transition.transfers import EVEN
-from profiles.errors import InputError
 from simulator.groups import Degrees, generation_replica, transition_shares
 from tests.executor.plans import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ONE = Degrees(1, 1, 1, 1, 1)
 CASES = [  # training engine, degrees, method
     ("torch-native", Degrees(2, 2, 1, 1, 1), "hybridflow"), ("torch-native", Degrees(1, 4, 1, 1, 2), "hybridflow"),
     ("torch-native", Degrees(1, 2, 2, 1, 1), "hybridflow-v"), ("torch-native", Degrees(1, 2, 2, 1, 1), "ds-chat"),
@@ -75,9 +75,7 @@ def on_ranks(rank, path):
 
 
 def alone(rank, path):
-    return rounds(
-        engine_of(rank, 1, path, "torch-native", Degrees(1, 1, 1, 1, 1), "hybridflow"), rank, Degrees(1, 1, 1, 1, 1)
-    )
+    return rounds(engine_of(rank, 1, path, "torch-native", ONE, "hybridflow"), rank, ONE)
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +120,8 @@ def test_weights_that_differ_are_noticed(found, tmp_path):
 
 
 def spoiled(rank, path):
-    engine = engine_of(rank, 1, path, "torch-native", Degrees(1, 1, 1, 1, 1), "hybridflow")
+    engine = engine_of(rank, 1, path, "torch-native", ONE, "hybridflow")
+    engine._way_back = None  # noqa: SLF001 - the trainer stays awake, to be compared with
     engine.to_generation()
     next(iter(engine.generator.tensors().values())).add_(1e-3)
-    try:
-        engine.require_equal_weights()
-    except InputError:
-        raise
+    engine.require_equal_weights()
