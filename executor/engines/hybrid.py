@@ -191,7 +191,7 @@ class HybridEngine:
             raise
         held = sum(tensor.nbytes for tensor in target.values())
         self.report = TransitionReport(
-            path="gather" if self.plan.gathers else "general", received_bytes=self.wire.count.received_bytes,
+            path=self._path, received_bytes=self.wire.count.received_bytes,
             sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
@@ -217,6 +217,12 @@ class HybridEngine:
             return 0, 0
         self._told = (count.received_bytes, count.sent_bytes, self._transitions)
         return count.received_bytes, count.sent_bytes
+
+    @property
+    def _path(self) -> str:
+        if self.plan.is_local:
+            return "local"
+        return "gather" if self.plan.gathers else "general"
 
     def _by_cause(self) -> dict[str, int]:
         size = self.trainer.dtype.itemsize

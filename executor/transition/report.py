@@ -12,7 +12,8 @@ class TransitionReport:
     Parameters
     ----------
     path
-        ``in place``, ``gather`` (bucket by bucket into the engine's own tensors), or ``general`` where no group can.
+        ``local`` (every rank has its part already), ``gather`` (bucket by bucket into the engine's own tensors), or
+        ``general`` where no group can.
     by_cause
         What the weight map says this rank receives, by cause; sums to ``received_bytes``.
     kept_bytes
