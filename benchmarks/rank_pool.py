@@ -36,8 +36,6 @@ def _rank(rank: int, num: int, port: int, folder: str, function: Callable[..., A
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of the libraries, once a rank
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=num)
-    try:
-        (Path(folder) / str(rank)).write_bytes(pickle.dumps(function(rank, *arguments)))
-    finally:
-        dist.barrier()
-        dist.destroy_process_group()
+    (Path(folder) / str(rank)).write_bytes(pickle.dumps(function(rank, *arguments)))
+    dist.barrier()  # only after success: a rank that fails must end at once, for all to be ended
+    dist.destroy_process_group()
