@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
-import sys
+import tempfile
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,19 +26,16 @@ def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> lis
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    answers = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(_rank, args=(num, port, answers, function, arguments), nprocs=num, join=True)  # type: ignore[no-untyped-call]
-    found = dict(answers.get() for _ in range(num))
-    return [found[rank] for rank in range(num)]
+    with tempfile.TemporaryDirectory() as folder:  # files, since a pipe that nobody reads yet holds little
+        mp.spawn(_rank, args=(num, port, folder, function, arguments), nprocs=num, join=True)  # type: ignore[no-untyped-call]
+        return [pickle.loads((Path(folder) / str(rank)).read_bytes()) for rank in range(num)]
 
 
-def _rank(rank: int, num: int, port: int, answers: Any, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+def _rank(rank: int, num: int, port: int, folder: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
-    sys.stderr.flush()
+    warnings.simplefilter("ignore")  # of the libraries, once a rank
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=num)
-    try:
-        answers.put((rank, function(rank, *arguments)))
-    finally:
-        dist.barrier()
-        dist.destroy_process_group()
+    (Path(folder) / str(rank)).write_bytes(pickle.dumps(function(rank, *arguments)))
+    dist.barrier()  # only after success: a rank that fails must end at once, for all to be ended
+    dist.destroy_process_group()

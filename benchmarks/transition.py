@@ -89,7 +89,7 @@ def table(found: list[Any]) -> list[dict[str, Any]]:
         x, size = LAYOUTS[i], num_parameters(MODELS[name]) * 4
         said = transition_shares(method, x).moved * size if method in METHODS else None
         if any(o.wrong for o in outcomes):
-            raise AssertionError(f"{name} {x} {method}: wrong tensors {[o.wrong for o in outcomes]}")
+            raise AssertionError(f"{name} {x} {method}: wrong tensors {[o.wrong[:2] for o in outcomes]}")
         rows.append(
             {
                 "model": name, "parameters": num_parameters(MODELS[name]),

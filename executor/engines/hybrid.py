@@ -64,7 +64,9 @@ class Generator(Protocol):
 class HybridEngine:
     """See ``executor.engines.base.Engine``. ``make_generator`` is called once the trainer is loaded.
 
-    The generation engine's memory is given back whenever the model trains or scores.
+    The generation engine's memory is given back whenever the model trains or scores. Where each training shard lies
+    inside the rank's generation shard, the trainer's memory is given back while it generates, too: going back is to
+    copy the slice, without communication. Until all ranks have their weights both are there.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class HybridEngine:
         self.report: TransitionReport | None = None
         self._generating = False
         self._transitions = 0
+        self._asleep: list[tuple[Any, int]] = []
         self._told = (0, 0, 0)
 
     @property
@@ -88,6 +91,7 @@ class HybridEngine:
         self.trainer.load()
         self.generator: Generator = self._make_generator(self.trainer)
         self.plan, self.reason = self._planned()  # a pair that cannot be is refused before the engine starts
+        self._way_back = self._slices()
         self.generator.load()
         self.generator.release()
         rank, world = self.identity.rank, self.degrees.num_ranks
@@ -111,6 +115,38 @@ class HybridEngine:
         if self.method == "ds-chat":
             self.source_layout = DataSlicedLayout(trainer.layout, x)
         return plan_transfers(trainer.arch, self.source_layout, self.generator.layout, groups), reason
+
+    def _slices(self) -> TransferPlan | None:
+        """How training shards come out of generation shards without communication; ``None`` where they do not.
+
+        Experts' weights change their form in some engines, so they are not read back.
+        """
+        trainer = self.trainer
+        if trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
+            return None
+        back = plan_transfers(trainer.arch, self.generator.layout, trainer.layout)
+        return back if back.is_local else None
+
+    def _send_trainer_to_sleep(self) -> None:
+        for tensor in self.trainer.tensors().values():
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                self._asleep.append((storage, storage.nbytes()))
+                storage.resize_(0)
+
+    def _wake_trainer(self) -> None:
+        if not self._asleep:
+            return
+        assert self._way_back is not None
+        for storage, size in self._asleep:
+            storage.resize_(size)
+        self._asleep = []
+        target = self.trainer.tensors()
+        with torch.no_grad():
+            for stored in self.trainer.layout.stored(self.identity.rank):
+                if stored.padding:
+                    target[stored.name].zero_()
+            move(self._way_back, self.identity.rank, self.generator.tensors(), target, self.wire, None)
 
     def _source(self) -> dict[str, torch.Tensor]:
         tensors = self.trainer.tensors()
@@ -155,16 +191,19 @@ class HybridEngine:
             raise
         held = sum(tensor.nbytes for tensor in target.values())
         self.report = TransitionReport(
-            path="gather" if self.plan.gathers else "general", received_bytes=self.wire.count.received_bytes,
+            path=self._path, received_bytes=self.wire.count.received_bytes,
             sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
-            seconds=time.perf_counter() - started_s, by_cause=self._by_cause(), reason=self.reason,
+            seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
+            kept_bytes=0 if self._way_back else sum(tensor.nbytes for tensor in source.values()), reason=self.reason,
         )  # fmt: skip
         self._generating = True
         self._transitions += 1
         if self.check_weights:
             self.require_equal_weights()
         self.generator.ready()
+        if self._way_back is not None:
+            self._send_trainer_to_sleep()
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
@@ -178,6 +217,12 @@ class HybridEngine:
             return 0, 0
         self._told = (count.received_bytes, count.sent_bytes, self._transitions)
         return count.received_bytes, count.sent_bytes
+
+    @property
+    def _path(self) -> str:
+        if self.plan.is_local:
+            return "local"
+        return "gather" if self.plan.gathers else "general"
 
     def _by_cause(self) -> dict[str, int]:
         size = self.trainer.dtype.itemsize
@@ -193,6 +238,7 @@ class HybridEngine:
 
     def _to_training(self) -> None:
         if self._generating:
+            self._wake_trainer()
             self.generator.release()
             self._generating = False
 

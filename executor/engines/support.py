@@ -48,6 +48,8 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise InputError(f"the run names the engine {name}, which is not installed: pip install 'hybridmap[gpu]'")
     for entry in plan.roles:
+        if not engines.embedded:
+            _require_no_embedded_feature(entry, engines)
         for layout in (entry.training, entry.inference):
             if layout is not None:
                 _require_layout(entry.role, layout, engines.training)
@@ -55,6 +57,19 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
             _require_generation(entry, entry.generation, engines)
         if not engines.embedded:
             _require_embedded(entry)
+
+
+def _require_no_embedded_feature(entry: RolePlan, engines: EnginesSection) -> None:
+    """What only the torch-native engine has."""
+    a, b = entry.training, entry.inference
+    if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
+        raise NotYetError(
+            f"{entry.role}: another layout for scoring than for training cannot run on {engines.training}"
+        )
+    if entry.offload:
+        raise NotYetError(f"{entry.role}: offload of {', '.join(entry.offload)} cannot run on {engines.training} yet")
+    if entry.separate_generation:
+        raise NotYetError(f"{entry.role}: a generation pool of its own cannot run on {engines.generation} yet")
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:

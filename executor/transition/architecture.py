@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from profiles.errors import FileFormatError, InputError, NotYetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral")
 EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
@@ -47,8 +52,11 @@ class Architecture:
         """Whether the vocabulary head is a tensor of its own."""
         return not self.tied and not self.has_score
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Every tensor of a checkpoint, by name."""
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every tensor of a checkpoint, by name, in order."""
+        return _tensors_of(self)
+
+    def _made(self) -> dict[str, Tensor]:
         found = [Tensor(EMBEDDING, (self.vocab, self.hidden), -1)]
         for layer in range(self.num_layers):
             found += self._attention(layer) + self._mlp(layer)
@@ -107,6 +115,11 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     layer: int
+
+
+@lru_cache(maxsize=64)
+def _tensors_of(arch: Architecture) -> Mapping[str, Tensor]:
+    return MappingProxyType(arch._made())  # noqa: SLF001
 
 
 def mlp_names(at: str) -> tuple[str, str, str]:

@@ -12,9 +12,12 @@ class TransitionReport:
     Parameters
     ----------
     path
-        ``in place``, ``gather`` (bucket by bucket into the engine's own tensors), or ``general`` where no group can.
+        ``local`` (every rank has its part already), ``gather`` (bucket by bucket into the engine's own tensors), or
+        ``general`` where no group can.
     by_cause
         What the weight map says this rank receives, by cause; sums to ``received_bytes``.
+    kept_bytes
+        Of the training shard, what stays in memory while the rank generates.
     reason
         Why the general way was taken, and what it costs beside the strided one; empty otherwise.
     """
@@ -27,4 +30,5 @@ class TransitionReport:
     generation_bytes: int
     seconds: float
     by_cause: dict[str, int] = field(default_factory=dict)
+    kept_bytes: int = 0
     reason: str = ""

@@ -109,6 +109,11 @@ class TransferPlan:
         each = sum(bucket.elements_of_each for bucket in self.gathers[group]) if group else 0
         return max(len(group) - 1, 0) * each + sum(p.num_elements for p in self._crossing if p.source.rank == rank)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether every rank has what it needs already: no byte crosses."""
+        return not self._crossing and not any(self.gathers.values())
+
     @cached_property
     def even_slots(self) -> frozenset[str]:
         """Slots that every group gathers and no two ranks of a training replica hold alike: Table 2's model.

@@ -51,6 +51,17 @@ def test_what_megatron_cannot_run_is_named(plan, reason):
         require_engines_run(plan, MEGATRON)
 
 
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"offload": ("optimizer",)}, "offload of optimizer cannot run on fsdp2 yet"),
+    ({"generation_pool": "B"}, "a generation pool of its own cannot run on torch-native yet"),
+])  # fmt: skip
+def test_what_only_the_embedded_engine_has_is_named(changes, reason):
+    made = colocated("grpo")
+    made = made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
+    with pytest.raises(NotYetError, match=reason):
+        require_engines_run(made, FSDP)
+
+
 def test_an_engine_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "vllm" else name)
     with pytest.raises(InputError, match=r"engine vllm, which is not installed: pip install 'hybridmap\[gpu\]'"):

@@ -23,7 +23,7 @@ from executor.launch_ray import RayLauncher  # noqa: E402
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 ITERATIONS = 2
 PAIRS = [  # (p, t, d) in training, (p_g, t_g) in generation
-    ((2, 2, 1), (1, 2)), ((2, 2, 1), (1, 1)), ((4, 1, 1), (2, 1)), ((1, 2, 2), (1, 1)), ((1, 2, 2), (2, 1)),
+    ((2, 2, 1), (1, 2)), ((2, 2, 1), (1, 1)), ((4, 1, 1), (2, 1)), ((1, 2, 2), (2, 2)), ((1, 2, 2), (2, 1)),
     ((1, 4, 1), (2, 1)), ((4, 1, 1), (1, 4)), ((2, 2, 2), (1, 2)),
 ]  # fmt: skip
 SOON = {((2, 2, 1), (1, 2)), ((1, 2, 2), (2, 1))}

@@ -121,14 +121,14 @@ def _mark_cut(model: GPTModel) -> None:
 
     Without the mark a gradient norm takes them for copies and counts those of the first rank alone.
     """
-    for module in model.modules():
+    for path, module in model.named_modules():
         columns = isinstance(module, ColumnParallelLinear | VocabParallelEmbedding)
         if columns or isinstance(module, RowParallelLinear):
             for name, parameter in module.named_parameters(recurse=False):
                 if columns or name == "weight":
                     parameter.tensor_model_parallel = True
                     parameter.partition_dim = 0 if columns else 1
-                    parameter.partition_stride = 1
+                    parameter.partition_stride = 2 if path.endswith("linear_fc1") else 1  # gate and up, cut apart
 
 
 def _block_spec(arch: Architecture, num_layers: int) -> TransformerBlockSubmodules:
