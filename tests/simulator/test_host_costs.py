@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.builders import TINY, make_facts, workload
 
 from profiles.store import load_device
 from simulator.facts import Facts, Implementation
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import GenerationLayout, ParallelLayout
 from simulator.pricing import RoleLayouts, role_costs
+from tests.builders import TINY, make_facts, workload
 
 
 def facts(**changes: object) -> Facts:
@@ -52,7 +52,9 @@ def test_a_gpu_waits_for_its_host_where_launching_takes_longer() -> None:
 
 def test_fixed_costs_count_calls_steps_and_passes() -> None:
     plain = cpu(facts())
-    assert seconds(with_training(plain, call_s=1.0))["update_actor"] - seconds(plain)["update_actor"] == pytest.approx(1)
+    assert seconds(with_training(plain, call_s=1.0))["update_actor"] - seconds(plain)["update_actor"] == pytest.approx(
+        1
+    )
     step = with_training(plain, step_fixed_s=plain.training.step_fixed_s + 1.0)
     assert seconds(step)["update_actor"] - seconds(plain)["update_actor"] == pytest.approx(2)
     passes = with_training(plain, forward_s_per_pass=1.0)
@@ -95,9 +97,7 @@ def test_fp32_moves_twice_the_bytes() -> None:
     from simulator import memory
 
     layout = Layouts.of([ParallelLayout(dp=1)])
-    double, single = (
-        memory.training_bytes(f, TINY, layout, logits=False)["activations"] for f in (job, facts())
-    )
+    double, single = (memory.training_bytes(f, TINY, layout, logits=False)["activations"] for f in (job, facts()))
     assert np.allclose(double, 2 * single)
 
 
