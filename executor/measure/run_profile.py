@@ -188,7 +188,7 @@ class Profiler:
                 ]
             ]
             missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
-            if not missing or self._late():
+            if not missing or (self._late() and group != self.request.groups[0]):
                 continue
             found = measure_collectives(missing, group, self.device.type, self.request.precision, self.request.threads)
             for key, result in found:
@@ -197,8 +197,8 @@ class Profiler:
                 else:
                     self.journal.add(_table_of(key), key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
-                if self._late():
-                    break
+                if self._late() and all(self.journal.has(_table_of(k), k) for k in keys[: 3 * len(kinds)]):
+                    break  # each kind has two sizes at least
 
     def _dispatch(self) -> None:
         from executor.measure.dispatch import measure_dispatch
