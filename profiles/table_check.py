@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 TIME = "latency_s"
 ERROR = "error"
@@ -52,27 +54,28 @@ def check_table(path: Path, table: pa.Table, units: Mapping[str, str], rows: int
         _check_column(path, name, table.column(name), failed)
 
 
-def _failed_rows(table: pa.Table) -> list[bool]:
+def _failed_rows(table: pa.Table) -> NDArray[np.bool_]:
+    import numpy as np
+
     if ERROR not in table.column_names:
-        return [False] * int(table.num_rows)
-    return [bool(text) for text in table.column(ERROR).to_pylist()]
+        return np.zeros(table.num_rows, dtype=np.bool_)
+    return np.asarray([bool(text) for text in table.column(ERROR).to_pylist()], dtype=np.bool_)
 
 
-def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: list[bool]) -> None:
+def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: NDArray[np.bool_]) -> None:
     import numpy as np
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-        if name in MAY_BE_EMPTY:
-            return
-        for row, text in enumerate(column.to_pylist(), start=1):
-            if not text:
-                raise _wrong(path, row, name, "is empty")
+        if name not in MAY_BE_EMPTY and (column.null_count or "" in column.unique().to_pylist()):
+            texts = column.to_pylist()
+            raise _wrong(path, next(row for row, text in enumerate(texts, start=1) if not text), name, "is empty")
         return
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise FileFormatError(f"{path}: column '{name}' holds {column.type}, numbers or names are expected")
     values = column.to_numpy()
-    good = np.isfinite(values.astype(np.float64)) & ((values >= 0) if name in MAY_BE_ZERO else (values > 0))
+    with np.errstate(invalid="ignore"):
+        good = np.isfinite(values) & ((values >= 0) if name in MAY_BE_ZERO else (values > 0))
     if good.all():
         return
     for row in (int(i) for i in np.flatnonzero(~good)):

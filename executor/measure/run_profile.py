@@ -33,6 +33,7 @@ ELEMENT_SIZES = {True: powers_of_two(1 << 10, 1 << 26), False: powers_of_two(1 <
 COLLECTIVE_BYTES = {True: tuple(4**i for i in range(2, 13, 2)), False: tuple(4**i for i in range(2, 14))}
 
 
+LEAST_PROBES = 8
 WORK_US = 5000
 """Between two collectives of a small model's training step a rank computes for about this long."""
 
@@ -156,16 +157,21 @@ class Profiler:
                 ("both", "masked"),
                 ("both", "causal"),
             ):
-                if not self._late():
+                if not self._late() or seq <= 32:
                     self._case(attention.training_case(self.request.dtype, direction, mask, dim, q, kv, batch, seq))
 
     def _fill(self, grid: AdaptiveGrid, make: Callable[[tuple[int, ...]], Case]) -> None:
-        """Measure where it promises most until the expected error is within the target or time is over."""
+        """Measure where it promises most until the expected error is within the target or time is over.
+
+        The first, coarse box is measured in any case: without it there would be no table at all.
+        """
+        first = True
         while True:
             for index in grid.wanted():
-                if self._late():
+                if self._late() and not first:
                     return
                 grid.observe(index, self._case(make(index)))
+            first = False
             if grid.num_measured and grid.expected_error() <= self.request.target:
                 return
             if not grid.refine():
@@ -182,7 +188,7 @@ class Profiler:
                 ]
             ]
             missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
-            if not missing or self._late():
+            if not missing or (self._late() and group != self.request.groups[0]):
                 continue
             found = measure_collectives(missing, group, self.device.type, self.request.precision, self.request.threads)
             for key, result in found:
@@ -191,8 +197,8 @@ class Profiler:
                 else:
                     self.journal.add(_table_of(key), key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
-                if self._late():
-                    break
+                if self._late() and all(self.journal.has(_table_of(k), k) for k in keys[: 3 * len(kinds)]):
+                    break  # each kind has two sizes at least
 
     def _dispatch(self) -> None:
         from executor.measure.dispatch import measure_dispatch
@@ -200,7 +206,7 @@ class Profiler:
         for launcher in self.request.launchers:
             for samples in (128,) if self.request.quick else (32, 256):
                 key: Key = {"launcher": launcher, "samples": samples}
-                if self.journal.has("dispatch", key) or self._late():
+                if self.journal.has("dispatch", key) or (self._late() and launcher != "local"):
                     continue
                 try:
                     found, memory = measure_dispatch(launcher, samples, 10 if self.request.quick else 30)
@@ -230,9 +236,10 @@ class Profiler:
     def _engine(self) -> None:
         from executor.measure.engine_step import CALLS, measure_probe
 
-        for probe in probes_for(self.request):
+        for i, probe in enumerate(probes_for(self.request)):
             keys = [probe.key(self.request.dtype, call) for call in CALLS]
-            if all(self.journal.has("engine_step", key) for key in keys) or self._late():
+            late = self._late() and i >= LEAST_PROBES  # fewer would not tell the constants apart
+            if late or all(self.journal.has("engine_step", key) for key in keys):
                 continue
             try:
                 for key, found in measure_probe(probe, self.request.dtype, self.device, self.request.precision):

@@ -165,7 +165,7 @@ def _has_forward(times: Mapping[tuple[str, str], float]) -> bool:
 def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) -> dict[str, Any]:
     counted, none = "counted in the engine's code", "the engine has none"
     reserve = [float(row["memory_bytes"]) for row in rows.get("dispatch", ()) if row.get("memory_bytes")]
-    held = min(reserve) if reserve else 0.0  # a process that did nothing else before
+    held = min(reserve) if reserve else 0.0  # of a process that did nothing before
     return {
         "wake_s": _waking(rows, generation=True),
         "max_num_seqs": _fact(1 << 20, "sequences", "sequences of one replica in flight", "no limit of its own"),
@@ -179,7 +179,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
         "front_end_s_per_prompt_token": _fact(0, "s", "the same per prompt token", none),
         "transition_fixed_s": _fact(0, "s", "hand-over of weights apart from bytes", counted),
         "reload_bytes_per_s": _fact(
-            device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together: read and write",
+            device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together",
             "half the measured bandwidth",
         ),
         "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of dispatch runs"),
