@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Protects `hybridmap profile` and `validate`: the sequence profile, plan, validate, calibrate works for real."""
-=======
 """Protects `hybridmap profile` and `hybridmap validate`: profile, plan, validate and calibrate work for real."""
->>>>>>> measure
 
 import json
 import os
