@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check check-all browser docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check check-all browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -23,6 +23,10 @@ browser:
 		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq \
 			&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 		|| echo "no chromium and no right to install one: the tests of pages will be skipped (apt-get install chromium)"
+
+# Measure this machine, then the shipped runs and placements against it; quiet machine, some minutes.
+loop: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.loop --out loop-out
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
