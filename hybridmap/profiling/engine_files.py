@@ -182,7 +182,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
             device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together",
             "half the measured bandwidth",
         ),
-        "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of the dispatch runs"),
+        "memory_reserve_bytes": _fact(held, "bytes", "a rank without a model", "smallest peak of the dispatch runs"),
     }  # fmt: skip
 
 
