@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 
-.PHONY: plan test check fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check fast format figures validate accuracy ablation calibrate loop clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -47,6 +47,10 @@ ablation: $(VENV)/.dev
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate
+
+# Measure this machine, then the shipped runs and placements against it: some minutes, on an otherwise idle machine.
+loop: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.loop --out loop-out
 
 $(VENV)/.light: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
