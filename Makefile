@@ -24,10 +24,6 @@ browser:
 			&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
 		|| echo "no chromium and no right to install one: the tests of pages will be skipped (apt-get install chromium)"
 
-# Measure this machine, then the shipped runs and placements against it; quiet machine, some minutes.
-loop: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.loop --out loop-out
-
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
@@ -79,6 +75,10 @@ ablation: $(VENV)/.dev
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate
+
+# Measure this machine, then the shipped runs and placements against it: some minutes, on an otherwise idle machine.
+loop: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.loop --out loop-out
 
 $(VENV)/.light: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ENGINE = "torch-native"
 CYCLES_TO_WARM = 2
+MOST_PROBE_S = 12.0
+"""A large model's probe ends after this, with as few as two cycles."""
 PROBE_SHARE = 2.0
 """A probe of all calls may take so many times what one case may."""
 SHAPE_KEYS = {
@@ -86,6 +88,9 @@ def measure_probe(
             enough = cycle - CYCLES_TO_WARM >= precision.min_repeats
             sure = enough and all(summarise(found).half_width <= precision.half_width for found in times.values())
             if sure or cycle - CYCLES_TO_WARM >= precision.max_repeats:
+                break
+            spent_s = time.perf_counter() - start_s
+            if spent_s > MOST_PROBE_S and cycle - CYCLES_TO_WARM >= 2:
                 break
             if enough and time.perf_counter() - start_s > precision.max_s * PROBE_SHARE:
                 break

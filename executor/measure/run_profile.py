@@ -33,7 +33,7 @@ ELEMENT_SIZES = {True: powers_of_two(1 << 10, 1 << 26), False: powers_of_two(1 <
 COLLECTIVE_BYTES = {True: tuple(4**i for i in range(2, 13, 2)), False: tuple(4**i for i in range(2, 14))}
 
 
-LEAST_PROBES = 8
+LEAST_PROBES, LEAST_GPU_PROBES = 8, 3
 WORK_US = 5000
 """Between two collectives of a small model's training step a rank computes for about this long."""
 
@@ -238,7 +238,8 @@ class Profiler:
 
         for i, probe in enumerate(probes_for(self.request)):
             keys = [probe.key(self.request.dtype, call) for call in CALLS]
-            late = self._late() and i >= LEAST_PROBES  # fewer would not tell the constants apart
+            least = LEAST_PROBES if self.device.type == "cpu" else LEAST_GPU_PROBES
+            late = self._late() and i >= least  # fewer would not tell the constants apart
             if late or all(self.journal.has("engine_step", key) for key in keys):
                 continue
             try:
