@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def ranks_in_order(order: Sequence[int], rank: int) -> Iterator[None]:
-    """While vLLM makes its groups, its ``i``-th rank is ``order[i]``; this process is ``rank``."""
+    """While vLLM makes its groups, its ``i``-th rank is ``order[i]``; this process is ``rank``.
+
+    Groups get no message queue: every rank schedules for itself here, and a process that is killed would leave the
+    queue's shared memory behind.
+    """
     from vllm.distributed import parallel_state
 
     theirs = parallel_state.init_model_parallel_group
 
     def permuted(group_ranks: list[list[int]], *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("use_message_queue_broadcaster", None)
         return theirs([[order[i] for i in group] for group in group_ranks], *args, **kwargs)
 
     given = {
