@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = given.cases if given.cases is not None else 20 if given.quick else 500
     swap = importlib.util.find_spec("megatron") is not None
     started_s = time.perf_counter()
-    found = run_on_ranks(NUM_RANKS, measure, names, layouts, 2 if given.quick else 5, list(range(count)), swap)
+    found = run_on_ranks(NUM_RANKS, measure, names, layouts, 7, list(range(count)), swap)
     rows = table(found)
     good = report(rows, [cases for _, cases in found], time.perf_counter() - started_s)
     if given.out is not None:
