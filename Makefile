@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check check-all browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check check-all tests-of-runs tests-of-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -33,7 +33,15 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) docs
-	$(BIN)/pytest -m "not external and not long"
+	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans
+
+# Two halves side by side: what starts ranks, and everything else.
+SHORT := -m "not external and not long"
+tests-of-runs: $(VENV)/.dev
+	$(BIN)/pytest $(SHORT) tests/executor tests/benchmarks
+
+tests-of-plans: $(VENV)/.dev
+	$(BIN)/pytest $(SHORT) --ignore=tests/executor --ignore=tests/benchmarks tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
 # systems' packages, in an environment of their own: some gigabytes.
@@ -49,7 +57,7 @@ $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	touch $@
 
 fast: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow and not long"
+	$(BIN)/pytest -m "not slow and not long and not external"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
