@@ -133,11 +133,11 @@ def _cycle(rank: Any, probe: Probe, number: int) -> Iterator[tuple[str, float]]:
     from executor.batch import from_wire
 
     batch, idle_s = _prompts(probe, number), probe.idle_ms / 1000
-    _call(rank, "actor", "transition", None)
+    _call(rank, "actor", "transition", None, version=number)  # one update has passed in each cycle before
     made, seconds = _call(rank, "actor", "generate_sequences", batch, idle_s)
     yield "generate_sequences", seconds
     made = from_wire(made)
-    for name in ("responses", "response_mask", "log_probs"):
+    for name in ("responses", "response_mask", "log_probs", "version"):
         batch[name] = made[name]
     values, seconds = _call(rank, "critic", "compute_values", batch, idle_s)
     yield "compute_values", seconds
@@ -167,10 +167,12 @@ def _prompts(probe: Probe, number: int) -> TensorDict:
     )
 
 
-def _call(rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0) -> tuple[Any, float]:
+def _call(
+    rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0, **options: int
+) -> tuple[Any, float]:
     from executor.records import CallRequest
 
     time.sleep(idle_s)
     argument = None if batch is None else batch.clone(recurse=False)
-    output, record = rank.call(CallRequest(0, method, role, method, argument))
+    output, record = rank.call(CallRequest(0, method, role, method, argument, options))
     return output, record.end_s - record.start_s

@@ -13,7 +13,10 @@ from hybridmap.help_examples import EXAMPLES
 from tests.hybridmap.conftest import SMALL_JOB, invoke
 
 CATALOGUE = Path(__file__).parents[2] / "profiles" / "models"
-ELSEWHERE = {"run": "tests/hybridmap/test_cli_run.py", "ui": "tests/hybridmap/webapp"}
+ELSEWHERE = {
+    "run": "tests/hybridmap/test_cli_run.py", "ui": "tests/hybridmap/webapp",
+    "profile": "tests/hybridmap/test_cli_profile.py", "validate": "tests/hybridmap/test_cli_profile.py",
+}  # fmt: skip
 """Commands whose examples need more than a job: where they are tested."""
 
 
