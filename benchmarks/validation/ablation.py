@@ -227,13 +227,13 @@ def _engine_reader(names: set[str], key: str, value: Value) -> Callable[[str], t
     return reader
 
 
-def _device_loader(names: set[str], key: str, value: Value) -> Callable[[Path], DeviceProfile]:
+def _device_loader(names: set[str], key: str, value: Value) -> Callable[[Path, int], DeviceProfile]:
     """``store._load`` with another value of one field (``field.dtype`` for one dtype) in some devices."""
     load = vars(store)["_load"]
     field, _, dtype = key.partition(".")
 
-    def loader(folder: Path) -> DeviceProfile:
-        profile: DeviceProfile = load(folder)
+    def loader(folder: Path, changed_ns: int) -> DeviceProfile:
+        profile: DeviceProfile = load(folder, changed_ns)
         if folder.name not in names:
             return profile
         changes: dict[str, Any] = {field: {**getattr(profile.spec, field), dtype: value} if dtype else value}

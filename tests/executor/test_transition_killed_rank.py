@@ -83,5 +83,5 @@ def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
         for rank, process in enumerate(controller._ranks["A"]):  # noqa: SLF001
             if rank != VICTIM:
                 for method, expected in (("sums", before[rank]), ("is_generating", False)):
-                    output, _ = controller.launcher.submit(process, CallRequest(99, method, "actor", method, None))
-                    assert controller.launcher.get(output) == expected
+                    asked = controller.launcher.submit([process], [CallRequest(99, method, "actor", method, None)])
+                    assert controller.launcher.get(asked[0].data) == expected
