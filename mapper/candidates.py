@@ -13,15 +13,13 @@ from mapper.engine_rows import engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
+from mapper.role_table import RoleTable, joined, to_mib
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS
-from profiles.units import MIB
 from simulator import memory, pricing, resharding
-from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
+from simulator.plan import RECOMPUTE_LEVELS
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mapper.mode import Mode
     from mapper.problem import Problem
     from mapper.space import Space
@@ -32,84 +30,6 @@ if TYPE_CHECKING:
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
 NUM_ZERO_STAGES = 4
-
-
-@dataclass(frozen=True, eq=False)
-class RoleTable:
-    """Configurations of one role, one per row ``[C]``, for all pool sizes together.
-
-    Parameters
-    ----------
-    kind
-        Kind of GPU, as a position in ``Facts.kinds``; times and memory are those on that kind.
-    num_gpus
-        The smallest pool that holds the row; it runs on larger ones as well and leaves GPUs idle there.
-    durations_s
-        Seconds of each of the role's calls, by call key.
-    resident_bytes, transient_bytes
-        What the role keeps on each GPU, and the most that one of its calls adds.
-    layouts
-        The layouts themselves, row by row; ``kv_bytes`` the KV budget where the role generates.
-    slack
-        What a row could gain in the degrees that it stands for.
-    offload
-        What waits in host memory while other roles run, as a position in ``space.OFFLOADS`` or, for a role
-        that only scores, ``FROZEN_OFFLOADS``.
-    num_priced
-        Configurations priced before filtering and pruning.
-    """
-
-    role: str
-    kind: Ints
-    num_gpus: Ints
-    durations_s: dict[str, Floats]
-    resident_bytes: Floats
-    transient_bytes: Floats
-    layouts: RoleLayouts
-    kv_bytes: Floats
-    num_priced: int
-    offload: Ints
-    slack: Slack
-
-    def __len__(self) -> int:
-        return len(self.num_gpus)
-
-    def take(self, index: Ints) -> RoleTable:
-        """The rows at ``index``."""
-        x = self.layouts
-        return replace(
-            self,
-            kind=self.kind[index],
-            num_gpus=self.num_gpus[index],
-            durations_s={key: value[index] for key, value in self.durations_s.items()},
-            resident_bytes=self.resident_bytes[index],
-            transient_bytes=self.transient_bytes[index],
-            layouts=x.take(index),
-            kv_bytes=self.kv_bytes[index],
-            offload=self.offload[index],
-            slack=self.slack.take(index),
-        )
-
-    def relaxed(self) -> RoleTable:
-        """The rows as good as the best that they stand for could be."""
-        gain, away = self.slack, self.offload > 0  # what is away comes back for a call, so that call gains too
-        none = np.zeros(len(self))
-        return replace(
-            self,
-            durations_s={key: s - gain.seconds.get(key, none) for key, s in self.durations_s.items()},
-            resident_bytes=np.maximum(self.resident_bytes - gain.num_bytes, 0.0),
-            transient_bytes=np.maximum(self.transient_bytes - np.where(away, gain.num_bytes, 0.0), 0.0),
-        )
-
-    def records(self, row: int) -> tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]:
-        """The row's training, inference and generation layouts as a plan carries them."""
-        x, made = self.layouts, None
-        if x.generation is not None:
-            made = GenerationLayout(
-                dp=int(x.generation.dp[row]), tp=int(x.generation.tp[row]), pp=int(x.generation.pp[row]),
-                max_num_seqs=int(x.generation.max_num_seqs[row]), kv_cache_bytes=int(np.ceil(self.kv_bytes[row])),
-            )  # fmt: skip
-        return (x.training.record(row) if x.training else None, x.inference.record(row) if x.inference else None, made)
 
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
@@ -136,26 +56,6 @@ def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool)
     fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
     table = replace(table.take(np.flatnonzero(fits)), kind=np.full(int(np.sum(fits)), position, dtype=np.int64))
     return table.take(_pruned(table)) if prune else table
-
-
-def joined(tables: Sequence[RoleTable]) -> RoleTable:
-    """The rows of several kinds' tables of one role, in their order."""
-    first = tables[0]
-    if len(tables) == 1:
-        return first
-    return RoleTable(
-        role=first.role,
-        kind=np.concatenate([t.kind for t in tables]),
-        num_gpus=np.concatenate([t.num_gpus for t in tables]),
-        durations_s={key: np.concatenate([t.durations_s[key] for t in tables]) for key in first.durations_s},
-        resident_bytes=np.concatenate([t.resident_bytes for t in tables]),
-        transient_bytes=np.concatenate([t.transient_bytes for t in tables]),
-        layouts=RoleLayouts.joined([t.layouts for t in tables]),
-        kv_bytes=np.concatenate([t.kv_bytes for t in tables]),
-        num_priced=sum(t.num_priced for t in tables),
-        offload=np.concatenate([t.offload for t in tables]),
-        slack=Slack.joined([t.slack for t in tables]),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,8 +278,3 @@ def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     pairs = [(i, j) for i, key in enumerate(left.tolist()) for j in at.get(key, ())]
     array = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     return array[:, 0], array[:, 1]
-
-
-def to_mib(num_bytes: Floats) -> Ints:
-    """Whole MiB, rounded up, so that what fits in MiB fits in bytes."""
-    return np.asarray(np.ceil(num_bytes / MIB), dtype=np.int64)

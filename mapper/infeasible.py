@@ -20,9 +20,9 @@ from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB
 
 if TYPE_CHECKING:
-    from mapper.candidates import RoleTable
     from mapper.pins import AnyPin
     from mapper.problem import Problem
+    from mapper.role_table import RoleTable
     from simulator.facts import Facts
 
 MAX_NODES = 1024

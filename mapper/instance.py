@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates import RoleTable, role_table, to_mib
+from mapper.candidates import role_table
 from mapper.mode import ROLLOUT
+from mapper.role_table import RoleTable, to_mib
 from mapper.weight_sync import WeightSync
 from profiles.units import MIB
 from simulator.dataflow import CONTROLLER, Dataflow

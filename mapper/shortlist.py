@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.best import best_choice
-from mapper.candidates import joined
 from mapper.engine_rows import priced_engine
 from mapper.families import with_memory
 from mapper.instance import make_instance
 from mapper.mode import ROLLOUT, SYNC
 from mapper.problem import make_problem
+from mapper.role_table import joined
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS, PLAIN
 from profiles.errors import InputError
 from simulator import pricing
 
 if TYPE_CHECKING:
-    from mapper.candidates import RoleTable
     from mapper.instance import Instance
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from mapper.problem import Placement, Problem
+    from mapper.role_table import RoleTable
     from mapper.space import Space
     from mapper.variables import Choice
     from profiles.records import Ints

@@ -14,7 +14,7 @@ import numpy as np
 from simulator import resharding
 
 if TYPE_CHECKING:
-    from mapper.candidates import RoleTable
+    from mapper.role_table import RoleTable
     from profiles.records import Ints
     from simulator.facts import Facts
 

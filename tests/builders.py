@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 
-from mapper.candidates import RoleTable
 from mapper.coarse import Slack
 from mapper.instance import Instance
 from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.problem import Group, Sets, set_partitions
+from mapper.role_table import RoleTable
 from mapper.sharing import Share
 from mapper.weight_sync import WeightSync
 from profiles.catalogue import load_model

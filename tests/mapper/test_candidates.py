@@ -7,9 +7,10 @@ import pytest
 
 from mapper import candidates
 from mapper.algorithm1 import exhaustive
-from mapper.candidates import RoleTable, role_table, to_mib
+from mapper.candidates import role_table
 from mapper.instance import make_instance
 from mapper.problem import Group, Problem, make_problem
+from mapper.role_table import RoleTable, to_mib
 from profiles.units import MIB
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
