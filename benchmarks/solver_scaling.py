@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three small cases")
     parser.add_argument("--no-paper", action="store_true", help="leave out the paper's Algorithm 1")
-    parser.add_argument("--paper-largest", type=int, default=max(SIZES), metavar="GPUS", help="Algorithm 1 up to these")
+    parser.add_argument("--paper-largest", type=int, default=max(SIZES), metavar="GPUS", help="Algorithm 1 to here")
     parser.add_argument("--largest", type=int, default=max(SIZES), metavar="GPUS", help="no cases beyond this")
     parser.add_argument("--note", default="", help="a remark for the file's header, such as what else was running")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="directory of the file")
