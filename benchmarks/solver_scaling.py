@@ -64,7 +64,8 @@ class Case:
 class Row:
     """What one case took: ``cpu_s`` says how much of ``seconds`` was its own where others use the machine too.
 
-    ``process_s`` is the whole process, start and imports included. ``paper_s`` is empty where Algorithm 1 was not run, and a bound where it did not end.
+    ``process_s`` is the whole process, start and imports included. ``paper_s`` is empty where Algorithm 1 was not run,
+    and a bound where it did not end.
     """
 
     algorithm: str
