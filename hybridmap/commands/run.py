@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import Json
-from hybridmap.console import say_json, warn
+from hybridmap.commands.options import Json, Profile
+from hybridmap.console import say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def run(
         Path | None,
         typer.Option("--plan", metavar="plan.json", help="The plan; else run.plan of the file.", show_default=False),
     ] = None,
+    profile: Profile = None,
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="Instead of run.iterations.", show_default=False)
     ] = None,
@@ -41,15 +42,18 @@ def run(
 ) -> None:
     """Run a plan: generate, score and train as its placement says.
 
-    Writes metrics.jsonl (and TensorBoard events), timeline.json and timeline-ranks.json.
+    With --profile, the best plan for this machine, as it was measured. Writes metrics.jsonl (and TensorBoard events),
+    timeline.json and timeline-ranks.json.
     """
     from hybridmap.config import load_job
     from hybridmap.plan_file import require_folder
 
-    given = load_job(job)
+    if plan is not None and profile is not None:
+        raise InputError("--plan names the plan, --profile asks for the best one of this machine; give one of them")
+    given = load_job(job, profile)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
-    chosen = plan_to_run(given, given.run, job, plan)
+    chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
     require_folder(out)
     require_installed()
     if scale_down:
@@ -64,6 +68,21 @@ def require_installed() -> None:
         raise InputError(f"running a plan needs {', '.join(missing)}: pip install 'hybridmap[run]'")
 
 
+def best_here(given: "Job") -> "Plan":
+    """The best plan of a job on the machine whose profile it was read with."""
+    from hybridmap.notation import placement_title
+
+    with working("planning for this machine ..."):
+        from mapper.search import find_plan
+
+        found = find_plan(
+            given.facts(), runners_up=False, pins=given.pins(), objective=given.objective(), modes=given.modes(),
+            space=given.space(),
+        )  # fmt: skip
+    warn(f"planned for this machine: {placement_title(found.plan)}, {found.iteration_s:,.3f} s an iteration expected")
+    return found.plan
+
+
 def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None, *, quiet: bool = False) -> "Plan":
     """The plan of ``--plan`` or of the run section; it must be one of this job's algorithm and roles.
 
@@ -74,8 +93,8 @@ def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None,
 
     if path is None and config.plan is None:
         raise InputError(
-            f"{job} names no plan: 'hybridmap plan {job}' finds one, then --plan hybridmap-out/plan.json "
-            "(or run.plan in the file)"
+            f"{job} names no plan: 'hybridmap plan {job}' finds one, then --plan hybridmap-out/plan.json (or run.plan "
+            "in the file); once 'hybridmap profile' has measured this machine, --profile hybridmap-profile plans for it"
         )
     source = path or Path(config.plan or "")
     found, embedded = read_plan(source)

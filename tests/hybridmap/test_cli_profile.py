@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,23 @@ def test_a_plan_for_this_machine(run, profile: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["iteration_s"] > 0
     again = run("simulate", "--plan", tmp_path / "plan.json", "--json")
     assert again.exit_code == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_a_run_without_a_plan_plans_for_the_measured_machine_first(run, profile: Path, tmp_path: Path) -> None:
+    document = yaml.safe_load((EXAMPLES / "remax-tiny.yaml").read_text())
+    del document["run"]["plan"]
+    job = shutil.copytree(EXAMPLES, tmp_path / "run") / "without-plan.yaml"  # its paths start from its folder
+    job.write_text(yaml.safe_dump(document))
+    refused = run("run", job)
+    done = run("run", job, "--profile", profile, "--iterations", "1", "--out", tmp_path / "out", "--json")
+    both = run("run", job, "--profile", profile, "--plan", EXAMPLES / "ppo-tiny.yaml")
+    assert refused.exit_code == both.exit_code == 2
+    assert "--profile hybridmap-profile plans for it" in refused.stderr
+    assert "give one of them" in both.stderr
+    assert done.exit_code == 0, done.output
+    assert "planned for this machine: " in done.stderr
+    assert (tmp_path / "out" / "timeline.json").is_file()
 
 
 @pytest.mark.slow
