@@ -75,7 +75,10 @@ def write_models(folder: Path) -> None:
 def planned(path: Path, placement: str = "any") -> PlanFile:
     """The plan of an example job."""
     job = load_job(path)
-    result = find_plan(job.facts(), placement=placement, runners_up=False, pins=job.pins(), objective=job.objective())
+    result = find_plan(
+        job.facts(), placement=placement, runners_up=False, pins=job.pins(), objective=job.objective(),
+        modes=job.modes(), space=job.space(),
+    )  # fmt: skip
     return plan_file_of(job, result, placement, False)
 
 

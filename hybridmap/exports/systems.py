@@ -9,6 +9,7 @@ from hybridmap.exports.export import Export, Source
 from hybridmap.exports.nemo_rl import export_nemo_rl
 from hybridmap.exports.openrlhf import export_openrlhf
 from hybridmap.exports.verl import export_verl
+from profiles.errors import InputError
 from simulator.feasibility import require_feasible
 
 if TYPE_CHECKING:
@@ -30,4 +31,9 @@ def export_plan(file: PlanFile, source: str, system: str) -> Export:
     """
     job = job_from_document(file.job, f"{source}: job")
     require_feasible(file.plan, job.facts())
+    if len(file.plan.gpus) > 1:
+        raise InputError(
+            f"{source} has pools of {' and '.join(file.plan.gpus)}; {system} puts its workers on any GPU that is free, "
+            "so such a plan cannot be told to it; plan for one kind (pin the device of each role, or list one)"
+        )
     return SYSTEMS[system](Source(file.plan, job.facts(), job.document))
