@@ -149,7 +149,7 @@ def table(rows: list[Checked], versions: str) -> str:
     lines = [
         f"# Exports checked with the packages they are for, {date.today().isoformat()}",
         "",
-        f"`make check-all` made an environment with {versions} on a CPU and ran, for each job's plan, what",
+        f"In an environment with {versions} on a CPU (`make check-all` makes one), for each job's plan, what",
         "[check.py](../exports/check.py) says. A check passes if the package's own code raises nothing.",
         "",
         "| job | system | points it cannot follow | passed |",

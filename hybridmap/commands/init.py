@@ -73,6 +73,7 @@ def init(
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
+    # Long for its parameters: a flag is a parameter of the function that Typer reads.
     from hybridmap.config import load_job
     from hybridmap.job_template import job_text
     from hybridmap.text_file import write_text

@@ -27,4 +27,7 @@ def test_it_runs(path, monkeypatch):
     root = Path(__file__).parents[3]
     monkeypatch.setenv("PYTHONPATH", str(root))
     client = NotebookClient(nbformat.read(path, as_version=4), timeout=300, resources={"metadata": {"path": str(root)}})
-    client.execute()  # raises with the cell and its traceback
+    done = client.execute()  # raises with the cell and its traceback
+    ran = [cell for cell in done.cells if cell.cell_type == "code"]
+    assert ran
+    assert all(cell.execution_count for cell in ran)
