@@ -52,7 +52,7 @@ def model(hidden: int, layers: int, vocab: int = 4096) -> Architecture:
     )
 
 
-MODELS = {"12M": model(256, 12), "50M": model(512, 14), "180M": model(1024, 14)}
+MODELS = {"11M": model(256, 12), "51M": model(512, 16), "197M": model(1024, 16)}
 
 
 def num_parameters(arch: Architecture) -> int:
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, help="random models and layouts to try")
     parser.add_argument("--out", type=Path, help="folder for a dated CSV")
     given = parser.parse_args(arguments)
-    names = ["12M"] if given.quick else list(MODELS)
+    names = ["11M"] if given.quick else list(MODELS)
     layouts = QUICK_LAYOUTS if given.quick else list(range(len(LAYOUTS)))
     count = given.cases if given.cases is not None else 20 if given.quick else 500
     swap = importlib.util.find_spec("megatron") is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:
-    """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it."""
+    """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
     rows, first = sequences_of(batch)
     if algorithm == "dapo":  # groups whose responses all score alike teach nothing, and do not count in the mean
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
@@ -29,7 +29,7 @@ def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters)
         return _policy_loss(outputs, rows, algorithm, hyper)
 
     objectives = [Objective(rows, first, loss)]
-    if "pretrain_loss" in batch.keys():  # noqa: SIM118
+    if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
         text = pretraining_of(batch)
         objectives.append(Objective(text, 1, _pretrain_loss, hyper.pretrain_coefficient))
     return tuple(objectives)
