@@ -217,6 +217,8 @@ def _workload_document(parsed: JobFile, base: Path | None) -> dict[str, Any]:
             f"workload: {work.prompts:,} prompts x {work.samples_per_prompt:,} samples_per_prompt is more than "
             f"{MOST_SAMPLES:,} samples in one iteration"
         )
+    if work.pretrain_update and parsed.algorithm != "safe-rlhf":
+        raise InputError(f"workload.pretrain_update is part of safe-rlhf; {parsed.algorithm} has no pretraining text")
     with _at("workload.response_length"):
         response = response_document(work.response_length, base)
     return {
@@ -228,6 +230,7 @@ def _workload_document(parsed: JobFile, base: Path | None) -> dict[str, Any]:
         "minibatches": work.minibatches,
         "reward_s_per_sample": float(work.reward_s_per_sample),
         "prompt_tokens": work.prompt_tokens,
+        **({"pretrain_update": True} if work.pretrain_update else {}),
     }
 
 

@@ -113,6 +113,7 @@ class WorkloadSection(Section):
     minibatches: Samples = 1
     reward_s_per_sample: NotNegative = 0.0
     prompt_tokens: Annotated[Any, number("a positive number", lambda v: v > 0)] | None = None
+    pretrain_update: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
 
 
 class ClusterSection(Section):

@@ -137,6 +137,9 @@ class Workload:
         Passes over the samples, and optimizer steps per pass.
     reward_s_per_sample
         Seconds of one CPU worker per sample where the reward is a function and not a model.
+    pretrain_update
+        Safe-RLHF: whether the actor's updates also learn from the pretraining text, a row of a sample's length beside
+        each sample. Its loss is computed either way, as in the HybridFlow paper (Table 4, ``compute_loss``).
     """
 
     prompts: int
@@ -147,6 +150,7 @@ class Workload:
     minibatches: int = 1
     reward_s_per_sample: float = 0.0
     prompt_tokens: float | None = None
+    pretrain_update: bool = False
 
     def __post_init__(self) -> None:
         for field in ("prompts", "samples_per_prompt", "prompt_length", "epochs", "minibatches"):

@@ -125,7 +125,8 @@ def _engine_cost(
         return Cost.of_compute(Priced.of(samples * spec.function_s_per_sample, Basis.PUBLISHED))
     if call.kind == "train":
         assert layouts.training is not None, f"{call.key} needs a training layout"
-        cost = training.training_cost(facts, spec.shape, head, layouts.training)
+        rows = 2 if call.role == "actor" and facts.workload.pretrain_update else 1
+        cost = training.training_cost(facts, spec.shape, head, layouts.training, rows)
     elif call.kind == "forward":
         assert layouts.inference is not None, f"{call.key} needs an inference layout"
         cost = inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)

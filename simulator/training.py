@@ -95,11 +95,16 @@ def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats
     return np.asarray(1.0 + np.maximum(expected, 0.0) * spread / np.sqrt(np.maximum(together, 1.0)), dtype=np.float64)
 
 
-def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Cost:
-    """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps, shape ``[C]``."""
+def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, rows_per_sample: int = 1) -> Cost:
+    """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps, shape ``[C]``.
+
+    ``rows_per_sample``: 2 where each step also learns from a row of pretraining text beside every sample, in
+    micro-batches of its own.
+    """
     work = facts.workload
     share = np.ceil(work.minibatch_samples / layouts.dp)
     batch, num_micro = micro_batch(work, layouts, share, facts.implementation.packed_tokens)
+    num_micro = num_micro * rows_per_sample
     one = one_pass(facts, shape, head, layouts, batch)
     forward = _stage(one.layer_forward, one.head_forward, shape, layouts)
     backward = _stage(one.layer_backward, one.head_backward, shape, layouts)

@@ -86,7 +86,7 @@ def _local_plan(plan: "Plan", facts: "Facts") -> "Plan":
 
 
 def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
-    """The job's facts with functions timed, and the dispatch of the launcher that the run will use."""
+    """The job's facts with what the run section adds: timed functions, the launcher's dispatch, learning from text."""
     from executor.launch_choice import runs_here
 
     facts = job.facts()
@@ -96,7 +96,8 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     else:  # ranks of their own wait for the controller between calls
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
-    work, roles = facts.workload, dict(facts.roles)
+    learns_text = job.document["algorithm"] == "safe-rlhf" and config.learning.pretrain_coefficient > 0
+    work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)
         if function is None:

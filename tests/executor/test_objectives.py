@@ -28,3 +28,13 @@ def test_dapo_counts_only_responses_that_teach_something():
     }
     assert counted["dapo"].tolist() == [[False, False], [True, True], [True, True]]
     assert counted["grpo"].all()
+
+
+def test_pretraining_text_is_learned_from_where_its_loss_counts():
+    given = batch([1.0, -1.0])
+    given["pretrain_tokens"] = torch.ones(2, 3, dtype=torch.int64)
+    given["pretrain_mask"] = torch.ones(2, 3, dtype=torch.bool)
+    given["pretrain_loss"] = torch.zeros(2)
+    terms = {c: policy_objectives(given, "safe-rlhf", Hyperparameters(pretrain_coefficient=c)) for c in (0.0, 0.5)}
+    assert [len(found) for found in terms.values()] == [1, 2]
+    assert terms[0.5][1].weight == 0.5

@@ -57,6 +57,17 @@ def test_facts_say_what_the_job_says(write_job, small_job):
     assert work.response == LengthDistribution.fixed(256)
 
 
+def test_learning_from_pretraining_text_belongs_to_safe_rlhf(write_job, small_job):
+    small_job["workload"] |= {"pretrain_update": True}
+    with pytest.raises(InputError, match=r"pretrain_update is part of safe-rlhf; ppo has no pretraining text"):
+        load_job(write_job(small_job))
+    small_job["algorithm"] = "safe-rlhf"
+    small_job["models"]["cost"] = small_job["models"]["reward"]
+    job = load_job(write_job(small_job))
+    assert job.facts().workload.pretrain_update
+    assert job_from_document(job.document).facts().workload.pretrain_update
+
+
 def test_facts_are_made_once(write_job, small_job):
     job = load_job(write_job(small_job))
     assert job.facts() is job.facts()

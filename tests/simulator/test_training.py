@@ -130,6 +130,15 @@ def test_the_optimizer_works_on_owned_parameters() -> None:
     assert whole == pytest.approx(facts.device.memory_bound(LLAMA.num_params * 34, 4).s)
 
 
+def test_pretraining_text_in_an_update_doubles_its_micro_batches_and_not_its_optimizer_step() -> None:
+    facts = make_facts()
+    layouts = one(tp=8)
+    alone, both = (training.training_cost(facts, LLAMA, "lm", layouts, rows).time.s[0] for rows in (1, 2))
+    once = training.optimizer_time(facts, LLAMA, "lm", layouts).s[0] * facts.workload.minibatches
+    assert both > 1.8 * alone - once
+    assert both < 2.0 * alone - 0.5 * once
+
+
 def test_a_critic_has_no_vocabulary_head() -> None:
     facts = make_facts()
     actor = training.training_cost(facts, LLAMA, "lm", one(tp=8)).time.s[0]
