@@ -151,6 +151,7 @@ class TrainingEngine:
     dispatch_s: float = 0.0
     dispatch_local_s: float = 0.0
     start_skew_s: float = 0.0
+    neighbour_slowdown: float = 1.0
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:

@@ -10,6 +10,7 @@ from simulator.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
 from simulator.engine import Scheduled, Task, critical_path, run_events
 from simulator.feasibility import layouts_of, pool_memory, require_feasible
 from simulator.pricing import controller_cost, is_controller, role_costs
+from simulator.shared_host import SharedHost, settle
 from simulator.timeline import Span, Timeline
 
 if TYPE_CHECKING:
@@ -80,9 +81,13 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     """Play the priced calls and collect spans, stage times along the critical path, memory and provenance."""
     flow = facts.dataflow
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
-    durations = {key: float(call.time.s) for key, call in calls.items()}
     engine = next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
-    records = play(flow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
+
+    def played(durations: Mapping[str, float]) -> tuple[Scheduled, ...]:
+        return play(flow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
+
+    alone = {call.key: float(calls[call.key].time.s) for call in flow.calls}
+    records = played(_beside_others(plan, facts, alone, lambda call: _runs_on(call, pools, engine), played))
     path = critical_path(records)
     stages = dict.fromkeys(STAGES, 0.0)
     basis = Priced.zero()
@@ -99,6 +104,19 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,
     )
+
+
+def _beside_others(
+    plan: Plan, facts: Facts, alone: dict[str, float], pool_of: Callable[[Call], str],
+    played: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
+) -> dict[str, float]:  # fmt: skip
+    """Seconds of every call where ranks share a host's cores; calls alone everywhere else."""
+    if facts.device.spec.kind != "cpu" or len(plan.pools) < 2:
+        return alone
+    sizes = {pool.name: pool.num_gpus for pool in plan.pools}
+    ranks = {call.key: 0 if is_controller(call) else sizes[pool_of(call)] for call in facts.dataflow.calls}
+    host = SharedHost(facts.device.spec.gpus_per_node, max(facts.training.neighbour_slowdown, 1.0))
+    return settle(host, alone, ranks, played)
 
 
 def d_cost(plan: Plan, facts: Facts) -> float:

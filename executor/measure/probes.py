@@ -45,6 +45,12 @@ def parallel_probes(request: Request) -> list[Probe]:
     ]
 
 
+def beside_probes(request: Request) -> list[Probe]:
+    """What two processes run at once that know nothing of each other: one model, or each of ours too."""
+    configs = [*request.configs, *ours()]
+    return [Probe(config, 128, 4, 3, 64, 2) for config in (configs[:1] if request.quick else configs)]
+
+
 def ours() -> list[dict[str, Any]]:
     """Tiny Llama decoders that differ in depth and width."""
     return [tiny_config(layers=4, hidden=64), tiny_config(layers=2, hidden=128)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import torch
 from executor.measure import attention, memory_ops
 from executor.measure.collectives import GLOO_KINDS, KINDS, measure_collectives
 from executor.measure.gemm import gemm_case
-from executor.measure.probes import parallel_probes, probes_for
+from executor.measure.probes import beside_probes, parallel_probes, probes_for
 from executor.measure.request import SHARES
 from executor.measure.timing import measure, num_copies
 from profiles.errors import HybridmapError
@@ -232,6 +233,26 @@ class Profiler:
                 for key in keys:
                     self.journal.add_failure("parallel_step", key, f"{type(error).__name__}: {error}".splitlines()[0])
             self.report(self._part, f"{probe.samples} samples on two ranks")
+
+    def _beside(self) -> None:
+        """A rank beside another that it has nothing to do with; GPUs share nothing that calls would wait for."""
+        from executor.measure.beside import ROWS, measure_beside
+        from executor.measure.engine_step import CALLS
+
+        if self.device.type == "cuda" or (os.cpu_count() or 1) < 2 * self.request.threads:
+            return
+        for i, probe in enumerate(beside_probes(self.request)):
+            keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for call in CALLS for n in (0, 1)]
+            if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
+                continue
+            try:
+                cycles = 8 if self.request.quick else 20
+                for key, found in measure_beside(probe, self.request.dtype, self.request.threads, cycles):
+                    self.journal.add(ROWS, key, found)
+            except (RuntimeError, HybridmapError) as error:
+                for key in keys:
+                    self.journal.add_failure(ROWS, key, f"{type(error).__name__}: {error}".splitlines()[0])
+            self.report(self._part, f"calls of {probe.samples} samples beside another process")
 
     def _engine(self) -> None:
         from executor.measure.engine_step import CALLS, measure_probe

@@ -117,6 +117,7 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
         "meeting_s": _fact(0.0, "s", "ranks waiting for each other at a collective", "not measured"),
         "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", "not measured"),
+        "neighbour_slowdown": _beside_another(rows.get("neighbour_step", ())),
         "wake_s": _waking(rows, generation=False),
         "dispatch_s": _dispatch(rows, "ray"),
         "dispatch_local_s": _dispatch(rows, "local"),
@@ -128,6 +129,16 @@ def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any
     meaning = f"between two calls that follow one another, launcher {launcher}"
     source = f"median of {len(times)} rows of table dispatch" if times else "not measured"
     return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
+
+
+def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
+    """How much longer a call takes while another process of the host makes the same calls."""
+    names = sorted(PROBE_KEYS | {"call"})
+    times = {(*(r[n] for n in names), r["neighbours"]): float(r["latency_s"]) for r in rows}
+    ratios = [seconds / times[(*key, 0)] for (*key, beside), seconds in times.items() if beside and (*key, 0) in times]
+    source = f"median of {len(ratios)} pairs of rows of table neighbour_step" if ratios else "not measured"
+    meaning = "a call beside one of another rank of the host, over the same call alone"
+    return _fact(max(float(np.median(ratios)), 1.0) if ratios else 1.0, "ratio", meaning, source)
 
 
 def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:

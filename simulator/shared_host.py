@@ -1,0 +1,79 @@
+"""Ranks that share one host's cores: calls that run side by side slow each other down.
+
+GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
+take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
+only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by what
+it met, and so on, a few times. The mapper's tables hold calls alone: its bound is one on iterations without neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from simulator.engine import Scheduled
+
+ROUNDS = 4
+"""Stretching a call moves those behind it; the times of an iteration settle in two or three rounds."""
+
+
+@dataclass(frozen=True)
+class SharedHost:
+    """A host whose ranks share it.
+
+    Parameters
+    ----------
+    num_cores
+        Ranks that can compute at the same time.
+    neighbour_slowdown
+        A call beside one of another rank, over the same call alone; at least 1.
+    """
+
+    num_cores: int
+    neighbour_slowdown: float
+
+    def stretch(self, ranks: int) -> float:
+        """How much longer a call takes while ``ranks`` ranks compute."""
+        beside = self.neighbour_slowdown if ranks > 1 else 1.0
+        return beside * max(ranks / self.num_cores, 1.0)
+
+
+def stretched(
+    host: SharedHost, records: Sequence[Scheduled], alone_s: Sequence[float], ranks: Sequence[int]
+) -> list[float]:
+    """Seconds of each call given when they run; ``alone_s`` are theirs alone, on as many ranks as ``ranks`` says.
+
+    A call's own ranks are in its time already. A call of no ranks (the controller's) neither slows nor is slowed.
+    """
+    return [_one(host, records, alone_s[i], ranks, i) for i in range(len(records))]
+
+
+def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: Sequence[int], i: int) -> float:
+    me = records[i]
+    if not ranks[i] or me.end_s <= me.start_s:
+        return alone_s
+    edges = {me.start_s, me.end_s}
+    for record in records:
+        edges |= {t for t in (record.start_s, record.end_s) if me.start_s < t < me.end_s}
+    times, total = sorted(edges), 0.0
+    for start_s, end_s in itertools.pairwise(times):
+        busy = sum(n for r, n in zip(records, ranks, strict=True) if r.start_s <= start_s and end_s <= r.end_s)
+        total += (end_s - start_s) / host.stretch(busy)
+    done = total * host.stretch(ranks[i]) / (me.end_s - me.start_s)  # share of a second's work that a second does
+    return alone_s / done
+
+
+def settle(
+    host: SharedHost, durations: Mapping[str, float], ranks: Mapping[str, int],
+    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
+) -> dict[str, float]:  # fmt: skip
+    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them."""
+    keys, found = list(durations), dict(durations)
+    for _ in range(ROUNDS):
+        times = stretched(host, play(found), [durations[k] for k in keys], [ranks[k] for k in keys])
+        found = dict(zip(keys, times, strict=True))
+    return found
