@@ -10,14 +10,13 @@ import torch.distributed as dist
 
 from executor.engines.saving import save_model
 from executor.engines.torch_native.comms import own_group
-from executor.transition.checksum import sums_of, totals
+from executor.transition.checksum import require_equal, sums_of_stored
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move
 from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
 from executor.transition.report import TransitionReport
 from executor.transition.transfers import TransferPlan, plan_transfers
 from executor.transition.wire import Wire
-from profiles.errors import InputError
 from simulator.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
@@ -62,7 +61,9 @@ class Generator(Protocol):
 
 
 class HybridEngine:
-    """See ``executor.engines.base.Engine``. ``make_generator`` is called once the trainer is loaded.
+    """See ``executor.engines.base.Engine``.
+
+    ``make_generator`` makes the generation engine from the loaded trainer's architecture, type and clock.
 
     The generation engine's memory is given back whenever the model trains or scores. Where each training shard lies
     inside the rank's generation shard, the trainer's memory is given back while it generates, too: going back is to
@@ -89,7 +90,8 @@ class HybridEngine:
 
     def load(self) -> None:
         self.trainer.load()
-        self.generator: Generator = self._make_generator(self.trainer)
+        trainer = self.trainer
+        self.generator: Generator = self._make_generator(trainer.arch, trainer.dtype, trainer.clock)
         self.plan, self.reason = self._planned()  # a pair that cannot be is refused before the engine starts
         self._way_back = self._slices()
         self.generator.load()
@@ -244,32 +246,12 @@ class HybridEngine:
 
     def require_equal_weights(self) -> None:
         """Raise ``InputError`` naming the first tensor in which a generation replica differs from the trainer."""
-        rank, shapes = self.identity.rank, {t.name: t.shape for t in self.trainer.arch.tensors().values()}
-        mine = sums_of(self.trainer.layout, rank, self.trainer.tensors(), shapes)
-        theirs = sums_of(self.generator.layout, rank, self.generator.tensors(), shapes)
+        rank, arch = self.identity.rank, self.trainer.arch
+        mine = sums_of_stored(self.trainer.layout.stored(rank), self.trainer.tensors(), arch)
+        theirs = sums_of_stored(self.generator.layout.stored(rank), self.generator.tensors(), arch)
         everyone: list[Any] = [(mine, theirs)]
         if self.degrees.num_ranks > 1:
             everyone = [None] * self.degrees.num_ranks
             dist.all_gather_object(everyone, (mine, theirs))
-        trained = totals({box: value for found, _ in everyone for box, value in found.items()})
-        for other, (_, found) in enumerate(everyone):
-            for (name, box), value in found.items():
-                same = [e[1][name, box] for e in everyone if (name, box) in e[1]]
-                if any(v != value for v in same):
-                    raise InputError(f"rank {other} generates with other values of {name} than its peers")
-        generated = totals({box: value for _, found in everyone for box, value in found.items()})
-        repeated = self._repeated(everyone)
-        for name, value in trained.items():
-            if name not in repeated and generated.get(name) != value:
-                raise InputError(f"after the transition {name} differs from what was trained")
-
-    def _repeated(self, everyone: list[Any]) -> set[str]:
-        """Tensors whose boxes overlap between ranks, so sums of distinct boxes are not the whole."""
-        volumes: dict[str, int] = {}
-        for name, box in {key for _, found in everyone for key in found}:
-            size = 1
-            for start, stop in box:
-                size *= stop - start
-            volumes[name] = volumes.get(name, 0) + size
-        shapes = {t.name: t.shape for t in self.trainer.arch.tensors().values()}
-        return {name for name, size in volumes.items() if size != torch.Size(shapes[name]).numel()}
+        trained = {box: value for found, _ in everyone for box, value in found.items()}
+        require_equal(arch, trained, [found for _, found in everyone])
