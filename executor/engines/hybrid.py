@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from executor.engines.saving import save_model
 from executor.engines.torch_native.comms import own_group
+from executor.records import WeightsMoved
 from executor.transition.checksum import require_equal, sums_of_stored
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move
@@ -82,7 +83,7 @@ class HybridEngine:
         self._generating = False
         self._transitions = 0
         self._asleep: list[tuple[Any, int]] = []
-        self._told = (0, 0, 0)
+        self._told = 0
 
     @property
     def comm_s(self) -> float:
@@ -186,6 +187,7 @@ class HybridEngine:
         target = self.generator.tensors()
         try:
             with MemoryMeter([*source.values(), *target.values()]) as meter:
+                shards_bytes = meter.peak_bytes
                 move(self.plan, rank, source, target, self.wire, self._group)
                 self.wire.agree(ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
@@ -195,6 +197,7 @@ class HybridEngine:
         self.report = TransitionReport(
             path=self._path, received_bytes=self.wire.count.received_bytes,
             sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
+            bucket_bytes=meter.peak_bytes - shards_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
             kept_bytes=0 if self._way_back else sum(tensor.nbytes for tensor in source.values()), reason=self.reason,
@@ -212,13 +215,12 @@ class HybridEngine:
         self._to_training()
         save_model(self.trainer, folder)
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked."""
-        count = self.wire.count if hasattr(self, "wire") else None
-        if count is None or self._told == (count.received_bytes, count.sent_bytes, self._transitions):
-            return 0, 0
-        self._told = (count.received_bytes, count.sent_bytes, self._transitions)
-        return count.received_bytes, count.sent_bytes
+    def weights_moved(self) -> WeightsMoved:
+        """What the transition moved, if there was one since this was last asked."""
+        if self.report is None or self._told == self._transitions:
+            return WeightsMoved()
+        self._told = self._transitions
+        return WeightsMoved(self.report.received_bytes, self.report.sent_bytes, self.report.bucket_bytes)
 
     @property
     def _path(self) -> str:

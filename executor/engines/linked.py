@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from executor.engines.base import Objective, Sampling
     from executor.engines.hybrid import Generator
     from executor.engines.torch_native.engine import ModelSpec
-    from executor.records import Identity
+    from executor.records import Identity, WeightsMoved
     from executor.transition.architecture import Architecture
     from executor.transition.pool_link import PoolLink
     from executor.transition.regions import Layout
@@ -57,8 +57,8 @@ class SendingEngine:
         """Write the model in Hugging Face layout; every rank calls this."""
         save_model(self.trainer, folder)
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked."""
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked."""
         return self.link.moved()
 
     def to_generation(self) -> None:
@@ -94,8 +94,8 @@ class ReceivingEngine:
         self.generator.restore()
         self.link = LayoutLink(self.identity.rank, self._link, arch, source, device, self.clock)
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked."""
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked."""
         return self.link.moved()
 
     def to_generation(self) -> None:

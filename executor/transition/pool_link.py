@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.records import WeightsMoved
 from executor.transition.checksum import sums_of_stored
 from executor.transition.mover import copy_needed, regions_by_name
 from executor.transition.regions import volume
 from profiles.errors import InputError
+from simulator.groups import LINK_BUCKET_BYTES, in_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from executor.engines.torch_native.comms import CommClock
     from executor.transition.architecture import Architecture
@@ -39,7 +41,7 @@ class PoolLink:
     senders: Degrees
     receivers: Degrees
     sends: bool
-    bucket_bytes: int = 64 << 20
+    bucket_bytes: int = LINK_BUCKET_BYTES
 
 
 def parts_to_send(arch: Architecture, source: Layout) -> list[tuple[Stored, ...]]:
@@ -75,7 +77,7 @@ class LayoutLink:
         self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock
     ) -> None:
         self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
-        self.sent_bytes = self.received_bytes = 0
+        self.sent_bytes = self.received_bytes = self.bucket_bytes = 0
         self._told = (0, 0)
         self._parts = parts_to_send(arch, source)
         self._root = dist.BroadcastOptions()
@@ -94,11 +96,11 @@ class LayoutLink:
             return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
         return dist.ProcessGroupGloo(mine, rank, size, TIMEOUT)
 
-    def moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked."""
+    def moved(self) -> WeightsMoved:
+        """What was moved since this was last asked."""
         now, then = (self.received_bytes, self.sent_bytes), self._told
         self._told = now
-        return now[0] - then[0], now[1] - then[1]
+        return WeightsMoved(now[0] - then[0], now[1] - then[1], self.bucket_bytes if now != then else 0)
 
     def send(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Broadcast what this rank has to send, and its checksums; a rank that sends nothing returns at once."""
@@ -109,6 +111,7 @@ class LayoutLink:
                     flat = torch.cat([tensors[stored.name].reshape(-1) for stored in bucket])
                     waiting.append((channel.broadcast([flat], self._root), flat))
                     self.sent_bytes += flat.nbytes
+                    self.bucket_bytes = max(self.bucket_bytes, sum(buffer.nbytes for _, buffer in waiting))
                     if len(waiting) == 2:  # as many under way as receivers hold
                         waiting.pop(0)[0].wait()
                 for work, _ in waiting:
@@ -128,6 +131,8 @@ class LayoutLink:
             last = i + 1 == len(coming) or coming[i + 1][0] != root
             if not last:
                 ahead = self._start(*coming[i + 1], some)
+                self.bucket_bytes = max(self.bucket_bytes, flat.nbytes + ahead[1].nbytes)
+            self.bucket_bytes = max(self.bucket_bytes, flat.nbytes)
             with self.clock.running():
                 work.wait()
             if last:
@@ -153,18 +158,11 @@ class LayoutLink:
         flat = like.new_empty(sum(stored.numel for stored in bucket))
         return self._channels[root].broadcast([flat], self._root), flat
 
-    def _buckets(self, root: int, itemsize: int) -> Iterator[list[Stored]]:
+    def _buckets(self, root: int, itemsize: int) -> list[list[Stored]]:
         """A sender's tensors in order, at most ``bucket_bytes`` together; a larger one has a bucket of its own."""
-        bucket: list[Stored] = []
-        size = 0
-        for stored in self._parts[root]:
-            if bucket and size + stored.numel * itemsize > self.link.bucket_bytes:
-                yield bucket
-                bucket, size = [], 0
-            bucket.append(stored)
-            size += stored.numel * itemsize
-        if bucket:
-            yield bucket
+        parts = self._parts[root]
+        buckets = in_buckets([stored.numel * itemsize for stored in parts], self.link.bucket_bytes)
+        return [[parts[i] for i in bucket] for bucket in buckets]
 
 
 def _some(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -25,6 +25,7 @@ from executor.engines.torch_native.resharding import (
     training_slice,
 )
 from executor.engines.torch_native.weights import cut_out, drawn, parameters_of, read, read_dense
+from executor.records import WeightsMoved
 from executor.transition.architecture import EMBEDDING, SCORE
 from executor.transition.native_layout import NativeLayout, require_even
 from executor.transition.pool_link import LayoutLink, PoolLink
@@ -140,9 +141,9 @@ class TorchNativeEngine:
         """The parameters of this rank by name, in ``layout``."""
         return {name: weight.detach() for name, weight in self.flat.weights.items()}
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received from and sent to another pool since this was last asked."""
-        return self.link.moved() if self.link is not None else (0, 0)
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received from and sent to another pool since this was last asked."""
+        return self.link.moved() if self.link is not None else WeightsMoved()
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
