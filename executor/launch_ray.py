@@ -10,6 +10,7 @@ from executor.records import Identity, Item, Submitted, waited_on
 from executor.relay import Head, Relay
 from executor.worker import RankProcess
 from profiles.errors import InfeasibleError, InputError
+from profiles.store import device_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,8 @@ class RayLauncher:
     """Starts ranks on a Ray cluster: the one at ``address``, or one of our own on this machine.
 
     A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
-    CPUs). Raises ``InputError`` where Ray is missing or the address answers nothing.
+    CPUs). Nodes may declare a custom resource by the name of their device (``kinds``); then a pool goes to nodes of its
+    kind. Raises ``InputError`` where Ray is missing or the address answers nothing.
     """
 
     def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
@@ -80,6 +82,8 @@ class RayLauncher:
         resources = self._ray.cluster_resources()
         self.uses_gpus = resources.get("GPU", 0) >= 1
         self.num_devices = int(resources.get("GPU" if self.uses_gpus else "CPU", 0))
+        self.kinds = {name: int(resources[name]) for name in device_names() if name in resources}
+        self.num_nodes = sum(node["Alive"] for node in self._ray.nodes())
 
     def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
         quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
@@ -127,22 +131,27 @@ class RayLauncher:
         return ranks
 
     def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
-        """Reserve a bundle per rank; options that put one actor into each."""
+        """Reserve a bundle per rank, on nodes of the pool's kind; options that put one actor into each."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = {"GPU": 1.0} if self.uses_gpus else {"CPU": 1.0}
+        kind = {pool.kind: 1.0} if pool.kind in self.kinds else {}
+        bundle = {"GPU" if self.uses_gpus else "CPU": 1.0, **kind}
         group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
         self._groups.append(group)
         if not group.wait(PLACEMENT_TIMEOUT_S):
-            kind = "GPUs" if self.uses_gpus else "CPU slots"
+            what, have = "GPUs" if self.uses_gpus else "CPU slots", self.num_devices
+            if pool.kind is not None and kind:
+                what, have = f"{what} of kind {pool.kind}", self.kinds[pool.kind]
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {kind} in {PLACEMENT_TIMEOUT_S:.0f} s; "
-                f"the cluster has {self.num_devices}, others may hold some"
+                f"pool {pool.name} found no {pool.num_ranks} free {what} in {PLACEMENT_TIMEOUT_S:.0f} s; "
+                f"the cluster has {have}, others may hold some"
             )
-        share = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
+        share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
         return [
-            share | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
+            share
+            | {"resources": kind}
+            | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
             for i in range(pool.num_ranks)
         ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
-from executor.pools import generate_ahead, require_devices, require_supported, resource_pools
+from executor.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
@@ -70,6 +70,7 @@ def run(
     launcher = choose_launcher(plan, run_config)
     with Controller(launcher) as controller:
         require_devices(plan, launcher.num_devices)
+        require_kinds(plan, launcher.kinds, launcher.num_nodes)
         controller.start(resource_pools(plan))
         hyper = hyperparameters(job_facts, run_config, plan)
         models = build_models(controller, plan, run_config, hyper, engines)

@@ -191,7 +191,8 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space:
     for call in flow.calls_of(role):
         if call.kind in ("transition", "generate"):
             durations[call.key] = transition if call.kind == "transition" else rows.seconds
-    need = np.where(shared, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
+    need = np.where(shared, 0.0, rows.weight_bytes) + np.maximum(rows.kv_bytes + rows.working_bytes, bucket)
     slack = paired.slack
     if np.any(slack.last_dp > training.dp):
         gained = engine_slack(facts, training, slack.last_dp, rows.engine, rows.seconds)
@@ -216,7 +217,8 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
     rows = engine_rows(facts, role, used, pin, space, mode.steady_steps, prune)
-    num_priced = rows.num_priced
+    num_priced, spec = rows.num_priced, facts.roles[role]
+    bucket = resharding.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=ROLLOUT,
@@ -224,7 +226,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
         resident_bytes=np.zeros(len(rows.seconds)),
-        transient_bytes=rows.weight_bytes + rows.kv_bytes + rows.working_bytes,
+        transient_bytes=rows.weight_bytes + np.maximum(rows.kv_bytes + rows.working_bytes, bucket),
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
         kv_bytes=rows.kv_bytes,
         num_priced=num_priced,

@@ -16,6 +16,7 @@ from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
 
 if TYPE_CHECKING:
+    from profiles.records import Floats
     from simulator.facts import Facts
     from simulator.plan import ParallelLayout, Plan, Pool, RolePlan
 
@@ -86,12 +87,29 @@ def memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
             continue
         whole = role_memory(facts.on(pool.device), entry.role, layouts_of(entry, plan), plan.resharding)
         calls = {c.key: c for c in facts.dataflow.calls_of(entry.role)}
-        runs = {k: m for k, m in whole.transient.items() if (engine if calls[k].kind == "generate" else here)}
+        runs = {
+            key: found
+            for key, needs in whole.transient.items()
+            if (found := _on_pool(calls[key].kind, needs, here, engine, entry.separate_generation))
+        }
         for needs in runs.values():
             if entry.generation is not None and "kv cache" in needs:
                 needs["kv cache"] = np.asarray([float(entry.generation.kv_cache_bytes)])
         out[entry.role] = RoleMemory(whole.resident if here else {}, runs)
     return out
+
+
+def _on_pool(kind: str, needs: dict[str, Floats], here: bool, engine: bool, apart: bool) -> dict[str, Floats]:
+    """The part of what a call needs that falls on a pool where the role is (``here``) or generates (``engine``).
+
+    A transition between pools needs its weights and buckets where they arrive, and the rest where they come from.
+    """
+    if kind == "generate":
+        return needs if engine else {}
+    if kind != "transition" or not apart:
+        return needs if here else {}
+    arriving = ("generation weights", "conversion bucket")
+    return {name: size for name, size in needs.items() if (engine if name in arriving else here)}
 
 
 def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, float]]:

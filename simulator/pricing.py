@@ -232,7 +232,9 @@ def role_memory(
             transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
         elif call.kind == "generate":
             transient[call.key] = _generation_memory(facts, role, layouts)
-        elif resharding_method != "hybridflow":  # Table 2: these gather the whole model on each GPU
+        elif resharding_method == "hybridflow":
+            transient[call.key] = _conversion_memory(facts, role, layouts)
+        else:  # Table 2: these gather the whole model on each GPU
             whole: float | Floats = resharding.transition_peak_bytes(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
@@ -248,6 +250,19 @@ def _calls_of(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Call, ...]
     calls = facts.dataflow.calls_of(role)
     engine = ("generate", "transition")
     return calls if layouts.generation is not None else tuple(c for c in calls if c.kind not in engine)
+
+
+def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """The transition: both shards and the conversion bucket, before there is a KV cache."""
+    assert layouts.generation is not None, f"{role} generates"
+    spec, engine, apart = facts.roles[role], layouts.generation, layouts.separate_generation
+    weights = _shard_bytes(facts, role, layouts)
+    if apart:
+        bucket = resharding.receiving_bucket_bytes(spec.shape, engine, spec.precision)
+        return {"generation weights": weights, "conversion bucket": bucket}
+    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
+    shared = resharding.shares_weights(facts, layouts.weights, engine)
+    return {"generation weights": np.where(shared, 0.0, weights), "conversion bucket": bucket}
 
 
 def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:

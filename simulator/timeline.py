@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 class Counts(Record):
     """What the ranks of a measured span counted: sums over its ranks, ``peak_memory_bytes`` of the fullest.
 
-    ``bytes_in`` and ``bytes_out`` are rows of the batch; ``host_bytes`` were copied between device and host for
-    offload, in ``host_s`` seconds of the slowest rank.
+    ``bytes_in`` and ``bytes_out`` are rows of the batch, or weights; ``host_bytes`` were copied between device and host
+    for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
+    held besides its shards to convert weights from one engine's layout to another's.
     """
 
     bytes_in: int
@@ -23,6 +24,7 @@ class Counts(Record):
     host_bytes: int
     host_s: float
     peak_memory_bytes: int
+    bucket_bytes: int = 0
 
 
 class Span(Record):

@@ -14,7 +14,8 @@ from profiles.errors import FileFormatError, InputError, NotYetError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral")
+DENSE = ("llama", "qwen2", "qwen3")
+FAMILIES = (*DENSE, "qwen3_moe", "mixtral")
 EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
 
 

@@ -10,7 +10,6 @@ import torch
 
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
-from executor.engines.torch_native.config import load_config
 from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
 from executor.engines.torch_native.generation import generate, kv_bytes_per_sequence
@@ -25,8 +24,11 @@ from executor.engines.torch_native.resharding import (
     generation_slice,
     training_slice,
 )
-from executor.engines.torch_native.weight_link import LinkSpec, WeightLink
-from executor.engines.torch_native.weights import EMBEDDING, SCORE, cut_out, drawn, parameters_of, read
+from executor.engines.torch_native.weights import cut_out, drawn, parameters_of, read, read_dense
+from executor.records import WeightsMoved
+from executor.transition.architecture import EMBEDDING, SCORE
+from executor.transition.native_layout import NativeLayout, require_even
+from executor.transition.pool_link import LayoutLink, PoolLink
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class ModelSpec:
     kv_cache_bytes: int = 0
     scoring: Degrees | None = None
     offload: tuple[str, ...] = ()
-    link: LinkSpec | None = None
+    link: PoolLink | None = None
     recompute: str = "none"
     device: str = "cpu"
 
@@ -94,14 +96,15 @@ class TorchNativeEngine:
     def load(self) -> None:
         if self.spec.dtype not in DTYPES:
             raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
-        self.config = load_config(self.spec.path)
+        self.arch = read_dense(self.spec.path, has_score=self.spec.value_head)
         for degrees in (self.degrees, self.spec.scoring):
             if degrees is not None:
-                self.config.require_divisible(degrees)
+                require_even(self.arch, degrees.p, degrees.t)
+        self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
         self.device = torch.device(self.spec.device)
         self.dtype = DTYPES[self.spec.dtype]
         self.piece = training_slice(self.identity.rank, self.degrees)
-        parameters = parameters_of(self.config, self.piece, value_head=self.spec.value_head)
+        parameters = parameters_of(self.arch, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)
         join_world(self.identity, self.address, self.device)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
@@ -110,8 +113,8 @@ class TorchNativeEngine:
             parameters, self.piece.t, values, dtype=self.dtype, device=self.device,
             multiple=self.degrees.d, trained=self.spec.optimizer is not None,
         )  # fmt: skip
-        self._training = Replica(self.config, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
-        if self.config.tied_embeddings and self.piece.stages > 1 and not self.spec.value_head:
+        self._training = Replica(self.arch, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
+        if self.arch.tied and self.piece.stages > 1 and not self.spec.value_head:
             self.flat.tied_names.add(EMBEDDING)
         states = {"parameters": lambda: [self.flat.data]}
         if self.spec.optimizer is not None:
@@ -119,9 +122,10 @@ class TorchNativeEngine:
             states["optimizer"] = self.optimizer.states
         self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
         self.host.send_away()
-        self.link: WeightLink | None = None
-        if self.spec.link is not None:
-            self.link = WeightLink(self.identity.rank, self.spec.link, self.config, self.device, self.clock)
+        self.link: LayoutLink | None = None
+        if (link := self.spec.link) is not None:
+            source = NativeLayout(self.arch, link.senders, "training", transposed=False)
+            self.link = LayoutLink(self.identity.rank, link, self.arch, source, self.device, self.clock)
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
@@ -129,9 +133,17 @@ class TorchNativeEngine:
         found = read(parameters, self.piece, folder) if has_files else {}
         for parameter in parameters:
             if parameter.name not in found:
-                whole = drawn(parameter, self.config, self.spec.seed)
+                whole = drawn(parameter, self.arch, self.spec.seed)
                 found[parameter.name] = cut_out(whole, parameter, self.piece)
         return found
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters of this rank by name, in ``layout``."""
+        return {name: weight.detach() for name, weight in self.flat.weights.items()}
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received from and sent to another pool since this was last asked."""
+        return self.link.moved() if self.link is not None else WeightsMoved()
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
@@ -172,19 +184,19 @@ class TorchNativeEngine:
         weights: Any = self.flat.weights
         with self.host.present("parameters"):
             if (x.pg, x.tg) != (x.p, x.t):
-                weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+                weights = gather_generation_weights(self.flat.data, self.arch, x, rank, self.groups.micro_dp)
             elif "parameters" in self.spec.offload:
                 weights = {name: weight.detach().clone() for name, weight in weights.items()}
         piece = generation_slice(rank, x)
-        self._generating = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
+        self._generating = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
 
-    def _pass_on(self, link: WeightLink) -> None:
+    def _pass_on(self, link: LayoutLink) -> None:
         """Send the weights to the pool that generates, or receive them there."""
-        if link.spec.sends:
+        if link.link.sends:
             with self.host.present("parameters"):
-                link.send(self.flat)
+                link.send(self.tensors())
         else:
-            link.receive(self.flat.weights)
+            link.receive(self.layout, self.tensors())
             self._generating = self._training
 
     def to_training(self) -> None:
@@ -212,7 +224,7 @@ class TorchNativeEngine:
         """Sequences that generate at once."""
         assert self._generating is not None
         length = batch["prompts"].shape[1] + sampling.max_tokens
-        size = kv_bytes_per_sequence(self.config, self._generating.piece, length, self.dtype.itemsize)
+        size = kv_bytes_per_sequence(self.arch, self._generating.piece, length, self.dtype.itemsize)
         if self.spec.kv_cache_bytes and self.spec.kv_cache_bytes < size:
             raise InputError(
                 f"a KV budget of {self.spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
@@ -222,9 +234,9 @@ class TorchNativeEngine:
 
     def _stages(self, x: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(x.weights, self.config, x.piece, x.tp, entering, whole_step(token_mask), recompute)
+            return run_stage(x.weights, self.arch, x.piece, x.tp, entering, whole_step(token_mask), recompute)
 
-        return Stages(x.piece, x.pp, run, self.config.hidden, self.dtype)
+        return Stages(x.piece, x.pp, run, self.arch.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
@@ -252,7 +264,7 @@ class TorchNativeEngine:
             piece = training_slice(self.identity.rank, degrees)
             value_head = self.spec.value_head
             weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=value_head)
-            self._scoring = Replica(self.config, piece, groups.tp, groups.pp, weights)
+            self._scoring = Replica(self.arch, piece, groups.tp, groups.pp, weights)
         return self._scoring
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
