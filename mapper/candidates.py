@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
 from mapper.role_table import RoleTable, joined, to_mib
+from mapper.scoring_rows import NUM_ZERO_STAGES, PricedRows, Spreads, priced, with_copies
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from simulator import memory, pricing, resharding
 from simulator.plan import RECOMPUTE_LEVELS
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
     from mapper.problem import Problem
     from mapper.space import Space
     from profiles.records import Floats, Ints
-    from simulator.dataflow import Call, Dataflow
+    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
     from simulator.layouts import Layouts
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
-NUM_ZERO_STAGES = 4
 
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
@@ -58,26 +58,13 @@ def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool)
     return table.take(_pruned(table)) if prune else table
 
 
-@dataclass(frozen=True, eq=False)
-class _PricedRows:
-    """Layouts of one call, what each costs, and which spread of the weights it belongs to; all ``[C]``."""
-
-    layouts: Layouts
-    spread: Ints
-    seconds: Floats
-    need_bytes: Floats
-
-    def take(self, index: Ints) -> _PricedRows:
-        return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
-
-
 def _weights_table(
     facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin, space: Space
 ) -> RoleTable:
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
-    that it trains in, with a micro-batch of its own.
+    that it trains in, with a micro-batch of its own, or where ``space`` allows it on a copy of its weights in another.
     """
     spec, work = facts.roles[role], facts.workload
     kinds = {call.kind: call for call in flow.calls_of(role)}
@@ -91,12 +78,18 @@ def _weights_table(
         per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
         chunked = spec.shape.num_layers if space.interleaving else 0
         rows = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked)
-        train = _priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
+        train = priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
         per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
         rows = layout_space.cross(degrees, zero, (0,), per_rank)
-        forward = _priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
+        forward = priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
+        if space.scoring_layouts:
+            copies = layout_space.degrees(facts, spec.shape, sizes[-1], work.num_samples, space=space)
+            per_rank = np.asarray([-(-work.num_samples // x[0]) for x in copies], dtype=np.int64)
+            rows = layout_space.cross(copies, (0,), (0,), per_rank)
+            trained_in = Spreads.of(degrees, np.unique(train.spread), last_degrees(degrees))
+            forward = with_copies(facts, kinds["forward"], forward, trained_in, _pinned(pin, "inference", *rows))
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
@@ -115,21 +108,8 @@ def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layo
     return layouts.take(index), owner[index]
 
 
-def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedRows:
-    """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
-    shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
-    need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
-    need = memory.total(need_of(facts, shape, layouts, logits))
-    fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
-    layouts, need = layouts.take(fits), need[fits]
-    given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
-    seconds = pricing.call_cost(facts, call, given).time.s
-    rows = _PricedRows(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
-    return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
-
-
 def _paired(
-    facts: Facts, flow: Dataflow, role: str, train: _PricedRows | None, forward: _PricedRows | None,
+    facts: Facts, flow: Dataflow, role: str, train: PricedRows | None, forward: PricedRows | None,
     gpus_of_spread: Ints, last_dp: Ints,
 ) -> RoleTable:  # fmt: skip
     """One table of rows that pair training with inference in the same spread (or have only one of them)."""
@@ -141,6 +121,10 @@ def _paired(
     resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
     spread = present[0].spread // NUM_ZERO_STAGES
     train_key = next((call.key for call in flow.calls_of(role) if call.kind == "train"), None)
+    slack = weights_slack(facts, role, train_key, layouts.weights, last_dp[spread])
+    if forward is not None and np.any(forward.gain_s > 0):
+        gains = {call.key: forward.gain_s for call in flow.calls_of(role) if call.kind == "forward"}
+        slack = replace(slack, seconds=slack.seconds | gains)
     return RoleTable(
         role=role,
         kind=np.zeros(len(present[0].seconds), dtype=np.int64),
@@ -152,7 +136,7 @@ def _paired(
         kv_bytes=np.zeros(len(present[0].seconds)),
         num_priced=sum(len(rows.seconds) for rows in present),
         offload=np.zeros(len(present[0].seconds), dtype=np.int64),
-        slack=weights_slack(facts, role, train_key, layouts.weights, last_dp[spread]),
+        slack=slack,
     )
 
 

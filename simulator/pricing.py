@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Priced
 from profiles.units import DTYPE_BYTES
-from simulator import generation, inference, memory, resharding, training
+from simulator import generation, inference, memory, resharding, scoring, training
 from simulator.cost import Cost
 from simulator.dataflow import CONTROLLER, Call
 from simulator.layouts import GenerationLayouts, Layouts
@@ -129,6 +129,9 @@ def _engine_cost(
     elif call.kind == "forward":
         assert layouts.inference is not None, f"{call.key} needs an inference layout"
         cost = inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
+        if layouts.training is not None:
+            gathered = scoring.gather_time(facts, spec.shape, layouts.training, layouts.inference)
+            cost = cost + Cost.serial(Priced.zero(gathered.shape), gathered)
     else:
         assert layouts.generation is not None, f"{call.key} needs a generation layout"
         if call.kind == "transition":
@@ -229,6 +232,9 @@ def role_memory(
         elif call.kind == "forward":
             assert layouts.inference is not None, f"{call.key} needs an inference layout"
             transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
+            if layouts.training is not None and np.any(own := scoring.apart(layouts.training, layouts.inference)):
+                copy = scoring.copy_bytes(facts, spec.shape, head, layouts.inference, transient[call.key])
+                transient[call.key] |= {name: np.where(own, size, 0.0) for name, size in copy.items()}
         elif call.kind == "generate":
             transient[call.key] = _generation_memory(facts, role, layouts)
         elif resharding_method != "hybridflow":  # Table 2: these gather the whole model on each GPU
