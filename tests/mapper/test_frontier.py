@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from mapper.algorithm1 import exhaustive
 from mapper.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
 from mapper.choices import fits, gpus_of, ticks_of
-from mapper.frontier import frontier, trace
+from mapper.frontier import frontier, trace, with_left_out
 from mapper.goal import Objective
 from mapper.greedy import greedy
-from mapper.instance import Instance
+from mapper.instance import Instance, make_instance
+from mapper.problem import make_problem
+from mapper.result import OPTIMAL_GAP
 from mapper.search import find_plan
 from mapper.solver import Solution
 from profiles.errors import InfeasibleError, InputError
-from tests.builders import tiny_facts, toy_instance
+from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
 
 ROLES = ("actor", "critic", "reference", "reward")
 seeds = st.integers(0, 10**6)
@@ -155,3 +157,29 @@ def test_objectives_of_a_job_agree_with_its_frontier() -> None:
 def test_a_target_that_nothing_reaches_names_the_fastest() -> None:
     with pytest.raises(InfeasibleError, match=r"no plan ends an iteration within 0.001 s: the fastest on all 2 GPUs"):
         find_plan(tiny_facts(memory_gib=64.0), objective=Objective("gpus", target_iteration_s=0.001))
+
+
+@pytest.mark.slow
+def test_bounds_cover_the_degrees_that_are_not_listed() -> None:
+    """Above 128 ranks not every degree is listed; each point's bound is that of a search with as many nodes."""
+    work = workload(1024, 512, 512, minibatches=2)
+    facts = make_facts("grpo", TINY, nodes=24, work=work)
+    assert make_instance(make_problem(facts)).relaxed() is not None
+    points = frontier(facts, placement="colocate")
+    assert all(point.proven == (point.gap <= OPTIMAL_GAP) for point in points)
+    whole = find_plan(facts, placement="colocate", runners_up=False)
+    assert points[-1].iteration_s == pytest.approx(whole.iteration_s)
+    assert points[-1].bound_s == pytest.approx(whole.bound_s, rel=1e-9)
+
+
+def test_a_bound_of_what_is_left_out_is_taken_over_by_every_smaller_budget() -> None:
+    """An instance whose rows could all be a fifth faster: each bound is that of brute force over those."""
+    x = toy(3, 60)
+    faster = replace(x, ticks={r: {k: t * 4 // 5 for k, t in calls.items()} for r, calls in x.ticks.items()})
+    steps, none_below = trace(searching(x), [1, 2, 4, 8], lambda done, total: None)
+    granted, still_none = with_left_out(searching(faster), steps, [1, 2, 4, 8], none_below)
+    best = brute(faster)
+    assert still_none == none_below
+    for before, after in zip(steps, granted, strict=True):
+        assert after.bound_ticks == best[before.last_budget] <= before.bound_ticks
+        assert after.choice == before.choice
