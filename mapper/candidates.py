@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from simulator.layouts import Layouts
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
+AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
+"""Whether the parameters of a trained role wait in host memory, by option."""
 
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
@@ -47,10 +49,10 @@ def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool)
         table = rollout_table(facts, sizes, pin, problem.mode, problem.space, prune)
     else:
         table = _weights_table(facts, problem.flow, role, sizes, pin, problem.space)
-        if problem.flow.generates(role):
-            table = _with_generation(facts, role, table, pin, problem.space, prune)
         if problem.space.offload:
             table = _with_offload(facts, problem, table)
+        if problem.flow.generates(role):
+            table = _with_generation(facts, role, table, pin, problem.space, prune)
     capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     allowed = pin.device in (None, kind)
     fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
@@ -141,22 +143,28 @@ def _paired(
 
 
 def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable:
-    """The rows as they are, and again with each choice of what waits in host memory, by the prices of ``simulate``."""
+    """The rows as they are, and again with each choice of what waits in host memory; before they meet an engine.
+
+    Copies are all that the times gain: those of the transition stand under its key until the rest of it is known.
+    """
     apart = problem.mode.own_pool and facts.dataflow.generates(table.role)
-    tables = [table]
+    waits = problem.flow.generates(table.role)
+    calls = [call for call in facts.dataflow.calls_of(table.role) if call.key in table.durations_s]
+    calls += [call for call in facts.dataflow.calls_of(table.role) if call.kind == "transition" and waits]
+    none = np.zeros(len(table))
+    tables = []
     for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
-        if option:
-            layouts = replace(table.layouts, offload=option, separate_generation=apart)
-            needs = pricing.role_memory(facts, table.role, layouts)
-            costs = pricing.role_costs(facts, table.role, layouts)
-            tables.append(
-                replace(
-                    table, durations_s={key: costs[key].time.s for key in table.durations_s},
-                    resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
-                    transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
-                    offload=np.full(len(table), i, dtype=np.int64),
-                )
-            )  # fmt: skip
+        layouts = replace(table.layouts, offload=option, separate_generation=apart)
+        needs = pricing.role_memory(facts, table.role, layouts)
+        copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
+        tables.append(
+            replace(
+                table, durations_s={key: table.durations_s.get(key, none) + s for key, s in copies.items()},
+                resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
+                transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
+                offload=np.full(len(table), i, dtype=np.int64),
+            )
+        )  # fmt: skip
     return joined(tables)
 
 
@@ -169,8 +177,9 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space:
     left, right = _pairs(table.layouts.weights.num_gpus, rows.engine.num_gpus)
     paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
-    shared = resharding.shares_weights(facts, training, rows.engine)
+    shared = resharding.shares_weights(facts, training, rows.engine) & ~AWAY[paired.offload]
     transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
+    transition = transition + paired.durations_s.get("transition", 0.0)
     durations = dict(paired.durations_s)
     for call in flow.calls_of(role):
         if call.kind in ("transition", "generate"):
@@ -222,8 +231,8 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
 
     A pool fits if for each role what that one keeps and adds, plus what the others keep, fits; so what counts is what
     a role keeps, and that plus what it adds (in the whole MiB that the search adds up).
-    ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees, which generation and transition
-    depend on.
+    ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees and offload, which generation and
+    transition depend on.
     """
     values = _compared(table)
     if table.slack.any:  # a row that stands for others must not make way for one that is only better by itself
@@ -231,6 +240,7 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     if keep_apart:
         weights = table.layouts.weights
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
+        key = key * 4 + table.offload  # where parameters are away, an engine cannot run from them
         return non_dominated_by_group(key, values)
     if table.role == ROLLOUT:  # what the transfer of weights depends on
         engine = table.layouts.generation
@@ -248,8 +258,9 @@ def _compared(table: RoleTable) -> Floats:
 
 def _merged_durations(table: RoleTable) -> list[Floats]:
     """Durations by call, the transition added to the generation that always follows it directly on the same pool."""
-    out = {key: value for key, value in table.durations_s.items() if key != "transition"}
-    if "transition" in table.durations_s:
+    out = dict(table.durations_s)
+    if {"transition", "generate_sequences"} <= set(out):
+        del out["transition"]
         out["generate_sequences"] = out["generate_sequences"] + table.durations_s["transition"]
     return list(out.values())
 

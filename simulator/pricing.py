@@ -141,7 +141,7 @@ def _engine_cost(
         else:
             steps = layouts.steady_steps
             return generation.steady_generation_cost(there, spec.shape, layouts.generation, spec.precision, steps)
-    return cost + _host_traffic(facts, call, layouts)
+    return cost + host_traffic(facts, call, layouts)
 
 
 def _transition(
@@ -155,7 +155,7 @@ def _transition(
     return resharding.transition_cost(facts, spec.shape, layouts.weights, engine, spec.precision, method)
 
 
-def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
+def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     """Copies of offloaded states between GPU and host memory, charged to the call that needs the room or the states.
 
     A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out
