@@ -10,7 +10,7 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
-from simulator import memory
+from simulator import memory, scoring
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
@@ -218,12 +218,28 @@ def _check_role_layouts(entry: RolePlan, plan: Plan, facts: Facts) -> list[Viola
         if layout is not None:
             out += _check_parallel(entry.role, layout, samples, facts)
     if entry.training and entry.inference and _degrees(entry.training) != _degrees(entry.inference):
-        message = (
-            f"{entry.role} trains in {_degrees(entry.training)} and scores in {_degrees(entry.inference)} "
-            "(dp, tp, pp, cp, ep, zero); a trained role scores in its training layout"
-        )
-        out.append(Violation("layouts", message))
+        out += _check_scoring_copy(entry.role, entry.training, entry.inference, facts)
     return out
+
+
+def _check_scoring_copy(role: str, training: ParallelLayout, copy: ParallelLayout, facts: Facts) -> list[Violation]:
+    """A copy in a layout of its own: the engine makes one, of whole weights, on GPUs and a width that training has."""
+    both = f"{role} trains in {_degrees(training)} and scores in {_degrees(copy)} (dp, tp, pp, cp, ep, zero)"
+    if not facts.training.scoring_layouts:
+        return [
+            Violation("layouts", f"{both}; with {facts.training.name} a trained role scores in its training layout")
+        ]
+    if not bool(scoring.apart(Layouts.of([training]), Layouts.of([copy]))[0]) or copy.zero_stage:
+        return [
+            Violation("layouts", f"{both}; it scores in its training layout, or on a whole copy (zero 0) in another")
+        ]
+    if copy.num_gpus > training.num_gpus:
+        more = f"{copy.num_gpus} GPUs to score and {training.num_gpus} that hold the weights"
+        return [Violation("layouts", f"{both}; that is {more}: give the copy no more of them")]
+    if copy.num_gpus // copy.dp > training.num_gpus // training.dp:
+        wider = f"{copy.num_gpus // copy.dp} GPUs, training's has {training.num_gpus // training.dp}"
+        return [Violation("layouts", f"{both}; a replica of the copy has {wider}: a copy is no wider")]
+    return []
 
 
 def _degrees(layout: ParallelLayout) -> tuple[int, ...]:

@@ -77,7 +77,6 @@ class TorchNativeEngine:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock = CommClock()
         self._generating: Replica | None = None
-        self._scoring: Replica | None = None
 
     @property
     def comm_s(self) -> float:
@@ -200,8 +199,8 @@ class TorchNativeEngine:
             self._generating = self._training
 
     def to_training(self) -> None:
-        """Let go of the copies for generation and scoring: an update would make them wrong."""
-        self._generating = self._scoring = None
+        """Let go of the copy for generation: an update would make it wrong."""
+        self._generating = None
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         from tensordict import TensorDict
@@ -251,21 +250,16 @@ class TorchNativeEngine:
         with self.host.present("parameters"):
             x = self._for_scoring()
             outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
-        if "parameters" in self.spec.offload:
-            self._scoring = None
         return None if outputs is None else torch.cat(outputs).float().cpu()
 
     def _for_scoring(self) -> Replica:
-        """What forward passes run on: the training replica, or a copy in another layout that lives until an update."""
+        """What a forward pass runs on: the training replica, or a copy in another layout that is dropped after it."""
         degrees, groups = self.spec.scoring, self.scoring_groups
         if degrees is None:
             return self._training
-        if self._scoring is None:
-            piece = training_slice(self.identity.rank, degrees)
-            value_head = self.spec.value_head
-            weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=value_head)
-            self._scoring = Replica(self.arch, piece, groups.tp, groups.pp, weights)
-        return self._scoring
+        piece = training_slice(self.identity.rank, degrees)
+        weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=self.spec.value_head)
+        return Replica(self.arch, piece, groups.tp, groups.pp, weights)
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
         """Add an objective's gradients, and its metrics as shares of their global mean."""
