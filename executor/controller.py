@@ -76,6 +76,10 @@ class Controller:
         """The next position in call order."""
         return next(self._numbers)
 
+    def count_on_from(self, number: int) -> None:
+        """Number the next call ``number``: a run that goes on numbers its calls on."""
+        self._numbers = itertools.count(number)
+
     def dispatch(
         self, group: WorkerGroup, number: int, key: str, method: str, inputs: dict[int, Any], sources: set[int],
         options: dict[str, Any],

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import generate_ahead, require_devices, require_supported, resource_pools
+from executor.run_identity import identity_of
+from executor.run_saving import Saving, where_to_begin
 from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
@@ -43,9 +45,12 @@ class JobFacts(Protocol):
 def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
-    on_records: RecordsTaker | None = None,
+    on_records: RecordsTaker | None = None, resume: str | Path | None = None,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
+
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant: the run goes on where it was saved, until
+    it has made ``iterations`` in all. The plan may be another one than the one that saved it.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
@@ -58,11 +63,16 @@ def run(
     RankFailedError
         A rank failed; the message has its traceback. Every process is ended before it is raised.
     """
+    from executor.checkpoint import load
     from executor.controller import Controller
     from executor.models import build_models
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
+    count = iterations if iterations is not None else run_config.iterations
+    hyper = hyperparameters(job_facts, run_config, plan)
+    identity = identity_of(job_facts, plan, run_config, hyper)
+    begin = where_to_begin(run_config, Path(out_dir), resume, identity, count)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config))
     elif any(entry.separate_generation for entry in plan.roles):
@@ -71,11 +81,13 @@ def run(
     with Controller(launcher) as controller:
         require_devices(plan, launcher.num_devices)
         controller.start(resource_pools(plan))
-        hyper = hyperparameters(job_facts, run_config, plan)
         models = build_models(controller, plan, run_config, hyper, engines)
         models.init()
-        count = iterations if iterations is not None else run_config.iterations
-        return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch, on_records)
+        first = load(models, controller, begin) if begin is not None else 0
+        last = {"identity": identity, "layout": plan.placement, "last": count}
+        with Saving(models, controller, run_config, Path(out_dir), **last) as saving:
+            parts = (controller, models, job_facts, plan, run_config, Path(out_dir))
+            return _loop(*parts, range(first, count), saving, watch, on_records)
 
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
@@ -110,19 +122,19 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 
 def _loop(
     controller: Controller, models: Models, job_facts: JobFacts, plan: Plan, config: RunConfig, out_dir: Path,
-    iterations: int, watch: Watcher | None, on_records: RecordsTaker | None,
+    spread: range, saving: Saving, watch: Watcher | None, on_records: RecordsTaker | None,
 ) -> list[Timeline]:  # fmt: skip
     from executor.algorithms import SCRIPTS
     from executor.recorder import MetricsLog, write_atomically
 
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
-    models.actor.prompts = batches = _prompts(controller, job_facts, config, iterations)
+    models.actor.prompts = batches = _prompts(controller, job_facts, config, spread)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
-    log, timelines, ranks = MetricsLog(out_dir), [], None
+    log, timelines, ranks = MetricsLog(out_dir, spread.start), [], None
     script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
     try:
-        for iteration in range(iterations):
+        for iteration in spread:
             first, start_s = len(controller.records), time.time()
             step = next(script)
             metrics = _finish(controller, models, step)
@@ -132,7 +144,10 @@ def _loop(
             ranks = _timeline(*measured, per_rank=True)
             if on_records is not None:
                 on_records(iteration, records)
-            _note(log, iteration, metrics | _seconds(timelines[-1]), watch)
+            metrics |= _seconds(timelines[-1]) | saving.after(iteration + 1)
+            _note(log, iteration, metrics, watch)
+            saving.publish(log)
+        saving.finish()
     finally:
         log.close()
     write_atomically(out_dir / "timeline.json", timelines[-1].model_dump_json(indent=1) + "\n")
@@ -141,14 +156,14 @@ def _loop(
     return timelines
 
 
-def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, iterations: int) -> PromptStream:
+def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, spread: range) -> PromptStream:
     """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
     from executor.actor_group import PromptStream
     from executor.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
-    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), iterations)
+    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), spread.stop, spread.start)
 
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:

@@ -104,6 +104,17 @@ class EnginesSection(Section):
         return self.training == self.generation == "torch-native"
 
 
+class CheckpointSection(Section):
+    """Save the run's state after ``every`` iterations (and after the last), keep the newest ``keep`` of these.
+
+    ``dir`` must be seen by every machine of the run; left out, it is the folder ``checkpoints`` of the run's output.
+    """
+
+    every: Annotated[int, Field(ge=1)]
+    keep: Annotated[int, Field(ge=1)] = 2
+    dir: str | None = None
+
+
 class RunConfig(Section):
     """How to run a plan.
 
@@ -127,6 +138,7 @@ class RunConfig(Section):
     ray_address: str | None = None
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
     on_failure: Literal["stop"] = "stop"
+    checkpoint: CheckpointSection | None = None
     learning: Hyperparameters = Hyperparameters()
     engines: EnginesSection = EnginesSection()
 
@@ -169,4 +181,7 @@ def _based(config: RunConfig, base: Path) -> RunConfig:
     )
     weights = {role: str(base / path) for role, path in config.weights.items()}
     plan = str(base / config.plan) if config.plan else None
-    return config.model_copy(update={"data": data, "weights": weights, "plan": plan})
+    checkpoint = config.checkpoint
+    if checkpoint is not None and checkpoint.dir is not None:
+        checkpoint = checkpoint.model_copy(update={"dir": str(base / checkpoint.dir)})
+    return config.model_copy(update={"data": data, "weights": weights, "plan": plan, "checkpoint": checkpoint})

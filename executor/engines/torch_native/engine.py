@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from executor.checkpoint_shards import EngineState, on_host
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.config import load_config
@@ -25,15 +26,17 @@ from executor.engines.torch_native.resharding import (
     generation_slice,
     training_slice,
 )
+from executor.engines.torch_native.saved_state import chunks_to_read, chunks_to_write
 from executor.engines.torch_native.weight_link import LinkSpec, WeightLink
 from executor.engines.torch_native.weights import EMBEDDING, SCORE, cut_out, drawn, parameters_of, read
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk
     from executor.engines.base import Objective, Sampling
     from executor.records import Identity
     from simulator.groups import Degrees
@@ -161,6 +164,22 @@ class TorchNativeEngine:
         names = sorted(sums)
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
+
+    def saved_state(self) -> EngineState:
+        if self.spec.optimizer is None:
+            return EngineState()
+        with self.host.present("optimizer"):
+            chunks = on_host(chunks_to_write(self.optimizer, self.groups, self.piece))
+            return EngineState(chunks, {"optimizer_steps": self.optimizer.num_steps})
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        if self.spec.optimizer is None:
+            return
+        self.to_training()
+        with self.host.present("parameters", "optimizer", changed=True):
+            self.optimizer.expect(counters["optimizer_steps"])
+            fill(chunks_to_read(self.optimizer, self.piece))
+            self.optimizer.publish()
 
     def to_generation(self) -> None:
         if self.link is not None:
