@@ -21,8 +21,11 @@ from profiles.errors import InputError
 from simulator.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
     from executor.engines.torch_native.comms import CommClock, Group, Groups
     from executor.records import Identity
@@ -46,6 +49,8 @@ class Trainer(Protocol):
     def values(self, batch: TensorDict) -> torch.Tensor | None: ...
     def scores(self, batch: TensorDict) -> torch.Tensor | None: ...
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None: ...
+    def saved_state(self) -> EngineState: ...
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None: ...
 
 
 class Generator(Protocol):
@@ -209,6 +214,14 @@ class HybridEngine:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
         save_model(self.trainer, folder)
+
+    def saved_state(self) -> EngineState:
+        self._to_training()
+        return self.trainer.saved_state()
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        self._to_training()
+        self.trainer.load_state(fill, counters)
 
     def weights_moved(self) -> tuple[int, int]:
         """Bytes of weights received and sent since this was last asked."""

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from executor.transition.pool_link import LayoutLink
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
     from executor.transition.pool_link import PoolLink
 
@@ -38,6 +41,15 @@ class SendingEngine:
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout."""
         self.trainer.save(folder)
+
+    def saved_state(self) -> EngineState:
+        """The trainer's part of a checkpoint."""
+        found: EngineState = self.trainer.saved_state()
+        return found
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        """Take a checkpoint's state into the trainer."""
+        self.trainer.load_state(fill, counters)
 
     def to_generation(self) -> None:
         """Send the weights."""
