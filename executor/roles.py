@@ -84,6 +84,12 @@ class ModelWorker:
         """Load the weights."""
         self.engine.load()
 
+    @register(protocol="ONE_TO_ALL", returns=())
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights; ``UnequalWeightsError`` names what differs."""
+        if (check := getattr(self.engine, "check_replicas", None)) is not None:
+            check()
+
     @register(protocol="ONE_TO_ALL")
     def save_model(self, folder: str) -> None:
         """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
@@ -121,7 +127,10 @@ class ModelWorker:
         return save() if save is not None else EngineState()
 
     def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
-        """Steps over all epochs and mini-batches; the mean of each metric. ``objectives`` makes them from rows."""
+        """Steps over all epochs and mini-batches; the mean of each metric, and the optimizer's own count of its steps.
+
+        ``objectives`` makes the terms of a step from its rows.
+        """
         steps = []
         for _ in range(self.hyper.epochs):
             for rows in minibatches(batch, self._replica, self.hyper.minibatches):
@@ -129,7 +138,9 @@ class ModelWorker:
         found = [step for step in steps if step is not None]
         if not found:
             return None
-        return {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+        means = {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+        num_steps = getattr(self.engine, "num_steps", None)
+        return means if num_steps is None else {**means, "optimizer_steps": float(num_steps)}
 
 
 class ActorWorker(ModelWorker):

@@ -76,6 +76,10 @@ class Saving:
         if self._saver is not None:
             self._saver.close()
 
+    def is_due(self, iteration: int) -> bool:
+        """Whether a save begins after ``iteration`` iterations."""
+        return self._section is not None and (iteration % self._section.every == 0 or iteration == self._last)
+
     def after(self, iteration: int) -> dict[str, float]:
         """Begin a save if one is due after ``iteration`` iterations; metrics of saves, for the log.
 
@@ -85,7 +89,7 @@ class Saving:
         if self._saver is None or self._section is None:
             return {}
         found = {}
-        if iteration % self._section.every == 0 or iteration == self._last:
+        if self.is_due(iteration):
             found["checkpoint/blocking_s"] = self._saver.begin(iteration)
         through, self._told = self._saver.reports[self._told :], len(self._saver.reports)
         if through:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
+from executor.checks import UnequalWeightsError
 from executor.engines.saving import save_model
 from executor.engines.torch_native.comms import own_group
 from executor.transition.checksum import sums_of, totals
@@ -17,7 +18,6 @@ from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
 from executor.transition.report import TransitionReport
 from executor.transition.transfers import TransferPlan, plan_transfers
 from executor.transition.wire import Wire
-from profiles.errors import InputError
 from simulator.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
@@ -210,6 +210,12 @@ class HybridEngine:
         if self._way_back is not None:
             self._send_trainer_to_sleep()
 
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the trained weights, where the trainer has copies."""
+        self._to_training()
+        if (check := getattr(self.trainer, "check_replicas", None)) is not None:
+            check()
+
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
@@ -256,7 +262,7 @@ class HybridEngine:
             self._generating = False
 
     def require_equal_weights(self) -> None:
-        """Raise ``InputError`` naming the first tensor in which a generation replica differs from the trainer."""
+        """Raise ``UnequalWeightsError`` for the first tensor in which a generation replica differs from the trainer."""
         rank, shapes = self.identity.rank, {t.name: t.shape for t in self.trainer.arch.tensors().values()}
         mine = sums_of(self.trainer.layout, rank, self.trainer.tensors(), shapes)
         theirs = sums_of(self.generator.layout, rank, self.generator.tensors(), shapes)
@@ -269,12 +275,12 @@ class HybridEngine:
             for (name, box), value in found.items():
                 same = [e[1][name, box] for e in everyone if (name, box) in e[1]]
                 if any(v != value for v in same):
-                    raise InputError(f"rank {other} generates with other values of {name} than its peers")
+                    raise UnequalWeightsError(f"rank {other} generates with other values of {name} than its peers")
         generated = totals({box: value for _, found in everyone for box, value in found.items()})
         repeated = self._repeated(everyone)
         for name, value in trained.items():
             if name not in repeated and generated.get(name) != value:
-                raise InputError(f"after the transition {name} differs from what was trained")
+                raise UnequalWeightsError(f"after the transition {name} differs from what was trained")
 
     def _repeated(self, everyone: list[Any]) -> set[str]:
         """Tensors whose boxes overlap between ranks, so sums of distinct boxes are not the whole."""

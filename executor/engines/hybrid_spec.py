@@ -39,8 +39,9 @@ class HybridSpec:
         from executor.engines.hybrid import HybridEngine
 
         return HybridEngine(
-            identity, degrees, trainer, lambda loaded: self._generator(identity, degrees, loaded), method=self.method
-        )
+            identity, degrees, trainer, lambda loaded: self._generator(identity, degrees, loaded), method=self.method,
+            check_weights=self.model.check_weights,
+        )  # fmt: skip
 
     def _trainer(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         if self.training == "megatron-core":

@@ -62,7 +62,8 @@ class FsdpEngine:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = DTYPES[self.spec.dtype]
         self.layout = FsdpLayout(self.arch, x.num_ranks)
-        join_world(self.identity, self.address, self.device, alone=True)
+        timeout_s = self.spec.collective_timeout_s
+        join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
         self.groups = make_groups(self.identity.rank, x, self.clock)
         self.model = self._sharded()
         if self.spec.optimizer is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.checkpoint_shards import EngineState, on_host
+from executor.checks import require_equal_stored
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
@@ -69,7 +70,8 @@ class MegatronEngine:
         self.layout = MegatronLayout(arch, self.degrees, self.options.vpp, self.options.ep)
         self.arch, self.dtype = arch, DTYPES[self.spec.dtype]
         read = reader_of(arch, self.spec.path, self.spec.seed)
-        join_world(self.identity, self.address, self.device, alone=True)
+        timeout_s = self.spec.collective_timeout_s
+        join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
         with self.session():
             self._build()
@@ -110,6 +112,10 @@ class MegatronEngine:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The parameters of this rank by the names of the layout."""
         return {f"{i}:{name}": p.data for i, m in enumerate(self.modules) for name, p in m.named_parameters()}
+
+    def check_replicas(self) -> None:
+        """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
+        require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.dp)
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""

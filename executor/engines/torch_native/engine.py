@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.checkpoint_shards import EngineState, on_host
+from executor.checks import bit_sums, require_equal_copies, require_equal_totals
 from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.comms import CommClock, join_world, make_groups
+from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S, CommClock, join_world, make_groups
 from executor.engines.torch_native.config import load_config
 from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
@@ -24,6 +25,7 @@ from executor.engines.torch_native.resharding import (
     gather_generation_weights,
     gather_scoring_weights,
     generation_slice,
+    require_gathered,
     training_slice,
 )
 from executor.engines.torch_native.saved_state import chunks_to_read, chunks_to_write
@@ -53,6 +55,7 @@ class ModelSpec:
     ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
     ``link`` leads to the other side where training and generation have pools of their own. ``recompute`` as in plans.
+    ``check_weights``: compare checksums after each transition.
     """
 
     path: str
@@ -69,6 +72,8 @@ class ModelSpec:
     link: LinkSpec | None = None
     recompute: str = "none"
     device: str = "cpu"
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    check_weights: bool = True
 
 
 class TorchNativeEngine:
@@ -106,7 +111,7 @@ class TorchNativeEngine:
         self.piece = training_slice(self.identity.rank, self.degrees)
         parameters = parameters_of(self.config, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)
-        join_world(self.identity, self.address, self.device)
+        join_world(self.identity, self.address, self.device, timeout_s=self.spec.collective_timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
         self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
         self.flat = FlatParameters(
@@ -124,7 +129,9 @@ class TorchNativeEngine:
         self.host.send_away()
         self.link: WeightLink | None = None
         if self.spec.link is not None:
-            self.link = WeightLink(self.identity.rank, self.spec.link, self.config, self.device, self.clock)
+            self.link = WeightLink(
+                self.identity.rank, self.spec.link, self.config, self.device, self.clock, self.spec.collective_timeout_s
+            )
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
@@ -165,6 +172,11 @@ class TorchNativeEngine:
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the weights have seen, those before a checkpoint included."""
+        return self.optimizer.num_steps
+
     def saved_state(self) -> EngineState:
         if self.spec.optimizer is None:
             return EngineState()
@@ -192,6 +204,8 @@ class TorchNativeEngine:
         with self.host.present("parameters"):
             if (x.pg, x.tg) != (x.p, x.t):
                 weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+                if self.spec.check_weights:
+                    require_gathered(weights, self.flat, self.config, x, rank, self.groups.micro_dp)
             elif "parameters" in self.spec.offload:
                 weights = {name: weight.detach().clone() for name, weight in weights.items()}
         piece = generation_slice(rank, x)
@@ -203,8 +217,31 @@ class TorchNativeEngine:
             with self.host.present("parameters"):
                 link.send(self.flat)
         else:
-            link.receive(self.flat.weights)
+            trained = link.receive(self.flat.weights)
+            if self.spec.check_weights:
+                self._require_arrived(trained)
             self._generating = self._training
+
+    def _require_arrived(self, trained: dict[str, int]) -> None:
+        """Compare the weights of this generation replica with the sums that came with them."""
+        sums = bit_sums(self.flat.weights)
+        cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
+        is_cut = torch.tensor([name in cut for name in self.flat.weights], device=self.device)
+        whole = torch.where(is_cut, self.groups.tp.all_reduce(sums.clone()), sums)
+        require_equal_totals(dict(zip(self.flat.weights, whole.tolist(), strict=True)), trained)
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights: of data parallelism, and whole ones of tensor's.
+
+        Raises ``UnequalWeightsError``; every rank of the role calls this.
+        """
+        with self.host.present("parameters"):
+            sums = bit_sums(self.flat.weights)
+        names = list(self.flat.weights)
+        require_equal_copies(names, sums, self.groups.dp)
+        cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
+        whole = [i for i, name in enumerate(names) if name not in cut]
+        require_equal_copies([names[i] for i in whole], sums[whole], self.groups.tp)
 
     def to_training(self) -> None:
         """Let go of the copies for generation and scoring: an update would make them wrong."""

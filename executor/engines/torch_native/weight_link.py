@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.checks import bit_sums
+from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S
 from executor.engines.torch_native.flat import extents_of
 from executor.engines.torch_native.resharding import training_slice
 from executor.engines.torch_native.weights import parameters_of
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from executor.engines.torch_native.config import DecoderConfig
     from executor.engines.torch_native.flat import Extent, FlatParameters
     from simulator.groups import Degrees
-
-TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,10 @@ class WeightLink:
     """One rank's end. All ranks of both sides call ``send`` or ``receive`` equally often."""
 
     def __init__(
-        self, rank: int, spec: LinkSpec, config: DecoderConfig, device: torch.device, clock: CommClock
-    ) -> None:
+        self, rank: int, spec: LinkSpec, config: DecoderConfig, device: torch.device, clock: CommClock,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        self._timeout = timedelta(seconds=timeout_s)
         self.rank, self.spec, self.config, self.clock = rank, spec, config, clock
         self._root = dist.BroadcastOptions()
         self._root.rootRank = self._root.rootTensor = 0
@@ -59,7 +61,7 @@ class WeightLink:
             joined = range(rank, rank + 1) if rank < spec.num_channels else range(0)
         host, _, port = spec.address.removeprefix("tcp://").rpartition(":")
         serves = spec.sends and rank == 0
-        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]
+        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=self._timeout)  # type: ignore[attr-defined]
         self._channels = {source: self._join(source, device) for source in joined}
 
     def _join(self, source: int, device: torch.device) -> Any:
@@ -68,21 +70,22 @@ class WeightLink:
         rank, size = 0 if self.spec.sends else 1 + self.rank, 1 + self.spec.receivers.num_ranks
         if device.type == "cuda":
             return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
-        return dist.ProcessGroupGloo(mine, rank, size, TIMEOUT)
+        return dist.ProcessGroupGloo(mine, rank, size, self._timeout)
 
     def send(self, flat: FlatParameters) -> None:
-        """Start all buckets of this rank's buffer, then wait until they are out."""
+        """Start all buckets of this rank's buffer and the sums of its weights' bits, then wait until they are out."""
+        sums = bit_sums({str(i): flat.view(flat.data, extent) for i, extent in enumerate(flat.extents)})
         for channel in self._channels.values():
             with self.clock.running():
                 sent = [
                     channel.broadcast([flat.data[bucket[0].start : bucket[-1].stop]], self._root)
                     for bucket in buckets_of(flat.extents, self.spec.bucket_bytes // flat.data.element_size())
                 ]
-                for work in sent:
+                for work in (*sent, channel.broadcast([sums], self._root)):
                     work.wait()
 
-    def receive(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Fill ``weights``, this rank's generation slice, in place."""
+    def receive(self, weights: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        """Fill ``weights``, this rank's generation slice, in place; the sums of the trained weights' bits by name."""
         some = next(iter(weights.values()))
         coming = [(s, bucket) for s in self._channels for bucket in self._buckets(s, some.element_size())]
         ahead = self._start(*coming[0], some)
@@ -93,14 +96,35 @@ class WeightLink:
             with self.clock.running():
                 work.wait()
             self._place(source, bucket, buffer, weights)
+        return self._sums(some.device)
+
+    def _sums(self, device: torch.device) -> dict[str, int]:
+        """What each sender says that its weights add up to; slices of one weight together."""
+        trained: dict[str, int] = {}
+        for source, channel in self._channels.items():
+            extents = self._extents(source)
+            sums = torch.empty(len(extents), dtype=torch.int64, device=device)
+            with self.clock.running():
+                channel.broadcast([sums], self._root).wait()
+            for extent, total in zip(extents, sums.tolist(), strict=True):
+                parameter = extent.parameter
+                if parameter.cut is None:
+                    trained[parameter.name] = total
+                elif not parameter.is_copy:
+                    trained[parameter.name] = trained.get(parameter.name, 0) + total
+        return trained
 
     def _start(self, source: int, bucket: Sequence[Extent], like: torch.Tensor) -> tuple[Any, torch.Tensor]:
         buffer = torch.empty(bucket[-1].stop - bucket[0].start, dtype=like.dtype, device=like.device)
         return self._channels[source].broadcast([buffer], self._root), buffer
 
-    def _buckets(self, source: int, itemsize: int) -> list[list[Extent]]:
+    def _extents(self, source: int) -> list[Extent]:
+        """Where a sender's buffer holds what."""
         parameters = parameters_of(self.config, training_slice(source, self.spec.senders), value_head=False)
-        return buckets_of(extents_of(parameters, self.spec.senders.t), self.spec.bucket_bytes // itemsize)
+        return extents_of(parameters, self.spec.senders.t)
+
+    def _buckets(self, source: int, itemsize: int) -> list[list[Extent]]:
+        return buckets_of(self._extents(source), self.spec.bucket_bytes // itemsize)
 
     def _place(
         self, source: int, bucket: Sequence[Extent], buffer: torch.Tensor, weights: Mapping[str, torch.Tensor]
