@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from executor.faults import LOADING, Fault
+from executor.fault_injection import LOADING
+from executor.faults import Fault
 from executor.pools import CONTROLLER_POOL
 from executor.run import run
 from executor.run_config import RunConfig, parse_run

@@ -64,7 +64,7 @@ class RankProcess:
 
     def suffer(self, faults: tuple[Fault, ...]) -> None:
         """Let ``faults`` happen in the calls to come; what was told before is forgotten."""
-        from executor.faults import FaultInjector
+        from executor.fault_injection import FaultInjector
 
         self._invoke = FaultInjector(self.identity, faults, invoke)
 

@@ -43,6 +43,9 @@ class Trainer(Protocol):
     groups: Groups
     dtype: torch.dtype
 
+    @property
+    def num_steps(self) -> int: ...
+
     def load(self) -> None: ...
     def tensors(self) -> dict[str, torch.Tensor]: ...
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None: ...
@@ -209,6 +212,11 @@ class HybridEngine:
         self.generator.ready()
         if self._way_back is not None:
             self._send_trainer_to_sleep()
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the trained weights have seen."""
+        return self.trainer.num_steps
 
     def check_replicas(self) -> None:
         """Compare the copies that ranks hold of the trained weights, where the trainer has copies."""

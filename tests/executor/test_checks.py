@@ -8,7 +8,7 @@ from benchmarks.rank_pool import run_on_ranks
 from executor.checks import NotANumberError, UnequalWeightsError, bit_sums, require_equal_totals, require_numbers
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
-from executor.faults import flip_bit
+from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
 from tests.executor.plans import TINY

@@ -6,7 +6,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from executor.faults import Fault, FaultInjector, InjectedFaultError, flip_bit, weights_of, without_numbers
+from executor.fault_injection import FaultInjector, flip_bit, weights_of, without_numbers
+from executor.faults import Fault, InjectedFaultError
 from executor.records import CallRequest, Identity
 from executor.run_config import RunConfig
 from executor.worker import invoke
