@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from executor.errors import Failure, RankFailedError
 from executor.recorder import write_atomically
+from executor.records import Recovery
 from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -63,41 +64,6 @@ class Start:
     def iteration(self) -> int:
         """The iteration that it goes on with."""
         return self.checkpoint.manifest.iteration if self.checkpoint is not None else 0
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """A failure that a run survived.
-
-    Parameters
-    ----------
-    attempt
-        The start that followed it, from 1.
-    call, pool, rank, node, summary
-        What failed, where, as ``errors.Failure`` says it.
-    noticed_s
-        When the controller knew, seconds since the epoch.
-    down_s
-        From then until models were loaded and the next call could be made.
-    iteration
-        The iteration that the run went on with.
-    lost_iterations
-        Iterations that were through and are made again.
-    num_devices
-        Devices of the plan that it went on with.
-    """
-
-    attempt: int
-    call: str
-    pool: str
-    rank: int
-    node: str
-    summary: str
-    noticed_s: float
-    down_s: float
-    iteration: int
-    lost_iterations: int
-    num_devices: int
 
 
 class GaveUpError(RankFailedError):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from executor.launch import Launcher
     from executor.models import Models
     from executor.recorder import MetricsLog
-    from executor.records import CallRecord
-    from executor.recovery import Keeper, Recovery, Replan, Start
+    from executor.records import CallRecord, Recovery
+    from executor.recovery import Keeper, Replan, Start
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
     from simulator.plan import Plan

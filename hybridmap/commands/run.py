@@ -14,6 +14,8 @@ from hybridmap.console import say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from executor.run_config import RunConfig
     from hybridmap.config import Job
     from simulator.plan import Plan
@@ -120,6 +122,16 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
     return scaled
 
 
+def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[int], Plan] | None":
+    """How the run plans again, if it shall."""
+    from executor.run import require_runnable
+    from hybridmap.replanning import replanner
+
+    if config.on_failure != "replan":
+        return None
+    return replanner(given, plan, lambda found: require_runnable(found, config.engines))
+
+
 def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool) -> None:
     from executor.engines.support import resolved, transition_note
     from executor.run import run as run_plan
@@ -131,7 +143,10 @@ def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations:
     view = RunView(iterations, quiet=as_json)
     try:
         with view:
-            timelines = run_plan(given.facts(), plan, config, out, iterations, watch=view.show)
+            timelines = run_plan(
+                given.facts(), plan, config, out, iterations, watch=view.show, replan=_replan(given, plan, config),
+                on_recovery=view.survived,
+            )  # fmt: skip
     except KeyboardInterrupt:
         kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""
         warn(f"stopped after {len(view.rows)} of {iterations} iterations{kept}")
