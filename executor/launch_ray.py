@@ -42,6 +42,12 @@ class RankActor(RankProcess):
 
         return str(ray.get_runtime_context().get_node_id())
 
+    def prepare(self) -> None:
+        """Import what every role needs, while the next pools are started: it takes a process seconds."""
+        import tensordict  # noqa: F401
+
+        import executor.roles  # noqa: F401
+
     def rename(self, identity: Identity) -> None:
         """Take a rank number once every rank's node is known."""
         self.identity = identity
@@ -133,6 +139,8 @@ class RayLauncher:
         for actor, node in zip(actors, nodes, strict=True):
             self._nodes[id(actor)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
         self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        for rank in ranks:
+            rank.prepare.remote()
         return ranks
 
     def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
