@@ -45,12 +45,12 @@ class JobFacts(Protocol):
 def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
-    on_records: RecordsTaker | None = None, resume: str | Path | None = None,
+    on_records: RecordsTaker | None = None, resume: str | Path | bool = False,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
-    ``resume`` is a checkpoint, or a folder of them whose newest one is meant: the run goes on where it was saved, until
-    it has made ``iterations`` in all. The plan may be another one than the one that saved it.
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
+    where it was saved, until it has made ``iterations`` in all. The plan may be another than the one that saved it.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
