@@ -84,10 +84,12 @@ def run(
         models = build_models(controller, plan, run_config, hyper, engines)
         models.init()
         first = load(models, controller, begin) if begin is not None else 0
-        last = {"identity": identity, "layout": plan.placement, "last": count}
-        with Saving(models, controller, run_config, Path(out_dir), **last) as saving:
-            parts = (controller, models, job_facts, plan, run_config, Path(out_dir))
-            return _loop(*parts, range(first, count), saving, watch, on_records)
+        out = Path(out_dir)
+        with Saving(
+            models, controller, run_config, out, identity=identity, layout=plan.placement, last=count
+        ) as saving:  # fmt: skip
+            spread = range(first, count)
+            return _loop(controller, models, job_facts, plan, run_config, out, spread, saving, watch, on_records)
 
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from executor.checkpoint import Checkpoint
+    from executor.checkpoint_files import Checkpoint
     from executor.controller import Controller
     from executor.models import Models
     from executor.recorder import MetricsLog
