@@ -73,7 +73,7 @@ class Manifest(_Part):
         The plan's placement and degrees in words; another one may load the checkpoint.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     iteration: Count
     next_call: Count
     controls: dict[str, float]

@@ -10,7 +10,7 @@ import json
 import os
 import random
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -94,7 +94,8 @@ def _random_chunks(rank: int) -> list[Chunk]:
     version, words, gauss = random.getstate()
     assert version == 3, "Python's generator has had this form since 3.2"
     kept = torch.tensor([*words, np.nan if gauss is None else gauss], dtype=torch.float64)
-    _, keys, *rest = np.random.get_state()  # noqa: NPY002 - a user's function may draw from it
+    numpy: Any = np.random.get_state()  # noqa: NPY002 - a user's function may draw from it
+    _, keys, *rest = numpy
     states = {"torch": torch.get_rng_state(), "python": kept, "numpy": torch.tensor([*keys.tolist(), *rest])}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()

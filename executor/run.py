@@ -50,13 +50,13 @@ class JobFacts(Protocol):
 def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
-    on_records: RecordsTaker | None = None, resume: str | Path | None = None, replan: Replan | None = None,
+    on_records: RecordsTaker | None = None, resume: str | Path | bool = False, replan: Replan | None = None,
     on_recovery: Callable[[Recovery], None] | None = None,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
-    ``resume`` is a checkpoint, or a folder of them whose newest one is meant: the run goes on where it was saved, until
-    it has made ``iterations`` in all. The plan may be another one than the one that saved it.
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
+    where it was saved, until it has made ``iterations`` in all. The plan may be another than the one that saved it.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
@@ -129,8 +129,9 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
     if start.checkpoint is not None:
         load(models, controller, start.checkpoint)
     keeper.ready(start)
-    last = {"identity": given.identity, "layout": plan.placement, "last": given.count}
-    with Saving(models, controller, config, given.out_dir, **last) as saving:
+    with Saving(
+        models, controller, config, given.out_dir, identity=given.identity, layout=plan.placement, last=given.count
+    ) as saving:  # fmt: skip
         _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from executor.checkpoint import Checkpoint
+    from executor.checkpoint_files import Checkpoint
     from executor.controller import Controller
     from executor.models import Models
     from executor.recorder import MetricsLog
@@ -30,14 +30,16 @@ def folder_of(config: RunConfig, out_dir: Path) -> Path:
 
 
 def where_to_begin(
-    config: RunConfig, out_dir: Path, resume: str | Path | None, identity: Mapping[str, Any], iterations: int
+    config: RunConfig, out_dir: Path, resume: str | Path | bool, identity: Mapping[str, Any], iterations: int
 ) -> Checkpoint | None:
-    """The checkpoint that a run goes on from, ``None`` for a run that begins anew; starts nothing.
+    """The checkpoint that a run goes on from, ``None`` for one that begins anew. ``resume`` as in ``run``.
 
     ``InputError`` where it is another run's, where nothing is left to do, or where the folder to save into has
     checkpoints that this run would mix with its own.
     """
-    found = checkpoint_at(resume) if resume is not None else None
+    found = None
+    if resume:
+        found = checkpoint_at(folder_of(config, out_dir) if resume is True else resume)
     done = found.manifest.iteration if found is not None else 0
     if found is not None:
         require_same_run(found.manifest.identity, dict(identity), str(found.folder))
