@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from simulator.timeline import Timeline
-
 TINY = Path(__file__).parents[1] / "examples" / "run" / "tiny-config.json"
 SAVING = "begin_save"
 Sets = tuple[tuple[tuple[str, ...], tuple[int, int, int]], ...]
@@ -107,20 +105,24 @@ def recoveries_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def undisturbed(algorithm: str, plan: Plan, folder: Path, iterations: int) -> tuple[list[dict[str, float]], Timeline]:
-    """The curve of a run that nothing happens to, and a timeline that says how long its calls take."""
+Durations = dict[tuple[str, str], float]
+"""Seconds of each role's calls."""
+
+
+def undisturbed(algorithm: str, plan: Plan, folder: Path, iterations: int) -> tuple[list[dict[str, float]], Durations]:
+    """The curve of a run that nothing happens to, and how long its calls take."""
     launcher = "local" if all(pool.num_gpus == 1 for pool in plan.pools) else "ray"
     timelines = run(job_of(algorithm), plan, config_of(launcher=launcher), folder, iterations)
-    return curve_of(folder), timelines[-1]
+    return curve_of(folder), {(span.role, span.api): span.duration_s for span in timelines[-1].spans}
 
 
-def random_kill(plan: Plan, timeline: Timeline, attempt: int, calls: range, draw: random.Random) -> Fault:
+def random_kill(plan: Plan, durations_s: Durations, attempt: int, calls: range, draw: random.Random) -> Fault:
     """A rank, a call that it makes, which time, and how far into it, all drawn evenly.
 
     The calls are those of an iteration, and loading and saving. The rank dies that far into the call as it takes on
     the mean, or a little later where this one is quicker: inside a collective, between two calls, while it waits.
     """
-    spans = {(span.role, span.api): span.duration_s for span in timeline.spans}
+    spans = dict(durations_s)
     for entry in plan.roles:
         spans |= {(entry.role, LOADING): 0.1, (entry.role, SAVING): 0.02}
     role, api = draw.choice(sorted(spans))

@@ -54,8 +54,8 @@ def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path) -> dic
     """Run one case undisturbed and killed ``kills`` times; what was found."""
     algorithm = name.split()[0]
     plan, draw, iterations = plan_of(algorithm, sets), random.Random(f"{name} {seed}"), kills + 3
-    expected, timeline = undisturbed(algorithm, plan, folder / "undisturbed", iterations)
-    faults = tuple(random_kill(plan, timeline, attempt, range(2), draw) for attempt in range(kills))
+    expected, durations_s = undisturbed(algorithm, plan, folder / "undisturbed", iterations)
+    faults = tuple(random_kill(plan, durations_s, attempt, range(2), draw) for attempt in range(kills))
     section = config_of(
         on_failure="restart", max_restarts=kills, checkpoint={"every": 1}, timeouts={"collective_s": 60}
     ).model_copy(update={"faults": faults})

@@ -58,9 +58,9 @@ WARMUP = 2
 def soak(iterations: int, kills: int, every: int, seed: int, folder: Path) -> dict[str, Any]:
     """One run that is killed ``kills`` times."""
     plan, draw = plan_of("ppo", WIDE[CASE]), random.Random(seed)
-    expected, timeline = undisturbed("ppo", plan, folder / "undisturbed", iterations)
+    expected, durations_s = undisturbed("ppo", plan, folder / "undisturbed", iterations)
     calls = range(max(1, 2 * iterations // (kills + 1)))
-    faults = tuple(random_kill(plan, timeline, attempt, calls, draw) for attempt in range(kills))
+    faults = tuple(random_kill(plan, durations_s, attempt, calls, draw) for attempt in range(kills))
     section = config_of(on_failure="restart", max_restarts=10, checkpoint={"every": every})
     started_s = time.time()
     run(job_of("ppo"), plan, section.model_copy(update={"faults": faults}), folder / "killed", iterations)

@@ -62,23 +62,25 @@ def bit_sums(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
 def require_equal_copies(names: Sequence[str], sums: torch.Tensor, group: Group) -> None:
     """Compare ``sums [names]`` of the members of a group, who must hold equal copies; all of them call this.
 
-    Raises ``UnequalWeightsError`` naming the first weight that differs and the ranks that hold the rarer value; of two
-    ranks that differ, both.
+    Raises ``UnequalWeightsError`` naming the first weight that differs and the ranks that hold the rarer value.
     """
-    found = [member.tolist() for member in group.all_gather(sums)]
-    differing = [i for i in range(len(names)) if len({member[i] for member in found}) > 1]
-    if differing:
-        who = _odd([member[differing[0]] for member in found], group.ranks)
-        more = f"; {len(differing) - 1} other weights differ too" if len(differing) > 1 else ""
-        raise UnequalWeightsError(f"{names[differing[0]]} is not the same on all its replicas: {who}{more}")
+    told = difference(names, [member.tolist() for member in group.all_gather(sums)], group.ranks)
+    if told is not None:
+        raise UnequalWeightsError(told)
 
 
-def _odd(values: Sequence[int], ranks: Sequence[int]) -> str:
-    """Who differs from whom."""
-    most = max(set(values), key=values.count)
+def difference(names: Sequence[str], sums: Sequence[Sequence[int]], ranks: Sequence[int]) -> str | None:
+    """In words, where ``sums [ranks][names]`` are not the same for all ranks; ``None`` if they are."""
+    differing = [i for i in range(len(names)) if len({member[i] for member in sums}) > 1]
+    if not differing:
+        return None
+    values = [member[differing[0]] for member in sums]
+    most = max(set(values), key=lambda value: (values.count(value), -values.index(value)))
     odd = [str(rank) for value, rank in zip(values, ranks, strict=True) if value != most]
     rest = [str(rank) for value, rank in zip(values, ranks, strict=True) if value == most]
-    return f"rank {', '.join(odd)} differs from rank {', '.join(rest)}"
+    more = f"; {len(differing) - 1} other weights differ too" if len(differing) > 1 else ""
+    who = f"rank {', '.join(odd)} differs from rank {', '.join(rest)}"
+    return f"{names[differing[0]]} is not the same on all its replicas: {who}{more}"
 
 
 def require_equal_totals(found: Mapping[str, int], trained: Mapping[str, int]) -> None:

@@ -29,7 +29,7 @@ class FaultInjector:
 
     def __init__(self, identity: Identity, faults: tuple[Fault, ...], invoke: Callable[..., Any]) -> None:
         self._due, self._invoke = Due(identity.rank, faults, identity.pool), invoke
-        self._peers: set[int] = set()
+        self._peers: set[tuple[int, int]] = set()
 
     def __call__(self, worker: Any, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
         """The call's own output, unless a fault says otherwise."""
@@ -89,14 +89,15 @@ def weights_of(engine: Any, fault: Fault) -> Mapping[str, torch.Tensor]:
     return weights
 
 
-def _open_sockets() -> set[int]:
-    """File descriptors of this process that are sockets of a network (not of this machine's file system)."""
+def _open_sockets() -> set[tuple[int, int]]:
+    """Connected sockets of this process to other ones over a network: file descriptor and inode, which is its name."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            if stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode) and _is_connected(int(name)):
-                found.add(int(name))
-        except OSError:  # the descriptor of the listing itself, or one that closed meanwhile
+            status = os.stat(f"/proc/self/fd/{name}")
+            if stat.S_ISSOCK(status.st_mode) and _is_connected(int(name)):
+                found.add((int(name), status.st_ino))
+        except OSError:  # the descriptor of the listing itself, one that closed meanwhile, one that only listens
             continue
     return found
 
@@ -106,7 +107,7 @@ def _is_connected(descriptor: int) -> bool:
         return found.family in (socket.AF_INET, socket.AF_INET6) and bool(found.getpeername())
 
 
-def _shut(descriptors: set[int]) -> None:
-    for descriptor in descriptors:
+def _shut(sockets: set[tuple[int, int]]) -> None:
+    for descriptor, _ in sockets & _open_sockets():
         with socket.socket(fileno=os.dup(descriptor)) as found:
             found.shutdown(socket.SHUT_RDWR)

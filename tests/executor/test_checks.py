@@ -4,16 +4,24 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from benchmarks.rank_pool import run_on_ranks
-from executor.checks import NotANumberError, UnequalWeightsError, bit_sums, require_equal_totals, require_numbers
+from executor.checks import (
+    NotANumberError,
+    UnequalWeightsError,
+    bit_sums,
+    difference,
+    require_equal_totals,
+    require_numbers,
+)
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.engines.torch_native.resharding import gather_generation_weights, require_gathered
 from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+ALONE = Degrees(1, 1, 1, 1, 1)
 
 
 def test_a_column_without_numbers_is_named_and_integers_pass():
@@ -52,56 +60,35 @@ def test_any_flipped_bit_shows_and_cuts_add_up(dtype):
         require_equal_totals({"v": 3, "w": 4}, {"v": 3, "w": 5})
 
 
-def engine_of(rank, degrees, address):
-    spec = ModelSpec(str(TINY), zero_stage=0, optimizer=OptimizerConfig(1e-3))
-    engine = TorchNativeEngine(Identity("A", rank, degrees.num_ranks), address, degrees, spec)
-    engine.load()
-    return engine
+def test_the_odd_replica_is_named_and_of_two_both():
+    assert difference(["a", "b"], [[1, 2], [1, 2], [1, 2]], (4, 5, 6)) is None
+    told = difference(["a", "b"], [[1, 2], [1, 3], [1, 2]], (4, 5, 6))
+    assert told == "b is not the same on all its replicas: rank 5 differs from rank 4, 6"
+    told = difference(["a", "b"], [[0, 2], [1, 3]], (0, 2))
+    assert told == "a is not the same on all its replicas: rank 2 differs from rank 0; 1 other weights differ too"
 
 
-def flipped(rank, victim, degrees):
-    """Check, flip a bit of one rank's weights, check again; what each rank is told."""
-    engine = engine_of(rank, degrees, "")
-    engine.check_replicas()
-    if rank == victim:
-        flip_bit(engine.flat.weights)
-    try:
-        engine.check_replicas()
-    except UnequalWeightsError as error:
-        return str(error)
-    return ""
+@pytest.fixture
+def engine():
+    spec = ModelSpec(str(TINY), optimizer=OptimizerConfig(1e-3))
+    made = TorchNativeEngine(Identity("A", 0, 1), "", ALONE, spec)
+    made.load()
+    return made
 
 
-@pytest.mark.slow
-def test_one_flipped_bit_in_one_of_three_replicas_is_noticed_and_the_rank_named():
-    told = run_on_ranks(3, flipped, 1, Degrees(1, 1, 3, 1, 1))
-    assert told == ["lm_head.weight is not the same on all its replicas: rank 1 differs from rank 0, 2"] * 3
+def test_what_generates_is_compared_with_what_was_trained(engine):
+    """That layouts which are right pass is protected by every run: the comparison is on."""
+    parts = (engine.config, ALONE, 0, engine.groups.micro_dp)
+    weights = gather_generation_weights(engine.flat.data, *parts)
+    require_gathered(weights, engine.flat, *parts)
+    flip_bit({"model.norm.weight": weights["model.norm.weight"]})
+    with pytest.raises(UnequalWeightsError, match=r"after the transition model.norm.weight differs from what was"):
+        require_gathered(weights, engine.flat, *parts)
 
 
-def gathered(rank, corrupt):
-    """A transition from t2 to t1 whose gathered buffer is corrupted on one rank."""
-    engine = engine_of(rank, Degrees(1, 2, 1, 1, 1), "")
-    group, found = engine.groups.micro_dp, type(engine.groups.micro_dp).all_gather
-    calls = []
-
-    def gather(self, tensor):
-        parts = found(self, tensor)
-        calls.append(1)
-        if corrupt and rank == 1 and len(calls) == 1:
-            parts[0].view(torch.int32)[5] ^= 1
-        return parts
-
-    type(group).all_gather = gather
-    try:
-        engine.to_generation()
-    except UnequalWeightsError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.slow
-def test_what_generates_is_compared_with_what_was_trained():
-    assert run_on_ranks(2, gathered, False) == ["", ""]
-    told = run_on_ranks(2, gathered, True)
-    assert told[0] == ""
-    assert "after the transition model.embed_tokens.weight differs from what was trained" in told[1]
+def test_what_arrives_in_another_pool_is_compared_with_the_sums_that_came_with_it(engine):
+    sums = dict(zip(engine.flat.weights, bit_sums(engine.flat.weights).tolist(), strict=True))
+    engine._require_arrived(sums)  # noqa: SLF001
+    flip_bit({"lm_head.weight": engine.flat.weights["lm_head.weight"]})
+    with pytest.raises(UnequalWeightsError, match=r"after the transition lm_head.weight differs from what was trained"):
+        engine._require_arrived(sums)  # noqa: SLF001
