@@ -167,3 +167,34 @@ def test_a_flipped_bit_in_one_replica_stops_the_run_or_is_undone_by_the_checkpoi
         run(JOB, layout, config(**given), tmp_path / "stop", ITERATIONS)
     run(JOB, layout, config(**given, **SURVIVES), tmp_path, ITERATIONS)
     require_undisturbed(tmp_path, reference, rel=2e-3, abs=2e-5)
+
+
+@pytest.mark.long
+def test_a_dead_node_is_noticed_and_the_run_goes_on_with_another_plan_on_what_is_left(reference, tmp_path):
+    """Two nodes of two slots, a plan of four ranks; one node goes after two iterations."""
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster()
+    try:
+        nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
+        second = nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
+        section = config(
+            launcher="ray", ray_address=nodes.address, **(SURVIVES | {"on_failure": "replan"}),
+            timeouts={"collective_s": 20},
+        )  # fmt: skip
+        removed = []
+
+        def watch(iteration, line):
+            if iteration == 1 and not removed:
+                nodes.remove_node(second, allow_graceful=False)
+                removed.append(iteration)
+
+        wide = colocated("ppo", (1, 2, 2))
+        run(JOB, wide, section, tmp_path, ITERATIONS, watch=watch, replan=lambda n: scale_down(wide, n))
+        require_undisturbed(tmp_path, reference, rel=2e-3, abs=2e-5)
+        lines = survived(tmp_path)
+        assert lines[-1]["num_devices"] == 2
+        assert "its process ended" in lines[0]["summary"]
+        assert "(" in lines[0]["node"]
+    finally:
+        nodes.shutdown()
