@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from executor.futures import Future
     from executor.worker_group import WorkerGroup
 
 
 class PromptStream:
-    """The prompts of a run, one batch an iteration, each made when it is first asked for."""
+    """The prompts of a run from iteration ``first`` on, a batch for each, made when it is first asked for."""
 
-    def __init__(self, batch: Callable[[int], Future], num_iterations: int) -> None:
-        self._batch, self.num_iterations = batch, num_iterations
+    def __init__(self, batch: Callable[[int], Future], num_iterations: int, first: int = 0) -> None:
+        self._batch, self.num_iterations, self._first = batch, num_iterations, first
         self._made: dict[int, Future] = {}
 
     def __getitem__(self, iteration: int) -> Future:
@@ -30,7 +30,7 @@ class PromptStream:
 
     def __iter__(self) -> Iterator[Future]:
         """One after another; those behind are forgotten."""
-        for iteration in range(self.num_iterations):
+        for iteration in range(self._first, self.num_iterations):
             yield self[iteration]
             del self._made[iteration]
 
@@ -54,6 +54,7 @@ class ActorGroup:
         self.trainer, self.generator, self.ahead = trainer, generator, ahead
         self.prompts: PromptStream | None = None
         self._num_updates = 0
+        self._first = 0
         self._asked: dict[str, int] = {}
         self._generated: dict[tuple[str, int], Future] = {}
 
@@ -77,6 +78,16 @@ class ActorGroup:
         self._num_updates += 1
         return self.trainer.update_actor(batch)  # type: ignore[no-any-return]
 
+    @property
+    def generated(self) -> Mapping[tuple[str, int], Future]:
+        """Responses to prompts of later iterations, by the call's suffix and the iteration."""
+        return self._generated
+
+    def go_on(self, iteration: int, num_updates: int, generated: Mapping[tuple[str, int], Future]) -> None:
+        """Go on with ``iteration`` of a run that has made ``num_updates``, with what it had generated ahead."""
+        self._first, self._num_updates = iteration, num_updates
+        self._generated = dict(generated)
+
     def _transition(self) -> None:
         """One call on both groups: those that send and those that receive."""
         number = self.trainer.controller.next_number()
@@ -88,7 +99,7 @@ class ActorGroup:
 
     def _generate_ahead(self, prompts: Future, suffix: str, options: dict[str, Any]) -> Future:
         assert self.prompts is not None, "a run gives its prompts to the actor"
-        now = self._asked.get(suffix, 0)
+        now = self._asked.get(suffix, self._first)
         if prompts is not self.prompts[now]:
             raise InputError("a plan that generates ahead of training needs the prompts of the run, in their order")
         self._asked[suffix] = now + 1

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from executor.batch import num_bytes, to_wire
-from executor.errors import error_of, lost_rank
+from executor.deadlines import Deadlines
+from executor.errors import RankFailedError, error_of, lost_rank, silent_rank
 from executor.futures import Future, Part, Source
 from executor.records import CallRecord, CallRequest, waited_on
 from executor.worker import CallFailedError
 from executor.worker_group import WorkerGroup
+from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from tensordict import TensorDict
 
     from executor.errors import Failure
+    from executor.faults import Fault
     from executor.launch import Launcher
     from executor.pools import ResourcePool
     from simulator.groups import Degrees
@@ -33,10 +38,14 @@ GRACE_S = 1.0
 
 
 class Controller:
-    """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened."""
+    """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened.
 
-    def __init__(self, launcher: Launcher) -> None:
-        self.launcher = launcher
+    ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are what ranks shall suffer.
+    """
+
+    def __init__(self, launcher: Launcher, deadlines: Deadlines | None = None, faults: tuple[Fault, ...] = ()) -> None:
+        self.launcher, self.faults = launcher, faults
+        self._deadlines = deadlines or Deadlines()
         self.bytes_put = 0
         self.bytes_read = 0
         self.records: list[CallRecord] = []
@@ -55,7 +64,10 @@ class Controller:
     def start(self, pools: Sequence[ResourcePool]) -> None:
         """Start every pool's processes."""
         for pool in pools:
-            self._ranks[pool.name] = self.launcher.start_pool(pool)
+            with _losses("start", pool.name):
+                self._ranks[pool.name] = ranks = self.launcher.start_pool(pool)
+            if self.faults:
+                self._tell(pool.name, ranks, "suffer", [(self.faults,)] * len(ranks))
 
     def add_group(
         self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any],
@@ -64,17 +76,26 @@ class Controller:
         """Make a role's workers on a pool's processes. All ranks of the pool meet at one address per role."""
         ranks = self._ranks[pool]
         given = {"address": self.meeting_place(pool), "degrees": degrees, **options}
-        self.launcher.tell(ranks, "add_role", [(role, worker_class, given)] * len(ranks))
+        self._tell(pool, ranks, "add_role", [(role, worker_class, given)] * len(ranks))
         return WorkerGroup(self, role, pool, worker_class, degrees, scoring)
 
     def meeting_place(self, pool: str) -> str:
         """A free address on the first rank of a pool."""
-        address: str = self.launcher.tell(self._ranks[pool][:1], "address", [()])[0]
+        address: str = self._tell(pool, self._ranks[pool][:1], "address", [()])[0]
         return address
+
+    def _tell(self, pool: str, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run a set-up method on ranks; one that is lost meanwhile is a failed rank."""
+        with _losses(method, pool, lambda: self.launcher.lost_among(ranks)):
+            return self.launcher.tell(ranks, method, arguments)
 
     def next_number(self) -> int:
         """The next position in call order."""
         return next(self._numbers)
+
+    def count_on_from(self, number: int) -> None:
+        """Number the next call ``number``: a run that goes on numbers its calls on."""
+        self._numbers = itertools.count(number)
 
     def dispatch(
         self, group: WorkerGroup, number: int, key: str, method: str, inputs: dict[int, Any], sources: set[int],
@@ -106,7 +127,8 @@ class Controller:
     def fetch(self, sources: Sequence[Source]) -> list[Any]:
         """Wait for sources and read them; raises the cause if any rank failed meanwhile."""
         self._wait_for({done for source in sources if (done := waited_on(source.record)) in self._outstanding})
-        values = [self.launcher.get(source.data) for source in sources]
+        with _losses("fetch", "controller"):
+            values = [self.launcher.get(source.data) for source in sources]
         self.bytes_read += sum(num_bytes(value) for value in values)
         return values
 
@@ -116,8 +138,14 @@ class Controller:
 
     def _wait_for(self, wanted: set[Any]) -> None:
         while wanted:
+            # the oldest call runs: it waits for earlier calls only, and those are through
+            number, call, _, _ = next(iter(self._outstanding.values()))
+            left_s = self._deadlines.left_s(number, call)
             # all that is outstanding, not only what is wanted: a failure elsewhere may be why this never comes
-            done = self.launcher.ready(list(self._outstanding), None)
+            done = self.launcher.ready(list(self._outstanding), max(left_s, 0.0))
+            if not done and left_s <= 0:
+                silent = self._silent(f"which is late after {self._deadlines.limit_s(call):,.0f} s")
+                raise error_of([self._located(failure) for failure in silent if failure.number == number])
             self._take(done)
             wanted.difference_update(done)
 
@@ -129,7 +157,16 @@ class Controller:
         while self._outstanding and time.monotonic() < deadline_s:
             more = self.launcher.ready(list(self._outstanding), max(deadline_s - time.monotonic(), 0.0))
             failures += self._failures_among(more)
-        raise error_of(failures)
+        silent = self._silent("while others of its call lost their connection to it or waited in vain")
+        raise error_of([self._located(f) for f in failures], [self._located(f) for f in silent])
+
+    def _silent(self, why: str) -> list[Failure]:
+        """What to say of the ranks that have not answered yet."""
+        return [silent_rank(*place, why) for place in self._outstanding.values()]
+
+    def _located(self, failure: Failure) -> Failure:
+        """With the node of the rank."""
+        return replace(failure, node=self.launcher.node_of(self._ranks[failure.pool][failure.rank]))
 
     def _failures_among(self, done: Sequence[Any]) -> list[Failure]:
         """Note the records of calls that are through; return what failed."""
@@ -137,9 +174,22 @@ class Controller:
         for reference in done:
             place = self._outstanding.pop(reference)
             try:
-                self.records += self.launcher.records(reference)
+                found = self.launcher.records(reference)
+                self.records += found
+                self._deadlines.note(place[0], place[1], found)
             except CallFailedError as error:
                 failures.append(error.failure)
             except Exception as error:
                 failures.append(lost_rank(*place).because(error))
         return failures
+
+
+@contextmanager
+def _losses(call: str, pool: str, rank: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    """Outside of calls, an error that is neither ours nor a rank's own means that a process or its data is lost."""
+    try:
+        yield
+    except (HybridmapError, CallFailedError):
+        raise
+    except Exception as error:
+        raise RankFailedError(lost_rank(-1, call, pool, rank()).because(error)) from error

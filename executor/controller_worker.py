@@ -6,6 +6,7 @@ tensor, and what such calls steer (KL coefficient, cost multiplier) lives with t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from executor.protocols import register
@@ -56,6 +57,17 @@ class ControllerWorker:
         if "costs" in batch.keys():  # noqa: SIM118
             self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))
         return estimated
+
+    @register(protocol="ONE_TO_ALL")
+    def controls(self) -> dict[str, float]:
+        """What the controls have come to: the part of a checkpoint that lives here."""
+        return {"kl_coefficient": self.kl.coefficient, "cost_multiplier": self.multiplier.value}
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def set_controls(self, kl_coefficient: float, cost_multiplier: float) -> None:
+        """Go on from a checkpoint's."""
+        self.kl = replace(self.kl, coefficient=kl_coefficient)
+        self.multiplier = replace(self.multiplier, value=cost_multiplier)
 
     @register(protocol="RANK_ZERO")
     def summarise(self, batch: TensorDict) -> dict[str, float]:

@@ -6,16 +6,27 @@ Part of the one tree in ``profiles.errors``; kept here because only the executor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from profiles.errors import HybridmapError, InputError
 
-CONNECTION_LOST = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
-"""What the surviving ranks of a collective say when another one is gone: a symptom, never the reason."""
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SYMPTOMS = (
+    "Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe",
+    "Timed out waiting", "collective operation timeout",
+)  # fmt: skip
+"""What the other ranks of a collective say when one is gone or hangs: a symptom, never the reason."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What one rank reports. ``symptom`` marks a rank that only noticed another one's failure."""
+    """What one rank reports, or what is said of one that reports nothing.
+
+    ``call`` is ``role.method``. ``symptom`` marks a rank that only noticed another one's failure, ``expected`` what is
+    an input that cannot work. ``node`` is where the rank ran, as far as that is known.
+    """
 
     number: int
     call: str
@@ -25,6 +36,7 @@ class Failure:
     traceback: str
     symptom: bool = False
     expected: bool = False
+    node: str = ""
 
     def because(self, error: BaseException | None) -> Failure:
         """The same with the error that told of it."""
@@ -34,6 +46,11 @@ class Failure:
 def lost_rank(number: int, call: str, pool: str, rank: int) -> Failure:
     """What to say of a rank that ended without a word."""
     return Failure(number, call, pool, rank, "its process ended", "")
+
+
+def silent_rank(number: int, call: str, pool: str, rank: int, why: str) -> Failure:
+    """What to say of a rank that runs, as far as anybody knows, and does not answer."""
+    return Failure(number, call, pool, rank, f"it did not answer, {why}", "")
 
 
 class UpstreamError(HybridmapError):
@@ -48,8 +65,8 @@ class RankFailedError(HybridmapError):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(
-            f"{failure.call} failed on rank {failure.rank} of pool {failure.pool}: {failure.summary}\n"
-            f"{failure.traceback.rstrip()}"
+            f"{failure.call} failed on rank {failure.rank} of pool {failure.pool}: {failure.summary}"
+            f"{f' [node {failure.node}]' if failure.node else ''}\n{failure.traceback.rstrip()}"
         )
 
 
@@ -61,12 +78,18 @@ class WorkerInputError(InputError):
         super().__init__(f"{failure.call}, rank {failure.rank} of pool {failure.pool}: {failure.summary}")
 
 
-def first_cause(failures: list[Failure]) -> Failure:
-    """The failure that explains the rest: a reason before a symptom, then the earliest call, then the lowest rank."""
-    return min(failures, key=lambda f: (f.symptom, f.number, f.rank))
+def first_cause(failures: list[Failure], silent: Sequence[Failure] = ()) -> Failure:
+    """The failure that explains the rest: a reason before a symptom, then the earliest call, then the lowest rank.
+
+    Where all failures are symptoms, the reason is a rank that is ``silent`` in that call or before, if there is one.
+    """
+    cause = min(failures, key=lambda f: (f.symptom, f.number, f.rank))
+    if not cause.symptom:
+        return cause
+    return min((f for f in silent if f.number <= cause.number), key=lambda f: (f.number, f.rank), default=cause)
 
 
-def error_of(failures: list[Failure]) -> HybridmapError:
-    """The error to raise for what a set of ranks report."""
-    cause = first_cause(failures)
+def error_of(failures: list[Failure], silent: Sequence[Failure] = ()) -> HybridmapError:
+    """The error to raise for what a set of ranks report, and others do not."""
+    cause = first_cause(failures, silent)
     return WorkerInputError(cause) if cause.expected else RankFailedError(cause)

@@ -33,6 +33,12 @@ class Launcher(Protocol):
     def start_pool(self, pool: ResourcePool) -> list[Any]:
         """Start the ranks of a pool, in rank order; ``InfeasibleError`` if they find no place."""
 
+    def node_of(self, rank: Any) -> str:
+        """The name of the node that a rank was started on; empty where there is but this process."""
+
+    def lost_among(self, ranks: Sequence[Any]) -> int:
+        """The first of ``ranks`` whose process is gone; the first of all if none is."""
+
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run a set-up method on each rank with its own arguments; wait and return what they return."""
 
@@ -51,5 +57,8 @@ class Launcher(Protocol):
     def put(self, value: Any) -> Any:
         """A reference to a value of the controller."""
 
+    def clear(self) -> None:
+        """End every process that this launcher started, so that others can be started on what is left."""
+
     def stop(self) -> None:
-        """End every process that this launcher started. Safe to call twice."""
+        """Clear, and let go of what the processes ran on. Safe to call twice."""

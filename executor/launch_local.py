@@ -50,6 +50,12 @@ class LocalLauncher:
             )
         return [RankProcess(Identity(pool.name, 0, 1), self._fetch)]
 
+    def node_of(self, rank: Any) -> str:
+        return ""
+
+    def lost_among(self, ranks: Sequence[Any]) -> int:
+        return 0
+
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(rank, method)(*args) for rank, args in zip(ranks, arguments, strict=True)]
 
@@ -76,6 +82,9 @@ class LocalLauncher:
 
     def put(self, value: Any) -> LocalReference:
         return LocalReference(value)
+
+    def clear(self) -> None:
+        """Nothing was started."""
 
     def stop(self) -> None:
         """Nothing was started."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from executor.records import CallRecord, CallRequest
 
 PLACEMENT_TIMEOUT_S = 60.0
+ASKED_S = 1.0
+"""How long a rank that is asked whether it lives may take to answer."""
 OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
@@ -40,6 +42,12 @@ class RankActor(RankProcess):
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
+
+    def prepare(self) -> None:
+        """Import what every role needs, while the next pools are started: it takes a process seconds."""
+        import tensordict  # noqa: F401
+
+        import executor.roles  # noqa: F401
 
     def rename(self, identity: Identity) -> None:
         """Take a rank number once every rank's node is known."""
@@ -74,16 +82,29 @@ class RayLauncher:
         self._actors: list[Any] = []
         self._groups: list[Any] = []
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
+        self._nodes: dict[int, str] = {}
         if not self._ray.is_initialized():
             self._connect(address, cpu_ranks, num_gpus)
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
             here = self._ray.get_runtime_context().gcs_address
             raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
+        self.uses_gpus = self._ray.cluster_resources().get("GPU", 0) >= 1
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the nodes that are alive now."""
+        return int(self._ray.cluster_resources().get("GPU" if self.uses_gpus else "CPU", 0))
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Devices of each kind that the cluster declares as a custom resource, on the nodes that are alive now."""
         resources = self._ray.cluster_resources()
-        self.uses_gpus = resources.get("GPU", 0) >= 1
-        self.num_devices = int(resources.get("GPU" if self.uses_gpus else "CPU", 0))
-        self.kinds = {name: int(resources[name]) for name in device_names() if name in resources}
-        self.num_nodes = sum(node["Alive"] for node in self._ray.nodes())
+        return {name: int(resources[name]) for name in device_names() if name in resources}
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that are alive now."""
+        return sum(node["Alive"] for node in self._ray.nodes())
 
     def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
         quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
@@ -127,7 +148,12 @@ class RayLauncher:
         nodes = self._ray.get([actor.node.remote() for actor in actors])
         order = sorted(range(len(actors)), key=lambda i: (nodes.index(nodes[i]), i))
         ranks = [actors[i] for i in order]
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
+        for actor, node in zip(actors, nodes, strict=True):
+            self._nodes[id(actor)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
         self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        for rank in ranks:
+            rank.prepare.remote()
         return ranks
 
     def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
@@ -154,6 +180,17 @@ class RayLauncher:
             | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
             for i in range(pool.num_ranks)
         ]
+
+    def node_of(self, rank: Any) -> str:
+        return self._nodes.get(id(rank), "")
+
+    def lost_among(self, ranks: Sequence[Any]) -> int:
+        for number, rank in enumerate(ranks):
+            try:
+                self._ray.get(rank.node.remote(), timeout=ASKED_S)
+            except self._ray.exceptions.RayError:
+                return number
+        return 0
 
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
@@ -195,17 +232,21 @@ class RayLauncher:
     def put(self, value: Any) -> Any:
         return self._ray.put(value)
 
-    def stop(self) -> None:
-        """Kill our actors, free their placement groups, and shut down a cluster of our own."""
-        if not self._ray.is_initialized():
-            return
+    def clear(self) -> None:
+        """Kill our actors and free their placement groups; the cluster stays for others to be started."""
         from ray.util.placement_group import remove_placement_group
 
         for actor in self._actors:
             self._ray.kill(actor, no_restart=True)
         for group in self._groups:
             remove_placement_group(group)
-        self._actors, self._groups, self._lines = [], [], {}
+        self._actors, self._groups, self._lines, self._nodes = [], [], {}, {}
+
+    def stop(self) -> None:
+        """Clear, and shut down a cluster of our own."""
+        if not self._ray.is_initialized():
+            return
+        self.clear()
         if self._owns_cluster:
             self._ray.shutdown()
 
@@ -224,6 +265,7 @@ def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of calls behind one that failed, which is reported
     try:
         import ray
         import ray.exceptions

@@ -51,6 +51,12 @@ class Models:
         for future in futures:
             future.wait()
 
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights; ``RankFailedError`` names a weight that differs."""
+        models = [group for role, group in self.groups.items() if role != CONTROLLER]
+        for future in [future for group in models for future in group.check_replicas()]:
+            future.wait()
+
 
 def build_models(
     controller: Controller, plan: Plan, config: RunConfig, hyper: Hyperparameters,
@@ -131,6 +137,8 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         offload=entry.offload,
         recompute=entry.training.recompute if entry.training else "none",
         device=device,
+        collective_timeout_s=config.timeouts.collective_s,
+        check_weights=config.checks.transitions,
     )
 
 

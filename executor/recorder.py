@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from executor.checkpoint_files import sync_file, sync_folder
 from executor.memory import memory_capacity_bytes
+from profiles.errors import FileFormatError
 from simulator.dataflow import STAGES, Stage
 from simulator.timeline import Counts, PoolMemory, Span, Timeline
 
@@ -113,11 +115,15 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 class MetricsLog:
-    """``metrics.jsonl``, one line an iteration, and TensorBoard events where it is installed."""
+    """``metrics.jsonl``, one line an iteration, and TensorBoard events where it is installed.
 
-    def __init__(self, folder: Path) -> None:
-        self._path, self._lines = folder / "metrics.jsonl", ""
-        self._board = _tensorboard(folder)
+    A run that goes on with iteration ``first`` keeps the lines before it and takes back the others.
+    """
+
+    def __init__(self, folder: Path, first: int = 0) -> None:
+        self._path = folder / "metrics.jsonl"
+        self._lines = _lines_before(self._path, first) if first else ""
+        self._board = _tensorboard(folder, first)
 
     def write(self, iteration: int, metrics: dict[str, Any]) -> None:
         """Add an iteration; the file on disk always ends with a whole line."""
@@ -127,15 +133,35 @@ class MetricsLog:
             for name, value in metrics.items():
                 self._board.add_scalar(name, value, iteration)
 
+    def sync(self) -> None:
+        """Wait until all lines are on disk."""
+        if self._path.exists():
+            sync_file(self._path)
+            sync_folder(self._path.parent)
+
     def close(self) -> None:
         """Flush TensorBoard."""
         if self._board is not None:
             self._board.close()
 
 
-def _tensorboard(folder: Path) -> Any:
+def _lines_before(path: Path, first: int) -> str:
+    """The lines of the iterations before ``first``; ``FileFormatError`` for a line that is no iteration's."""
+    if not path.exists():
+        return ""
+    kept = ""
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            iteration = json.loads(line)["iteration"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(f"{path}, line {number}: not the metrics of an iteration ({error})") from error
+        kept += line + "\n" if iteration < first else ""
+    return kept
+
+
+def _tensorboard(folder: Path, first: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first or None)

@@ -67,6 +67,41 @@ class CallRecord:
 
 
 @dataclass(frozen=True)
+class Recovery:
+    """A failure that a run survived.
+
+    Parameters
+    ----------
+    attempt
+        The start that followed it, from 1.
+    call, pool, rank, node, summary
+        What failed, where, as ``errors.Failure`` says it.
+    noticed_s
+        When the controller knew, seconds since the epoch.
+    down_s
+        From then until models were loaded and the next call could be made.
+    iteration
+        The iteration that the run went on with.
+    lost_iterations
+        Iterations that were through and are made again.
+    num_devices
+        Devices of the plan that it went on with.
+    """
+
+    attempt: int
+    call: str
+    pool: str
+    rank: int
+    node: str
+    summary: str
+    noticed_s: float
+    down_s: float
+    iteration: int
+    lost_iterations: int
+    num_devices: int
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who a process is: its pool, its rank there, the number of ranks."""
 

@@ -8,7 +8,7 @@ the pool.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from executor.errors import first_cause, lost_rank
@@ -75,7 +75,9 @@ class Relay:
             await asyncio.wait(pending, timeout=GRACE_S)
         failures = [_failure(lost, task) for (lost, _), task in zip(sent, tasks, strict=True) if _has_failed(task)]
         if failures:
-            raise CallFailedError(first_cause(failures))
+            pairs = zip(sent, tasks, strict=True)
+            silent = [replace(lost, summary="it did not answer") for (lost, _), task in pairs if not task.done()]
+            raise CallFailedError(first_cause(failures, silent))
         return [task.result() for task in tasks]
 
 

@@ -5,6 +5,8 @@ Each rank has one instance per role. Outputs exist on the last pipeline stage; o
 
 from __future__ import annotations
 
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from executor.batch import PADDING, real_rows
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
+    from executor.checkpoint_files import RoleFacts
+    from executor.checkpoint_shards import EngineState
     from executor.engines.choice import EngineChoice
+    from executor.rank_checkpoint import RankCheckpoint
     from executor.records import Identity
     from executor.run_config import Hyperparameters
     from simulator.groups import Degrees
@@ -42,6 +47,13 @@ class ModelWorker:
         self.algorithm, self.hyper = algorithm, hyper
         self.engine = engine.build(identity, address, degrees)
         self._replica = training_coordinates(identity.rank, degrees)[2]
+        self._rank, self._num_ranks = identity.rank, degrees.num_ranks
+
+    @cached_property
+    def _checkpoint(self) -> RankCheckpoint:
+        from executor.rank_checkpoint import RankCheckpoint
+
+        return RankCheckpoint(self._rank)
 
     @property
     def comm_s(self) -> float:
@@ -73,13 +85,53 @@ class ModelWorker:
         """Load the weights."""
         self.engine.load()
 
+    @register(protocol="ONE_TO_ALL", returns=())
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights; ``UnequalWeightsError`` names what differs."""
+        if (check := getattr(self.engine, "check_replicas", None)) is not None:
+            check()
+
     @register(protocol="ONE_TO_ALL")
     def save_model(self, folder: str) -> None:
         """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
         self.engine.save(folder)
 
+    @register(protocol="ONE_TO_ALL", returns=())
+    def begin_save(self, folder: str) -> None:
+        """Copy this rank's part of a checkpoint; it is written into ``folder`` while the next calls run."""
+        self._checkpoint.begin(Path(folder), self._saved_state(), self.counters())
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def finish_save(self) -> None:
+        """Wait until what was begun is on disk."""
+        self._checkpoint.finish()
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def load_checkpoint(self, folder: str, facts: RoleFacts) -> None:
+        """Take the state of a checkpoint, whatever layout wrote it."""
+        load = getattr(self.engine, "load_state", lambda fill, counters: None)
+        self._checkpoint.load(Path(folder), facts, load, self._num_ranks)
+        self.set_counters(facts.counters)
+
+    def counters(self) -> dict[str, int]:
+        """What this worker counts, beside its engine."""
+        return {}
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        """Count on from a checkpoint."""
+
+    def _saved_state(self) -> EngineState:
+        """The engine's; functions and fakes have none."""
+        from executor.checkpoint_shards import EngineState
+
+        save = getattr(self.engine, "saved_state", None)
+        return save() if save is not None else EngineState()
+
     def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
-        """Steps over all epochs and mini-batches; the mean of each metric. ``objectives`` makes them from rows."""
+        """Steps over all epochs and mini-batches; the mean of each metric, and the optimizer's own count of its steps.
+
+        ``objectives`` makes the terms of a step from its rows.
+        """
         steps = []
         for _ in range(self.hyper.epochs):
             for rows in minibatches(batch, self._replica, self.hyper.minibatches):
@@ -87,7 +139,9 @@ class ModelWorker:
         found = [step for step in steps if step is not None]
         if not found:
             return None
-        return {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+        means = {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+        num_steps = getattr(self.engine, "num_steps", None)
+        return means if num_steps is None else {**means, "optimizer_steps": float(num_steps)}
 
 
 class ActorWorker(ModelWorker):
@@ -98,6 +152,12 @@ class ActorWorker(ModelWorker):
 
     version = 0
     num_updates = 0
+
+    def counters(self) -> dict[str, int]:
+        return {"updates": self.num_updates}
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        self.num_updates = counters["updates"]
 
     @register(protocol="ONE_TO_ALL", returns=())
     def transition(self, version: int) -> None:

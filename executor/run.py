@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executor.checkpoint import latest
 from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
+from executor.run_identity import identity_of
+from executor.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
 from simulator.dataflow import Dataflow, build_dataflow
 
@@ -18,10 +22,13 @@ if TYPE_CHECKING:
     from executor.actor_group import PromptStream
     from executor.algorithms.step import Step
     from executor.controller import Controller
+    from executor.deadlines import Deadlines
     from executor.engines.choice import EngineChoice
+    from executor.launch import Launcher
     from executor.models import Models
     from executor.recorder import MetricsLog
-    from executor.records import CallRecord
+    from executor.records import CallRecord, Recovery
+    from executor.recovery import Keeper, Replan, Start
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
     from simulator.plan import Plan
@@ -43,13 +50,20 @@ class JobFacts(Protocol):
 def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
-    on_records: RecordsTaker | None = None,
+    on_records: RecordsTaker | None = None, resume: str | Path | bool = False, replan: Replan | None = None,
+    on_recovery: Callable[[Recovery], None] | None = None,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
+    where it was saved, until it has made ``iterations`` in all. The plan may be another than the one that saved it.
+
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
-    with what every rank reported of its calls.
+    with what every rank reported of its calls; again for iterations that are made again after a failure.
+
+    What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on a number of
+    devices, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``).
 
     Raises
     ------
@@ -58,25 +72,76 @@ def run(
     RankFailedError
         A rank failed; the message has its traceback. Every process is ended before it is raised.
     """
-    from executor.controller import Controller
-    from executor.models import build_models
+    from executor.recovery import Keeper, Policy, Start
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
+    out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
+    identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
+    begin = where_to_begin(run_config, out, resume, identity, count)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config))
     elif any(entry.separate_generation for entry in plan.roles):
         raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
     launcher = choose_launcher(plan, run_config)
-    with Controller(launcher) as controller:
-        require_devices(plan, launcher.num_devices)
-        require_kinds(plan, launcher.kinds, launcher.num_nodes)
-        controller.start(resource_pools(plan))
-        hyper = hyperparameters(job_facts, run_config, plan)
-        models = build_models(controller, plan, run_config, hyper, engines)
-        models.init()
-        count = iterations if iterations is not None else run_config.iterations
-        return _loop(controller, models, job_facts, plan, run_config, Path(out_dir), count, watch, on_records)
+    policy = Policy(run_config.on_failure, run_config.max_restarts)
+    keeper = Keeper(
+        launcher, policy, lambda: latest(folder_of(run_config, out)), out, replan=replan, told=on_recovery
+    )  # fmt: skip
+    timelines: dict[int, Timeline] = {}
+    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, timelines)
+    try:
+        keeper.run(Start(0, plan, begin), lambda start: _attempt(launcher, keeper, start, given))
+    finally:
+        launcher.stop()
+    return [timelines[iteration] for iteration in sorted(timelines)]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What all starts of a run share; ``timelines`` collects them by iteration."""
+
+    job_facts: JobFacts
+    config: RunConfig
+    out_dir: Path
+    count: int
+    identity: dict[str, Any]
+    engines: Mapping[str, EngineChoice] | None
+    watch: Watcher | None
+    on_records: RecordsTaker | None
+    timelines: dict[int, Timeline]
+
+
+def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) -> None:
+    """Start the ranks of a plan, load, and go on to the end of the run."""
+    from executor.checkpoint import load
+    from executor.controller import Controller
+    from executor.models import build_models
+
+    plan, config = start.plan, given.config
+    require_runnable(plan, config.engines)
+    require_devices(plan, launcher.num_devices)
+    require_kinds(plan, launcher.kinds, launcher.num_nodes)
+    faults = tuple(fault for fault in config.faults if fault.attempt == start.attempt)
+    controller = Controller(launcher, deadlines(config), faults)
+    controller.start(resource_pools(plan))
+    models = build_models(controller, plan, config, hyperparameters(given.job_facts, config, plan), given.engines)
+    models.init()
+    if start.checkpoint is not None:
+        load(models, controller, start.checkpoint)
+    keeper.ready(start)
+    with Saving(
+        models, controller, config, given.out_dir, identity=given.identity, layout=plan.placement, last=given.count
+    ) as saving:  # fmt: skip
+        _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
+
+
+def deadlines(config: RunConfig) -> Deadlines:
+    """How long the controller waits for a call."""
+    from executor.deadlines import CallLimits, Deadlines
+
+    given = config.timeouts
+    return Deadlines(CallLimits(given.call_least_s, given.call_factor, given.first_call_s))
 
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
@@ -110,46 +175,60 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 
 
 def _loop(
-    controller: Controller, models: Models, job_facts: JobFacts, plan: Plan, config: RunConfig, out_dir: Path,
-    iterations: int, watch: Watcher | None, on_records: RecordsTaker | None,
-) -> list[Timeline]:  # fmt: skip
+    controller: Controller, models: Models, plan: Plan, spread: range, saving: Saving, keeper: Keeper, given: _Given
+) -> None:
     from executor.algorithms import SCRIPTS
     from executor.recorder import MetricsLog, write_atomically
 
+    out_dir, config = given.out_dir, given.config
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
-    models.actor.prompts = batches = _prompts(controller, job_facts, config, iterations)
+    models.actor.prompts = batches = _prompts(controller, given.job_facts, config, spread)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
-    log, timelines, ranks = MetricsLog(out_dir), [], None
+    log, ranks = MetricsLog(out_dir, spread.start), None
     script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
     try:
-        for iteration in range(iterations):
+        for iteration in spread:
             first, start_s = len(controller.records), time.time()
             step = next(script)
             metrics = _finish(controller, models, step)
             records, end_s = controller.records[first:], time.time()
             measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
-            timelines.append(_timeline(*measured, per_rank=False))
+            given.timelines[iteration] = timeline = _timeline(*measured, per_rank=False)
             ranks = _timeline(*measured, per_rank=True)
-            if on_records is not None:
-                on_records(iteration, records)
-            _note(log, iteration, metrics | _seconds(timelines[-1]), watch)
+            if given.on_records is not None:
+                given.on_records(iteration, records)
+            metrics |= _seconds(timeline) | _checked(models, config, iteration + 1, saving)
+            metrics |= saving.after(iteration + 1)
+            _note(log, iteration, metrics, given.watch)
+            keeper.finished(iteration + 1)
+            saving.publish(log)
+        saving.finish()
     finally:
         log.close()
-    write_atomically(out_dir / "timeline.json", timelines[-1].model_dump_json(indent=1) + "\n")
+    write_atomically(out_dir / "timeline.json", timeline.model_dump_json(indent=1) + "\n")
     if ranks is not None:
         write_atomically(out_dir / "timeline-ranks.json", ranks.model_dump_json(indent=1) + "\n")
-    return timelines
 
 
-def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, iterations: int) -> PromptStream:
+def _checked(models: Models, config: RunConfig, iteration: int, saving: Saving) -> dict[str, float]:
+    """Compare copies of weights where that is due, and before they are saved; the seconds it took."""
+    every = config.checks.replicas_every
+    if not every or (iteration % every and not saving.is_due(iteration)):
+        return {}
+    start_s = time.perf_counter()
+    models.check_replicas()
+    return {"checks/replicas_s": time.perf_counter() - start_s}
+
+
+def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, spread: range) -> PromptStream:
     """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
     from executor.actor_group import PromptStream
     from executor.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
-    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), iterations)
+    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), spread.stop, spread.start)
 
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:

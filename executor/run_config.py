@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from executor.faults import Fault
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,12 +105,49 @@ class EnginesSection(Section):
         return self.training == self.generation == "torch-native"
 
 
+class TimeoutsSection(Section):
+    """When a rank that does not answer counts as lost.
+
+    ``collective_s``: how long a rank waits for others in a collective. The controller waits for a call ``call_least_s``
+    and ``call_factor`` times its slowest so far, and ``first_call_s`` for the first of its kind, which may load or
+    compile.
+    """
+
+    collective_s: Positive = 600.0
+    call_least_s: Positive = 60.0
+    call_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
+    first_call_s: Positive = 3_600.0
+
+
+class ChecksSection(Section):
+    """What a run checks of its weights.
+
+    ``replicas_every``: iterations between comparisons of the copies that ranks hold of trained weights, 0 for never.
+    ``transitions``: whether what generates is compared with what was trained after each transition.
+    """
+
+    replicas_every: Annotated[int, Field(ge=0)] = 10
+    transitions: bool = True
+
+
+class CheckpointSection(Section):
+    """Save the run's state after ``every`` iterations (and after the last), keep the newest ``keep`` of these.
+
+    ``dir`` must be seen by every machine of the run; left out, it is the folder ``checkpoints`` of the run's output.
+    """
+
+    every: Annotated[int, Field(ge=1)]
+    keep: Annotated[int, Field(ge=1)] = 2
+    dir: str | None = None
+
+
 class RunConfig(Section):
     """How to run a plan.
 
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
-    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs.
+    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``faults`` are what the run shall
+    suffer, to see that it survives. ``on_failure`` and ``max_restarts``: see ``recovery.Policy``.
     """
 
     weights: dict[str, str]
@@ -126,14 +164,25 @@ class RunConfig(Section):
     launcher: Literal["auto", "local", "ray"] = "auto"
     ray_address: str | None = None
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
-    on_failure: Literal["stop"] = "stop"
+    on_failure: Literal["stop", "restart", "replan"] = "stop"
+    max_restarts: Annotated[int, Field(ge=1)] = 3
+    checkpoint: CheckpointSection | None = None
     learning: Hyperparameters = Hyperparameters()
     engines: EnginesSection = EnginesSection()
+    timeouts: TimeoutsSection = TimeoutsSection()
+    checks: ChecksSection = ChecksSection()
+    faults: tuple[Fault, ...] = ()
 
     @model_validator(mode="after")
     def _actor_has_weights(self) -> RunConfig:
         if "actor" not in self.weights:
             raise ValueError("weights needs an entry for actor")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_on_from_checkpoints(self) -> RunConfig:
+        if self.on_failure != "stop" and self.checkpoint is None:
+            raise ValueError(f"on_failure {self.on_failure} goes on from checkpoints: add checkpoint: {{every: N}}")
         return self
 
     def weights_of(self, role: str) -> str:
@@ -169,4 +218,7 @@ def _based(config: RunConfig, base: Path) -> RunConfig:
     )
     weights = {role: str(base / path) for role, path in config.weights.items()}
     plan = str(base / config.plan) if config.plan else None
-    return config.model_copy(update={"data": data, "weights": weights, "plan": plan})
+    checkpoint = config.checkpoint
+    if checkpoint is not None and checkpoint.dir is not None:
+        checkpoint = checkpoint.model_copy(update={"dir": str(base / checkpoint.dir)})
+    return config.model_copy(update={"data": data, "weights": weights, "plan": plan, "checkpoint": checkpoint})

@@ -12,7 +12,8 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from executor.batch import drop_padding, is_batch, num_bytes, to_wire
-from executor.errors import CONNECTION_LOST, Failure, UpstreamError
+from executor.checks import require_numbers
+from executor.errors import SYMPTOMS, Failure, UpstreamError
 from executor.futures import FutureShare, resolve
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.protocols import registration_of
@@ -22,6 +23,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from executor.faults import Fault
     from executor.protocols import Registration
     from executor.records import CallRequest, Identity
 
@@ -36,6 +38,11 @@ class CallFailedError(Exception):
         self.failure = failure
 
 
+def invoke(worker: Any, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
+    """Call the method of a worker that a request names."""
+    return getattr(worker, request.method)(*inputs, **request.options)
+
+
 class RankProcess:
     """Hosts roles and runs calls. ``fetch`` waits for references and returns their values."""
 
@@ -43,6 +50,7 @@ class RankProcess:
         self.identity = identity
         self._fetch = fetch
         self._roles: dict[str, Any] = {}
+        self._invoke: Callable[[Any, CallRequest, tuple[Any, ...]], Any] = invoke
 
     def address(self) -> str:
         """An address of this process where the pool's ranks can meet."""
@@ -53,6 +61,12 @@ class RankProcess:
     def add_role(self, role: str, worker_class: type, options: dict[str, Any]) -> None:
         """Construct a role's worker here. Loading its model is a call of its own (``init_model``)."""
         self._roles[role] = worker_class(self.identity, **options)
+
+    def suffer(self, faults: tuple[Fault, ...]) -> None:
+        """Let ``faults`` happen in the calls to come; what was told before is forgotten."""
+        from executor.fault_injection import FaultInjector
+
+        self._invoke = FaultInjector(self.identity, faults, invoke)
 
     def call(self, request: CallRequest) -> tuple[Any, CallRecord]:
         """Run one call; any error becomes ``CallFailedError`` with this rank's traceback."""
@@ -69,7 +83,8 @@ class RankProcess:
         reset_peak_memory()
         start_s = time.time()
         inputs = () if argument is None else (argument,)
-        output = getattr(worker, request.method)(*inputs, **request.options)
+        output = self._invoke(worker, request, inputs)
+        require_numbers(output)
         end_s = time.time()
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
@@ -100,7 +115,7 @@ class RankProcess:
     def _failure(self, request: CallRequest, error: Exception) -> Failure:
         text = "".join(traceback.format_exception(error))
         summary = f"{type(error).__name__}: {error}"
-        symptom = isinstance(error, UpstreamError) or any(mark in summary for mark in CONNECTION_LOST)
+        symptom = isinstance(error, UpstreamError) or any(mark in summary for mark in SYMPTOMS)
         expected = isinstance(error, InputError)
         call = f"{request.role}.{request.method}"
         shown = str(error) if expected else summary

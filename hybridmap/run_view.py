@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
-from hybridmap.console import say
+from hybridmap.console import say, warn
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from executor.records import Recovery
     from simulator.timeline import Timeline
 
 LINES = 20
@@ -19,13 +20,18 @@ WRITTEN = ("metrics.jsonl", "timeline.json", "timeline-ranks.json")
 
 
 class RunView:
-    """Follows a run; ``rows`` keeps the metrics of every iteration that is through."""
+    """Follows a run; ``rows`` are the metrics of every iteration that is through, once also if it was made again."""
 
     def __init__(self, iterations: int, *, quiet: bool = False) -> None:
-        self.rows: list[dict[str, float]] = []
+        self._found: dict[int, dict[str, float]] = {}
         self._iterations, self._quiet = iterations, quiet
         self._every = max(1, iterations // LINES)
         self._bar: Any = None
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        """Metrics in the order of iterations."""
+        return [self._found[iteration] for iteration in sorted(self._found)]
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -42,11 +48,21 @@ class RunView:
 
     def show(self, iteration: int, metrics: dict[str, float]) -> None:
         """Take in one iteration."""
-        self.rows.append(metrics)
+        self._found[iteration] = metrics
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, description=line_of(metrics))
+            self._bar.update(self._task, completed=len(self._found), description=line_of(metrics))
         elif not self._quiet and (iteration % self._every == 0 or iteration == self._iterations - 1):
             say(f"{iteration + 1:6d}/{self._iterations}  {line_of(metrics)}")
+
+    def survived(self, recovery: Recovery) -> None:
+        """Tell of a failure after which the run went on."""
+        node = f" on node {recovery.node}" if recovery.node else ""
+        again = f", {recovery.lost_iterations} iterations are made again" if recovery.lost_iterations else ""
+        warn(
+            f"{recovery.call} failed on rank {recovery.rank} of pool {recovery.pool}{node}: {recovery.summary}; after "
+            f"{recovery.down_s:.1f} s the run goes on with iteration {recovery.iteration + 1} on "
+            f"{recovery.num_devices} devices{again}"
+        )
 
 
 def line_of(metrics: dict[str, float]) -> str:

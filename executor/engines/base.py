@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk, EngineState
+
     TokenLoss = Callable[[Mapping[str, torch.Tensor], TensorDict], dict[str, torch.Tensor]]
 
 
@@ -86,3 +88,13 @@ class Engine(Protocol):
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses to ``prompts``: columns ``responses``, ``response_mask`` and ``log_probs``, on every rank."""
+
+    def saved_state(self) -> EngineState:
+        """What this rank writes of a checkpoint, copied to host memory: all ranks together hold each element once.
+
+        A model that is not trained saves nothing: its weights are those that the run section names. Engines that
+        never train have neither this method nor the next.
+        """
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        """Take a checkpoint's state: ``fill`` sets the views that it is handed from the files of all ranks."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from executor.faults import Due, Fault, strike
 
 if TYPE_CHECKING:
     import torch
@@ -14,18 +15,6 @@ if TYPE_CHECKING:
 
     from executor.engines.base import Objective, Sampling
     from simulator.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class Fault:
-    """On ``rank`` of ``role``, the ``call``-th time (from 0) that ``api`` runs: an error, a killed process, a delay."""
-
-    role: str
-    api: str
-    call: int = 0
-    rank: int = 0
-    kind: Literal["error", "kill", "delay"] = "error"
-    delay_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,10 +36,6 @@ def durations_of(timeline: Timeline, role: str) -> dict[str, float]:
     }
 
 
-class InjectedFaultError(RuntimeError):
-    """An error that a ``Fault`` asked for."""
-
-
 class FakeEngine:
     """Plays ``FakeSpec``. See ``executor.engines.base.Engine``."""
 
@@ -58,26 +43,25 @@ class FakeEngine:
 
     def __init__(self, rank: int, spec: FakeSpec) -> None:
         self.rank, self.spec = rank, spec
-        self._seen: dict[str, int] = {}
+        self._due = Due(rank, spec.faults)
 
     def load(self) -> None:
         self._play("init_model")
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor:
-        self._play("compute_ref_log_prob" if self.spec.role == "reference" else "compute_log_prob")
-        return self._zeros(batch, per_token=True)
+        value = self._play("compute_ref_log_prob" if self.spec.role == "reference" else "compute_log_prob")
+        return self._filled(batch, value, per_token=True)
 
     def values(self, batch: TensorDict) -> torch.Tensor:
-        self._play("compute_values")
-        return self._zeros(batch, per_token=True)
+        return self._filled(batch, self._play("compute_values"), per_token=True)
 
     def scores(self, batch: TensorDict) -> torch.Tensor:
-        self._play("compute_cost" if self.spec.role == "cost" else "compute_reward")
-        return self._zeros(batch, per_token=False)
+        value = self._play("compute_cost" if self.spec.role == "cost" else "compute_reward")
+        return self._filled(batch, value, per_token=False)
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float]:
-        self._play("update_critic" if self.spec.role == "critic" else "update_actor")
-        return {"loss": 0.0, "terms": float(len(objectives))}
+        loss = self._play("update_critic" if self.spec.role == "critic" else "update_actor")
+        return {"loss": loss, "terms": float(len(objectives))}
 
     def to_generation(self) -> None:
         self._play("transition")
@@ -86,35 +70,29 @@ class FakeEngine:
         import torch
         from tensordict import TensorDict
 
-        self._play("generate_sequences")
+        value = self._play("generate_sequences")
         shape = (int(batch.batch_size[0]), sampling.max_tokens)
         return TensorDict(
             {
                 "responses": torch.zeros(shape, dtype=torch.int64),
                 "response_mask": torch.ones(shape, dtype=torch.bool),
-                "log_probs": torch.zeros(shape),
+                "log_probs": torch.full(shape, value),
             },
             batch_size=batch.batch_size,
         )
 
-    def _zeros(self, batch: TensorDict, *, per_token: bool) -> torch.Tensor:
+    def _filled(self, batch: TensorDict, value: float, *, per_token: bool) -> torch.Tensor:
         import torch
 
-        return torch.zeros(batch["responses"].shape if per_token else batch["responses"].shape[:1])
+        return torch.full(batch["responses"].shape if per_token else batch["responses"].shape[:1], value)
 
-    def _play(self, api: str) -> None:
-        number = self._seen.get(api, 0)
-        self._seen[api] = number + 1
+    def _play(self, api: str) -> float:
+        """Take the call's time and suffer its faults; what its numbers are then."""
         time.sleep(self.spec.durations_s.get(api, 0.0) * self.spec.speed)
-        for fault in self.spec.faults:
-            if (fault.role, fault.api, fault.call, fault.rank) == (self.spec.role, api, number, self.rank):
-                _happen(fault)
-
-
-def _happen(fault: Fault) -> None:
-    if fault.kind == "delay":
-        time.sleep(fault.delay_s)
-    elif fault.kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        raise InjectedFaultError(f"{fault.role}.{fault.api} number {fault.call} was told to fail on rank {fault.rank}")
+        value = 0.0
+        for fault in self._due.now(self.spec.role, api):
+            if fault.kind == "nan":
+                value = math.nan
+            else:
+                strike(fault)
+        return value

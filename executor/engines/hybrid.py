@@ -21,8 +21,11 @@ from executor.transition.wire import Wire
 from simulator.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
     from executor.engines.torch_native.comms import CommClock, Group, Groups
     from executor.records import Identity
@@ -40,12 +43,17 @@ class Trainer(Protocol):
     groups: Groups
     dtype: torch.dtype
 
+    @property
+    def num_steps(self) -> int: ...
+
     def load(self) -> None: ...
     def tensors(self) -> dict[str, torch.Tensor]: ...
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None: ...
     def values(self, batch: TensorDict) -> torch.Tensor | None: ...
     def scores(self, batch: TensorDict) -> torch.Tensor | None: ...
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None: ...
+    def saved_state(self) -> EngineState: ...
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None: ...
 
 
 class Generator(Protocol):
@@ -210,10 +218,29 @@ class HybridEngine:
         if self._way_back is not None:
             self._send_trainer_to_sleep()
 
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the trained weights have seen."""
+        return self.trainer.num_steps
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the trained weights, where the trainer has copies."""
+        self._to_training()
+        if (check := getattr(self.trainer, "check_replicas", None)) is not None:
+            check()
+
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
         save_model(self.trainer, folder)
+
+    def saved_state(self) -> EngineState:
+        self._to_training()
+        return self.trainer.saved_state()
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        self._to_training()
+        self.trainer.load_state(fill, counters)
 
     def weights_moved(self) -> WeightsMoved:
         """What the transition moved, if there was one since this was last asked."""
@@ -247,7 +274,7 @@ class HybridEngine:
             self._generating = False
 
     def require_equal_weights(self) -> None:
-        """Raise ``InputError`` naming the first tensor in which a generation replica differs from the trainer."""
+        """Raise ``UnequalWeightsError`` for the first tensor in which a generation replica differs from the trainer."""
         rank, arch = self.identity.rank, self.trainer.arch
         mine = sums_of_stored(self.trainer.layout.stored(rank), self.trainer.tensors(), arch)
         theirs = sums_of_stored(self.generator.layout.stored(rank), self.generator.tensors(), arch)

@@ -58,7 +58,9 @@ class HybridSpec:
             return SendingEngine(trainer, self.link)
         from executor.engines.hybrid import HybridEngine
 
-        return HybridEngine(identity, degrees, trainer, generator, method=self.method)
+        return HybridEngine(
+            identity, degrees, trainer, generator, method=self.method, check_weights=self.model.check_weights
+        )
 
     def _senders_layout(self, arch: Architecture) -> Layout:
         assert self.link is not None

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 from executor.engines.saving import save_model
 from executor.engines.torch_native.comms import CommClock, join_world
 from executor.engines.torch_native.engine import DTYPES
 from executor.transition.architecture import read_architecture
-from executor.transition.checksum import require_equal, sums_of_stored
+from executor.transition.checksum import require_arrived
 from executor.transition.pool_link import LayoutLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
     from executor.engines.hybrid import Generator
     from executor.engines.torch_native.engine import ModelSpec
@@ -41,8 +41,9 @@ class SendingEngine:
     def load(self) -> None:
         trainer = self.trainer
         trainer.load()
+        timeout_s, device = trainer.spec.collective_timeout_s, trainer.device
         self.link = LayoutLink(
-            trainer.identity.rank, self._link, trainer.arch, trainer.layout, trainer.device, trainer.clock
+            trainer.identity.rank, self._link, trainer.arch, trainer.layout, device, trainer.clock, timeout_s
         )
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
@@ -60,6 +61,15 @@ class SendingEngine:
     def weights_moved(self) -> WeightsMoved:
         """Weights received and sent since this was last asked."""
         return self.link.moved()
+
+    def saved_state(self) -> EngineState:
+        """The trainer's part of a checkpoint."""
+        found: EngineState = self.trainer.saved_state()
+        return found
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        """Take a checkpoint's state into the trainer."""
+        self.trainer.load_state(fill, counters)
 
     def to_generation(self) -> None:
         """Send the weights."""
@@ -92,7 +102,8 @@ class ReceivingEngine:
         self.generator: Generator = self._make_generator(arch, DTYPES[self.spec.dtype], self.clock)
         self.generator.load()
         self.generator.restore()
-        self.link = LayoutLink(self.identity.rank, self._link, arch, source, device, self.clock)
+        timeout_s = self.spec.collective_timeout_s
+        self.link = LayoutLink(self.identity.rank, self._link, arch, source, device, self.clock, timeout_s)
 
     def weights_moved(self) -> WeightsMoved:
         """Weights received and sent since this was last asked."""
@@ -102,10 +113,8 @@ class ReceivingEngine:
         """Receive the weights into the generator's tensors."""
         layout, tensors = self.generator.layout, self.generator.tensors()
         trained = self.link.receive(layout, tensors)
-        mine = sums_of_stored(layout.stored(self.identity.rank), tensors, self.arch)
-        everyone: list[Any] = [None] * self.identity.num_ranks
-        dist.all_gather_object(everyone, mine)
-        require_equal(self.arch, trained, everyone)
+        if self.spec.check_weights:
+            require_arrived(self.arch, layout, self.identity, tensors, trained)
         self.generator.ready()
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
+from executor.checks import UnequalWeightsError
 from executor.transition.mover import view_of
 from executor.transition.regions import Box, volume
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from executor.records import Identity
     from executor.transition.architecture import Architecture
-    from executor.transition.regions import Stored
+    from executor.transition.regions import Layout, Stored
 
 Sums = dict[tuple[str, Box], int]
 """By checkpoint tensor and box."""
@@ -52,7 +54,7 @@ def totals(parts: Sums) -> dict[str, int]:
 
 
 def require_equal(arch: Architecture, trained: Sums, generating: Sequence[Sums]) -> None:
-    """Raise ``InputError`` naming the first tensor in which ranks that generate differ from what was ``trained``.
+    """Raise ``UnequalWeightsError`` for the first tensor in which ranks that generate differ from what was ``trained``.
 
     ``generating``: each rank's sums. Boxes that several ranks hold must agree among them. Tensors whose distinct boxes
     overlap have no sum of the whole, and are compared among the generating ranks alone.
@@ -61,12 +63,24 @@ def require_equal(arch: Architecture, trained: Sums, generating: Sequence[Sums])
     for rank, sums in enumerate(generating):
         for key, value in sums.items():
             if first.setdefault(key, value) != value:
-                raise InputError(f"rank {rank} generates with other values of {key[0]} than its peers")
+                raise UnequalWeightsError(f"rank {rank} generates with other values of {key[0]} than its peers")
     whole, generated = {tensor.name for tensor in arch.tensors().values()}, totals(first)
     comparable = whole - _overlapping(arch, trained) - _overlapping(arch, first)
     for name, value in totals(trained).items():
         if name in comparable and generated.get(name) != value:
-            raise InputError(f"after the transition {name} differs from what was trained")
+            raise UnequalWeightsError(f"after the transition {name} differs from what was trained")
+
+
+def require_arrived(
+    arch: Architecture, layout: Layout, identity: Identity, tensors: Mapping[str, torch.Tensor], trained: Sums
+) -> None:
+    """Compare what all ranks of a generation pool have with the senders' sums; every rank of the pool calls this."""
+    mine = sums_of_stored(layout.stored(identity.rank), tensors, arch)
+    everyone: list[Any] = [mine]
+    if identity.num_ranks > 1:
+        everyone = [None] * identity.num_ranks
+        dist.all_gather_object(everyone, mine)
+    require_equal(arch, trained, everyone)
 
 
 def _overlapping(arch: Architecture, sums: Sums) -> set[str]:

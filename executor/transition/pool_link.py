@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S
 from executor.records import WeightsMoved
 from executor.transition.checksum import sums_of_stored
 from executor.transition.mover import copy_needed, regions_by_name
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from executor.transition.checksum import Sums
     from executor.transition.regions import Layout, Stored
     from simulator.groups import Degrees
-
-TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,10 @@ class LayoutLink:
     """
 
     def __init__(
-        self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock
-    ) -> None:
+        self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        self._timeout = timedelta(seconds=timeout_s)
         self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
         self.sent_bytes = self.received_bytes = self.bucket_bytes = 0
         self._told = (0, 0)
@@ -85,7 +86,7 @@ class LayoutLink:
         joined = [root for root, parts in enumerate(self._parts) if parts and (not link.sends or root == rank)]
         host, _, port = link.address.removeprefix("tcp://").rpartition(":")
         serves = link.sends and rank == 0
-        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]
+        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=self._timeout)  # type: ignore[attr-defined]
         self._channels = {root: self._join(root, device) for root in joined}
 
     def _join(self, root: int, device: torch.device) -> Any:
@@ -94,7 +95,7 @@ class LayoutLink:
         rank, size = 0 if self.link.sends else 1 + self.rank, 1 + self.link.receivers.num_ranks
         if device.type == "cuda":
             return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
-        return dist.ProcessGroupGloo(mine, rank, size, TIMEOUT)
+        return dist.ProcessGroupGloo(mine, rank, size, self._timeout)
 
     def moved(self) -> WeightsMoved:
         """What was moved since this was last asked."""

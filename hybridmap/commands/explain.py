@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hybridmap.config import Job
-    from mapper.explain import Explanation, MemoryLimit
+    from mapper.better import MemoryLimit
+    from mapper.explain import Explanation
     from mapper.families import Family
     from mapper.problem import Placement
     from mapper.result import RunnerUp

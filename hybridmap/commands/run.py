@@ -14,6 +14,8 @@ from hybridmap.console import say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from executor.run_config import RunConfig
     from hybridmap.config import Job
     from simulator.plan import Plan
@@ -38,18 +40,34 @@ def run(
     scale_down: Annotated[
         bool, typer.Option("--scale-down", help="The same placement on the devices that there are.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint of this run, by any plan of it.")
+    ] = False,
+    resume_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume-from",
+            metavar="DIR",
+            help="Go on from this checkpoint, or the newest of this folder.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a plan: generate, score and train as its placement says.
 
     With --profile, the best plan for this machine, as it was measured. Writes metrics.jsonl (and TensorBoard events),
-    timeline.json and timeline-ranks.json.
+    timeline.json and timeline-ranks.json; also checkpoints, where the run: section says 'checkpoint: {every: N}'.
     """
     from hybridmap.config import load_job
     from hybridmap.plan_file import require_folder
 
     if plan is not None and profile is not None:
         raise InputError("--plan names the plan, --profile asks for the best one of this machine; give one of them")
+    if resume and resume_from is not None:
+        raise InputError(
+            "--resume goes on from this run's own checkpoints, --resume-from from others; give one of them"
+        )
     given = load_job(job, profile)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
@@ -59,7 +77,8 @@ def run(
     config = with_planned_engines(given, given.run, plan if profile is None else None)
     if scale_down:
         chosen = _scaled(chosen, config)
-    _run(given, chosen, config, out, iterations or given.run.iterations, as_json)
+    begin = resume if resume_from is None else resume_from
+    _run(given, chosen, config, out, iterations or given.run.iterations, as_json, begin)
 
 
 def require_installed() -> None:
@@ -134,7 +153,19 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
     return scaled
 
 
-def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool) -> None:
+def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[int], Plan] | None":
+    """How the run plans again, if it shall."""
+    from executor.run import require_runnable
+    from hybridmap.replanning import replanner
+
+    if config.on_failure != "replan":
+        return None
+    return replanner(given, plan, lambda found: require_runnable(found, config.engines))
+
+
+def _run(
+    given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool, begin: Path | bool
+) -> None:
     from executor.engines.support import transition_note
     from executor.run import run as run_plan
     from hybridmap.run_view import RunView, run_document, show_run
@@ -144,7 +175,10 @@ def _run(given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations:
     view = RunView(iterations, quiet=as_json)
     try:
         with view:
-            timelines = run_plan(given.facts(), plan, config, out, iterations, watch=view.show)
+            timelines = run_plan(
+                given.facts(), plan, config, out, iterations, watch=view.show, resume=begin,
+                replan=_replan(given, plan, config), on_recovery=view.survived,
+            )  # fmt: skip
     except KeyboardInterrupt:
         kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""
         warn(f"stopped after {len(view.rows)} of {iterations} iterations{kept}")

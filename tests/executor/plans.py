@@ -97,5 +97,5 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 def learned(line: dict[str, float]) -> dict[str, float]:
     """The metrics of an iteration that no clock decides."""
-    timed = ("iteration_s", "tokens_per_s")
-    return {name: value for name, value in line.items() if name not in timed and not name.startswith("seconds/")}
+    timed = ("iteration_s", "tokens_per_s", "seconds/", "checkpoint/", "checks/")
+    return {name: value for name, value in line.items() if not name.startswith(timed)}

@@ -5,8 +5,9 @@ import time
 import pytest
 
 from executor.engines.choice import EngineChoice
-from executor.engines.fake import FakeEngine, FakeSpec, Fault, InjectedFaultError, durations_of
+from executor.engines.fake import FakeEngine, FakeSpec, durations_of
 from executor.errors import RankFailedError
+from executor.faults import Fault, InjectedFaultError
 from executor.run import run
 from tests.executor.plans import ROLES, colocated, config, job
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from executor.engines.choice import EngineChoice
-from executor.engines.fake import FakeSpec, Fault
+from executor.engines.fake import FakeSpec
 from executor.errors import RankFailedError, WorkerInputError
+from executor.faults import Fault
 from executor.run import run
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError

@@ -13,9 +13,12 @@ import torch.distributed as dist
 from executor.engines.torch_native import comms
 from executor.launch_ray import RankActor, RayLauncher
 from executor.records import Identity
+from executor.worker import invoke
 
 if TYPE_CHECKING:
     from executor.pools import ResourcePool
+
+FORGETS_S = 2.0
 
 
 class WarmRank(RankActor):
@@ -24,6 +27,7 @@ class WarmRank(RankActor):
     def forget(self) -> None:
         """Drop all roles, and leave the ranks that it met."""
         self._roles.clear()
+        self._invoke = invoke
         comms._HANDLES.clear()  # noqa: SLF001
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -48,10 +52,14 @@ class WarmLauncher(RayLauncher):
         return ranks
 
     def stop(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         for rank in self._busy:
             try:
-                self.tell([rank], "forget", [()])
-            except self._ray.exceptions.RayActorError:  # a test ended it
+                self._ray.get(rank.forget.remote(), timeout=FORGETS_S)
+            except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
+                self._ray.kill(rank)  # a test ended it, or it hangs
                 continue
             self._idle.append(rank)
         self._busy = []
@@ -59,4 +67,5 @@ class WarmLauncher(RayLauncher):
 
     def close(self) -> None:
         """End the ranks for good."""
+        super().clear()
         super().stop()

@@ -14,22 +14,26 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from executor.checkpoint_shards import EngineState, on_host
 from executor.engines.fsdp.model import ScoredDecoder
+from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.saving import save_model
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
 from executor.engines.torch_native.heads import log_probs_and_entropy
+from executor.engines.torch_native.optimizer import MOMENTS
 from executor.transition.architecture import read_architecture
 from executor.transition.checkpoint import fill, reader_of
 from executor.transition.native_layout import FsdpLayout
 from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk
     from executor.engines.base import Objective
     from executor.records import Identity
     from simulator.groups import Degrees
@@ -42,6 +46,7 @@ class FsdpEngine:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock = CommClock()
         self.device = torch.device(spec.device)
+        self.num_steps = 0
 
     @property
     def comm_s(self) -> float:
@@ -57,7 +62,8 @@ class FsdpEngine:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = DTYPES[self.spec.dtype]
         self.layout = FsdpLayout(self.arch, x.num_ranks)
-        join_world(self.identity, self.address, self.device, alone=True)
+        timeout_s = self.spec.collective_timeout_s
+        join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
         self.groups = make_groups(self.identity.rank, x, self.clock)
         self.model = self._sharded()
         if self.spec.optimizer is not None:
@@ -98,6 +104,33 @@ class FsdpEngine:
         """Write the model in Hugging Face layout; every rank calls this."""
         save_model(self, folder)
 
+    def saved_state(self) -> EngineState:
+        if self.spec.optimizer is None:
+            return EngineState()
+        rank = self.identity.rank
+        chunks = on_host(chunks_to_write(self.layout, rank, self._held(), [rank]))
+        return EngineState(chunks, {"optimizer_steps": self.num_steps})
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        if self.spec.optimizer is None:
+            return
+        self.num_steps = counters["optimizer_steps"]
+        self.optimizer.state.clear()
+        for parameter in self.model.parameters() if self.num_steps else ():
+            moments = {name: torch.zeros_like(parameter.data) for name in MOMENTS}
+            self.optimizer.state[parameter] = {"step": torch.tensor(float(self.num_steps)), **moments}
+        fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
+
+    def _held(self) -> list[Held]:
+        """Shards of this rank and their moments; a parameter may have none here."""
+        found = []
+        for name, parameter in self.model.named_parameters():
+            state = self.optimizer.state.get(parameter, {})
+            kept = {"": parameter.data, **{f"optimizer.{n}.": state[n] for n in MOMENTS if n in state}}
+            if parameter.to_local().numel():
+                found.append(Held(name, 0, {prefix: x.to_local().view(-1) for prefix, x in kept.items()}))
+        return found
+
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda logits, first, rows: self._policy_outputs(logits, first, rows)[0])
 
@@ -120,6 +153,7 @@ class FsdpEngine:
         parameters = list(self.model.parameters())
         norm: Any = torch.nn.utils.clip_grad_norm_(parameters, self.spec.optimizer.max_grad_norm)
         self.optimizer.step()
+        self.num_steps += 1
         self.optimizer.zero_grad()
         names = sorted(sums)
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from executor.checkpoint_shards import EngineState, on_host
+from executor.checks import require_equal_stored
+from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
 from executor.engines.saving import save_model
@@ -22,10 +25,11 @@ from profiles.errors import InputError
 from simulator.groups import training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk
     from executor.engines.base import Objective
     from executor.records import Identity
     from simulator.groups import Degrees
@@ -51,6 +55,7 @@ class MegatronEngine:
         self.identity, self.address, self.degrees, self.spec, self.options = identity, address, degrees, spec, options
         self.clock = CommClock()
         self.device = torch.device(spec.device)
+        self.num_steps = 0
 
     @property
     def comm_s(self) -> float:
@@ -65,7 +70,8 @@ class MegatronEngine:
         self.layout = MegatronLayout(arch, self.degrees, self.options.vpp, self.options.ep)
         self.arch, self.dtype = arch, DTYPES[self.spec.dtype]
         read = reader_of(arch, self.spec.path, self.spec.seed)
-        join_world(self.identity, self.address, self.device, alone=True)
+        timeout_s = self.spec.collective_timeout_s
+        join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
         with self.session():
             self._build()
@@ -98,17 +104,51 @@ class MegatronEngine:
                 module.requires_grad_(False)
                 module.eval()
             return
-        from executor.engines.megatron.optimizer import wrap
+        from executor.engines.megatron.optimizer import cuts_states, wrap
 
+        self.cuts_states = cuts_states(self.spec, self.degrees)
         self.chunks, self.optimizer = wrap(self.modules, self.config, self.spec, self.degrees)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The parameters of this rank by the names of the layout."""
         return {f"{i}:{name}": p.data for i, m in enumerate(self.modules) for name, p in m.named_parameters()}
 
+    def check_replicas(self) -> None:
+        """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
+        require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.dp)
+
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         save_model(self, folder)
+
+    def saved_state(self) -> EngineState:
+        if self.optimizer is None:
+            return EngineState()
+        x, rank = self.degrees, self.identity.rank
+        alike = range(x.num_ranks)
+        if self.cuts_states:
+            replica = training_coordinates(rank, x)[2]
+            alike = range(replica * x.p * x.t, (replica + 1) * x.p * x.t)
+        with self.session():
+            chunks = on_host(chunks_to_write(self.layout, rank, self._held(), alike))
+        return EngineState(chunks, {"optimizer_steps": self.num_steps})
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        if self.optimizer is None:
+            return
+        from executor.engines.megatron.optimizer import expect_states, publish_masters
+
+        self.num_steps = counters["optimizer_steps"]
+        with self.session(), torch.no_grad():
+            expect_states(self.optimizer, self.num_steps)
+            fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
+            publish_masters(self.optimizer, self.chunks)
+
+    def _held(self) -> list[Held]:
+        from executor.engines.megatron.optimizer import held_states
+
+        names = {p: f"{i}:{name}" for i, module in enumerate(self.modules) for name, p in module.named_parameters()}
+        return held_states(self.optimizer, names)
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro)[0])
@@ -132,6 +172,7 @@ class MegatronEngine:
                 self._accumulate(objective, sums)
             self._reduce_gradients()
             _, norm, _ = self.optimizer.step()
+        self.num_steps += 1
         if not self._is_last:
             return None
         names = sorted(sums)

@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
+
+from executor.engines.layout_state import Held
+from executor.engines.torch_native.optimizer import MOMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     from executor.engines.torch_native.engine import ModelSpec
     from simulator.groups import Degrees
+
+
+def cuts_states(spec: ModelSpec, degrees: Degrees) -> bool:
+    """Whether data-parallel ranks divide the optimizer's states among them."""
+    return spec.zero_stage >= 1 and degrees.d > 1
 
 
 def wrap(
@@ -23,7 +35,7 @@ def wrap(
     Gradients are summed, not averaged: the losses are shares of a global mean already.
     """
     assert spec.optimizer is not None
-    distributed = spec.zero_stage >= 1 and degrees.d > 1
+    distributed = cuts_states(spec, degrees)
     how = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=distributed
     )
@@ -36,3 +48,59 @@ def wrap(
         use_distributed_optimizer=distributed,
     )  # fmt: skip
     return chunks, get_megatron_optimizer(settings, chunks, use_gloo_process_groups=False)
+
+
+def held_states(optimizer: Any, names: Mapping[Any, str]) -> list[Held]:
+    """What this rank's optimizer holds, by the names of its parameters: of each a flat range if states are cut."""
+    found = []
+    for inner in _parts_of(optimizer):
+        for parameter, main, start in _mains(inner):
+            state = inner.optimizer.state.get(main, {})
+            moments = {f"optimizer.{name}.": state[name].view(-1) for name in MOMENTS if name in state}
+            found.append(Held(names[parameter], start, {"": main.data.view(-1), **moments}))
+    return found
+
+
+def expect_states(optimizer: Any, num_steps: int) -> None:
+    """Have room for the states after ``num_steps`` steps. Adam counts steps by parameter in torch, by group in Apex."""
+    for inner in _parts_of(optimizer):
+        inner.optimizer.state.clear()
+        for group in inner.optimizer.param_groups if num_steps else ():
+            for main in group["params"]:
+                zeros = {name: torch.zeros_like(main.data) for name in MOMENTS}
+                inner.optimizer.state[main] = zeros
+                if isinstance(inner.optimizer, torch.optim.Adam):
+                    zeros["step"] = torch.tensor(float(num_steps))
+            if not isinstance(inner.optimizer, torch.optim.Adam):
+                group["step"] = num_steps
+
+
+def publish_masters(optimizer: Any, chunks: Sequence[Any]) -> None:
+    """Master weights into the parameters, everywhere, as after a step."""
+    distributed = False
+    for inner in _parts_of(optimizer):
+        if hasattr(inner, "_copy_main_params_to_model_params"):
+            inner._copy_main_params_to_model_params()  # noqa: SLF001
+        distributed = distributed or isinstance(inner, DistributedOptimizer)
+    for chunk in chunks if distributed else ():
+        chunk.start_param_sync(force_sync=True)
+
+
+def _parts_of(optimizer: Any) -> list[Any]:
+    """Dense and expert parameters have optimizers of their own; a rank may have none of one kind."""
+    parts = getattr(optimizer, "chained_optimizers", [optimizer])
+    return [part for part in parts if not part.is_stub_optimizer]
+
+
+def _mains(inner: Any) -> Iterator[tuple[Any, Any, int]]:
+    """Each parameter, its master weights on this rank, and where in the flat parameter they begin."""
+    if isinstance(inner, DistributedOptimizer):
+        for parameter, (group, order) in inner.model_param_group_index_map.items():
+            start = inner._get_model_param_range_map(parameter)["param"].start  # noqa: SLF001
+            yield parameter, inner.optimizer.param_groups[group]["params"][order], start
+    elif isinstance(inner, Float16OptimizerWithFloat16Params):
+        for parameters, mains in zip(inner.float16_groups, inner.fp32_from_float16_groups, strict=True):
+            yield from ((parameter, main, 0) for parameter, main in zip(parameters, mains, strict=True))
+        yield from ((parameter, parameter, 0) for group in inner.fp32_from_fp32_groups for parameter in group)
+    else:
+        yield from ((p, p, 0) for group in inner.optimizer.param_groups for p in group["params"])

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from executor.records import Identity
 
-RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
+COLLECTIVE_TIMEOUT_S = 600.0
+"""How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
 
 
 @dataclass
@@ -109,10 +110,15 @@ class Groups:
 
 _HANDLES: dict[tuple[int, ...], Any] = {}
 """Process groups of this process by their ranks: roles of one pool that need the same ranks share them."""
+_TIMEOUT_S = [COLLECTIVE_TIMEOUT_S]
+"""That of the world which this process joined."""
 
 
-def join_world(identity: Identity, address: str, device: torch.device, *, alone: bool = False) -> None:
-    """Meet the pool's other ranks. The first role of a process does it for all.
+def join_world(
+    identity: Identity, address: str, device: torch.device, *, alone: bool = False,
+    timeout_s: float = COLLECTIVE_TIMEOUT_S,
+) -> None:  # fmt: skip
+    """Meet the pool's other ranks. The first role of a process does it for all, and its ``timeout_s`` holds.
 
     A pool of one meets nobody, unless an engine wants a process group even ``alone``.
     """
@@ -120,8 +126,9 @@ def join_world(identity: Identity, address: str, device: torch.device, *, alone:
         return
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo", init_method=address, rank=identity.rank,
-        world_size=identity.num_ranks, timeout=RENDEZVOUS_TIMEOUT,
+        world_size=identity.num_ranks, timeout=timedelta(seconds=timeout_s),
     )  # fmt: skip
+    _TIMEOUT_S[0] = timeout_s
 
 
 def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
@@ -155,7 +162,7 @@ def own_group(rank: int, partition: list[list[int]], clock: CommClock) -> Group:
     for ranks in partition:
         key = tuple(ranks)
         if len(key) > 1 and key not in _HANDLES:
-            _HANDLES[key] = dist.new_group(list(key))
+            _HANDLES[key] = dist.new_group(list(key), timeout=timedelta(seconds=_TIMEOUT_S[0]))
     own = next(tuple(ranks) for ranks in partition if rank in ranks)
     return Group(own, own.index(rank), clock, _HANDLES.get(own))
 

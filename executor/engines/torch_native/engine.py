@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from executor.checkpoint_shards import EngineState, on_host
+from executor.checks import bit_sums, require_equal_copies
 from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.comms import CommClock, join_world, make_groups
+from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S, CommClock, join_world, make_groups
 from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
 from executor.engines.torch_native.generation import generate, kv_bytes_per_sequence
@@ -22,20 +24,24 @@ from executor.engines.torch_native.resharding import (
     gather_generation_weights,
     gather_scoring_weights,
     generation_slice,
+    require_gathered,
     training_slice,
 )
+from executor.engines.torch_native.saved_state import chunks_to_read, chunks_to_write
 from executor.engines.torch_native.weights import cut_out, drawn, parameters_of, read, read_dense
 from executor.records import WeightsMoved
 from executor.transition.architecture import EMBEDDING, SCORE
+from executor.transition.checksum import require_arrived
 from executor.transition.native_layout import NativeLayout, require_even
 from executor.transition.pool_link import LayoutLink, PoolLink
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tensordict import TensorDict
 
+    from executor.checkpoint_shards import Chunk
     from executor.engines.base import Objective, Sampling
     from executor.records import Identity
     from simulator.groups import Degrees
@@ -52,6 +58,7 @@ class ModelSpec:
     ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
     ``link`` leads to the other side where training and generation have pools of their own. ``recompute`` as in plans.
+    ``check_weights``: compare checksums after each transition.
     """
 
     path: str
@@ -68,6 +75,8 @@ class ModelSpec:
     link: PoolLink | None = None
     recompute: str = "none"
     device: str = "cpu"
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    check_weights: bool = True
 
 
 class TorchNativeEngine:
@@ -105,7 +114,7 @@ class TorchNativeEngine:
         self.piece = training_slice(self.identity.rank, self.degrees)
         parameters = parameters_of(self.arch, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)
-        join_world(self.identity, self.address, self.device)
+        join_world(self.identity, self.address, self.device, timeout_s=self.spec.collective_timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
         self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
         self.flat = FlatParameters(
@@ -124,7 +133,9 @@ class TorchNativeEngine:
         self.link: LayoutLink | None = None
         if (link := self.spec.link) is not None:
             source = NativeLayout(self.arch, link.senders, "training", transposed=False)
-            self.link = LayoutLink(self.identity.rank, link, self.arch, source, self.device, self.clock)
+            self.link = LayoutLink(
+                self.identity.rank, link, self.arch, source, self.device, self.clock, self.spec.collective_timeout_s
+            )
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
@@ -173,6 +184,27 @@ class TorchNativeEngine:
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the weights have seen, those before a checkpoint included."""
+        return self.optimizer.num_steps
+
+    def saved_state(self) -> EngineState:
+        if self.spec.optimizer is None:
+            return EngineState()
+        with self.host.present("optimizer"):
+            chunks = on_host(chunks_to_write(self.optimizer, self.groups, self.piece))
+            return EngineState(chunks, {"optimizer_steps": self.optimizer.num_steps})
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        if self.spec.optimizer is None:
+            return
+        self.to_training()
+        with self.host.present("parameters", "optimizer", changed=True):
+            self.optimizer.expect(counters["optimizer_steps"])
+            fill(chunks_to_read(self.optimizer, self.piece))
+            self.optimizer.publish()
+
     def to_generation(self) -> None:
         if self.link is not None:
             self._pass_on(self.link)
@@ -184,6 +216,8 @@ class TorchNativeEngine:
         with self.host.present("parameters"):
             if (x.pg, x.tg) != (x.p, x.t):
                 weights = gather_generation_weights(self.flat.data, self.arch, x, rank, self.groups.micro_dp)
+                if self.spec.check_weights:
+                    require_gathered(weights, self.flat, self.arch, x, rank, self.groups.micro_dp)
             elif "parameters" in self.spec.offload:
                 weights = {name: weight.detach().clone() for name, weight in weights.items()}
         piece = generation_slice(rank, x)
@@ -195,8 +229,23 @@ class TorchNativeEngine:
             with self.host.present("parameters"):
                 link.send(self.tensors())
         else:
-            link.receive(self.layout, self.tensors())
+            trained = link.receive(self.layout, self.tensors())
+            if self.spec.check_weights:
+                require_arrived(self.arch, self.layout, self.identity, self.tensors(), trained)
             self._generating = self._training
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights: of data parallelism, and whole ones of tensor's.
+
+        Raises ``UnequalWeightsError``; every rank of the role calls this.
+        """
+        with self.host.present("parameters"):
+            sums = bit_sums(self.flat.weights)
+        names = list(self.flat.weights)
+        require_equal_copies(names, sums, self.groups.dp)
+        cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
+        whole = [i for i, name in enumerate(names) if name not in cut]
+        require_equal_copies([names[i] for i in whole], sums[whole], self.groups.tp)
 
     def to_training(self) -> None:
         """Let go of the copy for generation: an update would make it wrong."""

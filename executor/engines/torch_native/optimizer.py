@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from executor.engines.torch_native.flat import FlatParameters
 
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
 @dataclass(frozen=True)
 class OptimizerConfig:
     """Constants of AdamW and of gradient clipping."""
@@ -46,10 +49,32 @@ class FlatAdamW:
         """Bytes of master weights and both moments on this rank."""
         return 3 * self.master.numel() * 4
 
+    @property
+    def held(self) -> slice:
+        """The elements of the flat buffer whose states this rank holds."""
+        return self._slice
+
+    @property
+    def num_steps(self) -> int:
+        """Steps taken so far."""
+        return int(self._adam.state.get(self.master, {}).get("step", 0))
+
     def states(self) -> list[torch.Tensor]:
         """Master weights and, after the first step, both moments."""
+        return list(self.named_states().values())
+
+    def named_states(self) -> dict[str, torch.Tensor]:
+        """``states`` by what goes before a parameter's name in a checkpoint: nothing before that of its weights."""
         moments = self._adam.state.get(self.master, {})
-        return [self.master.data, *(moments[name] for name in ("exp_avg", "exp_avg_sq") if name in moments)]
+        found = {f"optimizer.{name}.": moments[name] for name in MOMENTS if name in moments}
+        return {"": self.master.data, **found}
+
+    def expect(self, num_steps: int) -> None:
+        """Have room for the states after ``num_steps`` steps; whoever calls this fills them, then calls ``publish``."""
+        self._adam.state.clear()
+        if num_steps:
+            zeros = {name: torch.zeros_like(self.master.data) for name in MOMENTS}
+            self._adam.state[self.master] = {"step": torch.tensor(float(num_steps)), **zeros}
 
     def step(self) -> float:
         """Reduce, clip, step, gather; clears the gradients and returns their global norm before clipping."""
@@ -59,7 +84,7 @@ class FlatAdamW:
         self.master.grad = gradient * scale
         self._adam.step()
         self.master.grad = None
-        self._publish()
+        self.publish()
         assert self.flat.gradient is not None
         self.flat.gradient.zero_()
         return norm
@@ -92,7 +117,7 @@ class FlatAdamW:
             self.groups.dp.all_reduce(total)
         return float(self.groups.model.all_reduce(total).sqrt())
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Master weights into the parameters, everywhere."""
         mine = self.master.detach().to(self.flat.data.dtype)
         if self._parts == 1:

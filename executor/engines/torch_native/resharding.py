@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from executor.checks import bit_sums, require_equal_totals
 from executor.engines.torch_native.flat import extents_of
 from executor.engines.torch_native.weights import Slice, cut_out, parameters_of
 from simulator.groups import Degrees, generation_coordinates, training_coordinates
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from executor.engines.torch_native.comms import Group
-    from executor.engines.torch_native.flat import Extent
+    from executor.engines.torch_native.flat import Extent, FlatParameters
     from executor.engines.torch_native.replica import Replica
     from executor.engines.torch_native.weights import Parameter
     from executor.transition.architecture import Architecture
@@ -64,6 +67,31 @@ def assemble(
         ]
         weights[parameter.name] = parts[0].clone() if parameter.cut is None else torch.cat(parts, dim=parameter.cut)
     return weights
+
+
+def require_gathered(
+    weights: Mapping[str, torch.Tensor], flat: FlatParameters, arch: Architecture, x: Degrees, rank: int,
+    group: Group,
+) -> None:  # fmt: skip
+    """Compare gathered weights with the training shards of the group, by sums of their bits.
+
+    Raises ``UnequalWeightsError``; every rank of the group calls this.
+    """
+    tables = [_table(arch, member, x) for member in group.ranks]
+    mine = torch.zeros(max(map(len, tables)), dtype=torch.int64, device=flat.data.device)
+    own = tables[group.index]
+    mine[: len(own)] = bit_sums({str(i): flat.view(flat.data, extent) for i, extent in enumerate(own)})
+    sums = [member.tolist() for member in group.all_gather(mine)]
+    trained = {}
+    for parameter in parameters_of(arch, generation_slice(rank, x), value_head=False):
+        parts = [
+            total
+            for member, table in zip(sums, tables, strict=True)
+            for total, extent in zip(member, table, strict=False)
+            if (extent.parameter.name, extent.parameter.layer) == (parameter.name, parameter.layer)
+        ]
+        trained[parameter.name] = parts[0] if parameter.cut is None else sum(parts)
+    require_equal_totals(dict(zip(weights, bit_sums(weights).tolist(), strict=True)), trained)
 
 
 def gather_scoring_weights(x: Replica, piece: Slice, group: Group, *, value_head: bool) -> dict[str, torch.Tensor]:

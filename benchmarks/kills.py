@@ -1,0 +1,137 @@
+"""Kill ranks of tiny runs at random moments, and see that nothing of what they learn is lost.
+
+    python -m benchmarks.kills [--kills 100] [--quick] [--seed 0] [--out FILE.json]
+
+PPO, ReMax, GRPO and Safe-RLHF, colocated and split, on real ranks with the torch-native engine. In each start of a run
+a rank drawn at random is killed (SIGKILL) at a random moment of a random call of its first or second iteration, of
+loading or of saving, until the run has been killed often enough; a checkpoint is saved after every iteration. Checked:
+every kill was survived, every iteration is there once, the optimizers' own counts of steps rise by as many as there are
+minibatches, and the curve (losses, rewards, gradient norms of every iteration) equals that of the same plan undisturbed
+within ``TOLERANCE`` of each value. ``--quick``: four kills of runs with one rank a pool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.disturbed import (
+    NARROW,
+    WIDE,
+    config_of,
+    curve_of,
+    job_of,
+    largest_difference,
+    num_steps_wrong,
+    plan_of,
+    random_kill,
+    recoveries_of,
+    trained_roles,
+    undisturbed,
+)
+from executor.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.disturbed import Sets
+
+TOLERANCE = 1e-5
+"""Of a value, relative. The same plan on the same ranks sums in the same order, so equal bits are expected."""
+MINIBATCHES = 2
+
+
+def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Run one case undisturbed and killed ``kills`` times; what was found."""
+    algorithm = name.split()[0]
+    plan, draw, iterations = plan_of(algorithm, sets), random.Random(f"{name} {seed}"), kills + 3
+    expected, durations_s = undisturbed(algorithm, plan, folder / "undisturbed", iterations)
+    faults = tuple(random_kill(plan, durations_s, attempt, range(2), draw) for attempt in range(kills))
+    section = config_of(
+        on_failure="restart", max_restarts=kills, checkpoint={"every": 1}, timeouts={"collective_s": 60}
+    ).model_copy(update={"faults": faults})
+    started_s = time.time()
+    run(job_of(algorithm), plan, section, folder / "killed", iterations)
+    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
+    return {
+        "case": name, "layouts": [list(layout) for _, layout in sets], "kills": kills, "recoveries": len(recoveries),
+        "iterations": len(curve), "wrong_steps": num_steps_wrong(curve, trained_roles(plan), MINIBATCHES),
+        "largest_difference": largest_difference(curve, expected), "seconds": time.time() - started_s,
+        "down_s": [r["down_s"] for r in recoveries], "killed_in": [f"{f.role}.{f.api}" for f in faults],
+        "noticed_in": [r["call"] for r in recoveries],
+        "lost_iterations": sum(r["lost_iterations"] for r in recoveries),
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each case and the distribution of recovery times; 0 if nothing was lost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100, help="in all, spread over the cases")
+    parser.add_argument("--quick", action="store_true", help="one kill of each algorithm")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    cases, kills = (NARROW, len(NARROW)) if options.quick else (WIDE, options.kills)
+    from executor.launch_ray import RayLauncher
+
+    cluster = RayLauncher(cpu_ranks=4)  # one for all runs: each would start its own
+    try:
+        rows = []
+        for i, (name, sets) in enumerate(cases.items()):
+            share = (i + 1) * kills // len(cases) - i * kills // len(cases)
+            if share:
+                with tempfile.TemporaryDirectory() as folder:
+                    rows.append(disturbed(name, sets, share, options.seed, Path(folder)))
+                print(line_of(rows[-1]), flush=True)
+    finally:
+        cluster.stop()
+    summary = summary_of(rows)
+    print(text_of(summary))
+    if options.out is not None:
+        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
+        head = {"date": datetime.date.today().isoformat(), "seed": options.seed, "tolerance": TOLERANCE, **machine}
+        options.out.write_text(json.dumps({**head, "summary": summary, "cases": rows}, indent=1) + "\n")
+    return 0 if summary["all_survived"] else 1
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """One case in a line."""
+    return (
+        f"{row['case']:20s} {row['kills']:3d} kills {row['recoveries']:3d} recoveries {row['iterations']:3d} iterations"
+        f" {row['wrong_steps']} wrong steps, largest difference {row['largest_difference']:.1e}, {row['seconds']:.0f} s"
+    )
+
+
+def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All cases together; ``all_survived`` is the verdict."""
+    down_s = sorted(seconds for row in rows for seconds in row["down_s"])
+    totals = {key: sum(row[key] for row in rows) for key in ("kills", "recoveries", "wrong_steps", "lost_iterations")}
+    difference = max(row["largest_difference"] for row in rows)
+    survived = totals["kills"] == totals["recoveries"] and not totals["wrong_steps"] and difference <= TOLERANCE
+    cuts = statistics.quantiles(down_s, n=20, method="inclusive") if len(down_s) > 1 else down_s * 19
+    found = {"least": down_s[0], "p50": cuts[9], "p90": cuts[17], "p95": cuts[18], "most": down_s[-1]} if down_s else {}
+    return {**totals, "largest_difference": difference, "down_s": found, "all_survived": survived}
+
+
+def text_of(summary: Mapping[str, Any]) -> str:
+    """The summary in words."""
+    times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in summary["down_s"].items())
+    return (
+        f"{summary['recoveries']} of {summary['kills']} kills survived, {summary['wrong_steps']} optimizer steps lost "
+        f"or repeated, {summary['lost_iterations']} iterations made again, curves within "
+        f"{summary['largest_difference']:.1e} of the undisturbed ones (allowed {TOLERANCE:.0e})\n"
+        f"seconds from notice until models were loaded again: {times}"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
