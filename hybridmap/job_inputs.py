@@ -102,6 +102,13 @@ def _read_histogram(path: Path) -> dict[str, list[float]]:
         raise InputError(f"cannot read the histogram {path}: {getattr(error, 'strerror', None) or error}") from None
     if len(raw) > MAX_HISTOGRAM_BYTES:
         raise FileFormatError(f"{path}: larger than {MAX_HISTOGRAM_BYTES // MIB} MiB; give it in coarser steps")
+    try:
+        return _histogram(text, path)
+    except csv.Error as error:
+        raise FileFormatError(f"{path}: not CSV ({error})") from None
+
+
+def _histogram(text: str, path: Path) -> dict[str, list[float]]:
     reader = csv.DictReader(io.StringIO(text))
     names = [name.strip() for name in reader.fieldnames or ()]
     if sorted(names) != ["count", "length"]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from profiles.errors import FileFormatError
 from profiles.interpolate import Key, split_by_key
 from profiles.table_check import ERROR, check_table
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +79,7 @@ class TableCard:
 def read_card(path: Path) -> TableCard:
     """Read ``<table>.yaml``; ``FileFormatError`` names the file."""
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        content = yaml.load(path.read_bytes(), Loader=loader)
+        content = read_yaml_file(path)
         return TableCard(
             str(content["sha256"]),
             dict(content.get("facts") or {}),
@@ -88,7 +87,7 @@ def read_card(path: Path) -> TableCard:
             dict(content.get("units") or {}),
             int(content["rows"]) if "rows" in content else None,
         )
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
 
 

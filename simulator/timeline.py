@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from simulator.dataflow import Stage
-from simulator.plan import Record
+from simulator.plan import Bytes, Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,11 +18,11 @@ class Counts(Record):
     offload, in ``host_s`` seconds of the slowest rank.
     """
 
-    bytes_in: int
-    bytes_out: int
-    host_bytes: int
+    bytes_in: Bytes
+    bytes_out: Bytes
+    host_bytes: Bytes
     host_s: float
-    peak_memory_bytes: int
+    peak_memory_bytes: Bytes
 
 
 class Span(Record):
@@ -52,10 +52,10 @@ class Span(Record):
 class PoolMemory(Record):
     """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``."""
 
-    used_bytes: int
-    capacity_bytes: int
+    used_bytes: Bytes
+    capacity_bytes: Bytes
     peak_call: str
-    classes: dict[str, int]
+    classes: dict[str, Bytes]
 
 
 class Timeline(Record):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.verl_places import ACTOR, ROLLOUT
+from hybridmap.job_leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.catalogue import hf_id, model_names
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
@@ -53,19 +54,28 @@ def roles_of(config: VerlConfig) -> tuple[str, ...]:
 
 def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[str, Pool]:
     """Each role's pool; GPUs are counted from the actor's, node by node."""
-    sizes = {"actor": config.whole("trainer.nnodes") * config.whole("trainer.n_gpus_per_node")}
+    sizes = {
+        "actor": config.whole("trainer.nnodes", MOST_NODES)
+        * config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
+    }
     home = dict.fromkeys(roles, "actor")
     if "critic" in roles and config.get("hybridmap.critic.nnodes"):
-        sizes["critic"] = config.whole("hybridmap.critic.nnodes") * config.whole("hybridmap.critic.n_gpus_per_node")
+        sizes["critic"] = config.whole("hybridmap.critic.nnodes", MOST_NODES) * config.whole(
+            "hybridmap.critic.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["critic"] = "critic"
     if "reward" in roles and config.get("hybridmap.reward.nnodes") and "critic" in sizes:
         home["reward"] = "critic"
     elif "reward" in roles and config.get("reward.reward_model.enable_resource_pool"):
         place = "reward.reward_model"
-        sizes["reward"] = config.whole(f"{place}.nnodes") * config.whole(f"{place}.n_gpus_per_node")
+        sizes["reward"] = config.whole(f"{place}.nnodes", MOST_NODES) * config.whole(
+            f"{place}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["reward"] = "reward"
     if config.get(f"{ROLLOUT}.nnodes"):
-        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes") * config.whole(f"{ROLLOUT}.n_gpus_per_node")
+        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes", MOST_NODES) * config.whole(
+            f"{ROLLOUT}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["rollout"] = "rollout"
     made: dict[str, Pool] = {}
     first = 0
@@ -88,7 +98,7 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
             f"{config.source}: a PPO run without {missing}; hybridmap's ppo has critic, reference and reward model "
             "(reward.reward_model.enable=True, algorithm.use_kl_in_reward=True)"
         )
-    per_node = config.whole("trainer.n_gpus_per_node")
+    per_node = config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
     gpus = sum(pool.num_gpus for pool in {pool.name: pool for pool in pools.values()}.values())
     cluster: dict[str, Any] = {"device": given.device, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
     if given.inter_node_gbps is not None:
