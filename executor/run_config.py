@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from profiles.errors import InputError
+from profiles.inside import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,7 +154,6 @@ def parse_run(document: Any, source: str = "run", base: Path | None = None) -> R
     """
     try:
         config = RunConfig.model_validate(document)
-        return config if base is None else _based(config, base)
     except ValidationError as error:
         problems = []
         for found in error.errors():
@@ -161,12 +161,16 @@ def parse_run(document: Any, source: str = "run", base: Path | None = None) -> R
             message = found["msg"].removeprefix("Value error, ")
             problems.append(f"{place + ': ' if place else ''}{message}")
         raise InputError(f"{source}: {'; '.join(problems)}") from None
+    try:
+        return config if base is None else _based(config, base)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _based(config: RunConfig, base: Path) -> RunConfig:
     data = config.data.model_copy(
-        update={name: str(base / path) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
+        update={name: str(inside(base, path)) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
     )
-    weights = {role: str(base / path) for role, path in config.weights.items()}
-    plan = str(base / config.plan) if config.plan else None
+    weights = {role: str(inside(base, path)) for role, path in config.weights.items()}
+    plan = str(inside(base, config.plan)) if config.plan else None
     return config.model_copy(update={"data": data, "weights": weights, "plan": plan})

@@ -72,9 +72,9 @@ class LengthDistribution:
         if len(lengths) != len(weights) or not lengths:
             raise InputError(f"histogram: {len(lengths)} lengths and {len(weights)} weights")
         if not 0 < min(lengths) <= max(lengths) <= MOST_TOKENS:
-            raise InputError(f"histogram: lengths must lie between 1 and {MOST_TOKENS:,} tokens")
+            raise InputError(f"histogram: lengths must be positive, at most {MOST_TOKENS:,} tokens")
         if not 0 <= min(weights) <= max(weights) <= MOST_WEIGHT or sum(weights) <= 0:
-            raise InputError(f"histogram: weights must lie between 0 and {MOST_WEIGHT:g}, and not all be zero")
+            raise InputError(f"histogram: weights must be non-negative, at most {MOST_WEIGHT:g}, and not all zero")
         order = np.argsort(lengths)
         lens, wts = np.asarray(lengths)[order], np.asarray(weights, dtype=np.float64)[order]
         mean = float((lens * wts).sum() / wts.sum())

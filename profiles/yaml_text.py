@@ -89,8 +89,7 @@ def _check_extent(text: str | bytes, source: str) -> None:
                 sizes[event.anchor] = 1
         elif isinstance(event, yaml.CollectionStartEvent):
             total += 1
-            open_nodes.append((event.anchor, total))
-            sizes.pop(event.anchor, None)  # it cannot hold itself
+            open_nodes.append((event.anchor, total))  # not in sizes yet: it cannot hold itself
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
             if anchor is not None:

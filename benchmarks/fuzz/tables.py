@@ -28,7 +28,8 @@ CELLS: tuple[Any, ...] = (
     b"z",
 )
 TYPES = (
-    pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.bool_(),
+    pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(),
+    pa.bool_(),
     pa.binary(), pa.timestamp("s"), pa.decimal128(38, 3), pa.list_(pa.int64()), pa.dictionary(pa.int32(), pa.string()),
     pa.dictionary(pa.int8(), pa.int64()), pa.null(),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Everything of ours that reads files of others: where its inputs start from, how they are changed, who reads them.
 
-A reader raises ``HybridmapError`` to refuse. It goes on with what it accepted as far as the first command would: a value
-that passes a parser and breaks what comes next was not checked.
+A reader raises ``HybridmapError`` to refuse. It goes on with what it accepted as far as the first command would: a
+value that passes a parser and breaks what comes next was not checked.
 """
 
 from __future__ import annotations
@@ -345,8 +345,9 @@ JOURNAL = (
     b'{"table": "gemm", "key": {"m": 1, "n": 2}, "result": {"latency_s": 1e-6, "error": ""}}\n'
     b'{"table": "copy", "key": {"kind": "x"}, "result": {"latency_s": null, "error": "no"}}\n',
 )
-SETTINGS = (b"workload.prompts=256,512", b"cluster.0.nodes=4", b"models.actor={shape: llama-3.2-1b, precision: fp8}",
-            b"pin={spare_nodes: 1}", b"workload.response_length={distribution: lognormal, mean: 5, max: 9}")  # fmt: skip
+SETTINGS = (b"workload.prompts=256,512", b"cluster.0.nodes=4", b"pin={spare_nodes: 1}",
+            b"models.actor={shape: llama-3.2-1b, precision: fp8}",
+            b"workload.response_length={distribution: lognormal, mean: 5, max: 9}")  # fmt: skip
 
 
 def _lines(seed: bytes) -> Any:

@@ -26,11 +26,14 @@ OTHERS: tuple[Any, ...] = (
 VALUES: tuple[Any, ...] = (*NUMBERS, *TEXTS, *OTHERS)
 
 PIECES = (
-    b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n", b"\r\n", b"\t", b"---\n", b"...\n", b"&a ", b"*a", b"<<: *a",
+    b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n", b"\r\n", b"\t", b"---\n", b"...\n", b"&a ",
+    b"*a", b"<<: *a",
     b"!!python/object/apply:os.system [echo]", b"!!binary ", b"!!set ", b"!!int x", b"!!float x", b"!!timestamp x",
-    b"? ", b"- ", b": ", b"{", b"}", b"[", b"]", b"'", b'"', b"#", b",", b"|", b">", b"%YAML 9.9\n", b"0x", b"0b", b"1_0",
+    b"? ", b"- ", b": ", b"{", b"}", b"[", b"]", b"'", b'"', b"#", b",", b"|", b">", b"%YAML 9.9\n", b"0x", b"0b",
+    b"1_0",
     b"1:30", b"2024-13-45", b"1e999", b"-0.0", b".nan", b".inf", b"NaN", b"Infinity", b"-Infinity", b"null", b"~",
-    b"9" * 5000, b"0." + b"9" * 400, b"[" * 600, b'{"a":' * 600, b"- " * 300, b"\\u0000", b"\\ud800", b"$", b"`", b"=", b"\\\n",
+    b"9" * 5000, b"0." + b"9" * 400, b"[" * 600, b'{"a":' * 600, b"- " * 300, b"\\u0000", b"\\ud800", b"$", b"`",
+    b"=", b"\\\n",
 )  # fmt: skip
 """Bytes that mean something to YAML, JSON, CSV or a shell."""
 

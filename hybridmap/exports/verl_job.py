@@ -86,6 +86,11 @@ def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[st
     return {role: made[place] for role, place in home.items()}
 
 
+def _num_gpus(config: VerlConfig, section: str) -> int:
+    nodes = config.whole(f"{section}.nnodes", MOST_NODES)
+    return nodes * config.whole(f"{section}.n_gpus_per_node", MOST_GPUS_PER_NODE)
+
+
 def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapping[str, Pool]) -> dict[str, Any]:
     """The run as a job file would say it; errors as in ``import_verl``."""
     estimator = config.get("algorithm.adv_estimator")
