@@ -106,7 +106,9 @@ def read_table(path: Path, card: TableCard) -> Table:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         source = pq.read_table(io.BytesIO(content))
-    except (pa.ArrowException, OSError) as error:
+        source.validate(full=True)  # lengths, offsets, text that is UTF-8
+        source.column_names  # noqa: B018  # names that are not raise here
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         place = f"; {path.stem}.yaml describes {card.rows:,} rows" if card.rows is not None else ""
         raise FileFormatError(
             f"{path}: truncated or changed, not a parquet file any more ({len(content):,} bytes; from row 1, column "

@@ -89,6 +89,8 @@ def _one_worker(target: str, indices: list[int], seed: int, tally: Tally) -> int
                 outcome, data = Outcome("slow", limit_s, "hangs outside Python"), b""
             else:
                 outcome, data = here.recv()
+                if isinstance(outcome, Exception):
+                    raise outcome  # of ours, while it made an input
                 tally.add(target, index, outcome, data)
                 continue
         except EOFError:
@@ -115,7 +117,11 @@ def _work(pipe: Connection, target: str, indices: list[int], seed: int) -> None:
             lambda path: _tried(target, indices[0], seed, path), folder, PATIENCE_S / 2
         )  # imports are no input's
         for index in indices:
-            outcome, data = _tried(target, index, seed, folder)
+            try:
+                outcome, data = _tried(target, index, seed, folder)
+            except Exception as error:
+                pipe.send((error, b""))
+                return
             pipe.send((outcome, data if outcome.is_find else b""))
 
 

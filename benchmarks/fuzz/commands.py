@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import shutil
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz.targets import TARGETS
@@ -92,9 +93,9 @@ def _command(random: Random) -> tuple[Any, list[str]]:
 
 
 def _value(random: Random, parameter: Any) -> str:
-    choices = list(getattr(parameter.type, "choices", ()) or ())
-    if choices and random.random() < 0.9:
-        return str(getattr(random.choice(choices), "value", random.choice(choices)))
+    kind = parameter.bare_type()
+    if isinstance(kind, type) and issubclass(kind, Enum) and random.random() < 0.9:
+        return str(random.choice(list(kind)).value)
     if parameter.name in ("out", "to"):
         return random.choice(("out", "out/deep/er", "folder", "job.yaml", "plan.json/x", "verl", "", "loop", "x" * 300))
     if random.random() < 0.8:
@@ -104,7 +105,7 @@ def _value(random: Random, parameter: Any) -> str:
             return random.choice(("h100-80gb-sxm", "a100-80gb-sxm", "device", "h100"))
         if parameter.name == "settings":
             return random.choice(("workload.prompts=32,64", "cluster.0.nodes=2", "models.actor=qwen2.5-7b", "a.b=c"))
-        if parameter.type.name in ("integer", "float", "integer range", "float range"):
+        if kind in (int, float):
             return str(random.choice((1, 2, 3, 8, *NUMBERS))) if random.random() < 0.5 else "2"
     return str(random.choice((*TEXTS, *NUMBERS[:26]))).encode("utf-8", "replace").decode()
 

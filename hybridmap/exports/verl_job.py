@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def _num_gpus(config: VerlConfig, section: str) -> int:
 def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapping[str, Pool]) -> dict[str, Any]:
     """The run as a job file would say it; errors as in ``import_verl``."""
     estimator = config.get("algorithm.adv_estimator")
-    if estimator not in ALGORITHMS:
+    if not isinstance(estimator, str) or estimator not in ALGORITHMS:
         raise UnknownNameError("algorithm.adv_estimator", str(estimator), ALGORITHMS)
     algorithm = ALGORITHMS[estimator]
     if algorithm == "ppo" and not {"reward", "reference", "critic"} <= set(roles):
@@ -130,7 +131,7 @@ def _model(config: VerlConfig, role: str, given: Given) -> str:
     short = path.rstrip("/").split("/")[-1].lower()
     names = [short, *(short.removesuffix(suffix) for suffix in SUFFIXES)]
     found = next((name for name in names if name in model_names()), None)
-    if found is None and (Path(path) / "config.json").exists():
+    if found is None and os.path.exists(Path(path) / "config.json"):  # unlike Path.exists, false for names too long
         return str((Path(path) / "config.json").resolve())
     if found is None:
         known = UnknownNameError("model", short, model_names())
