@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from profiles.errors import InfeasibleError, InputError
 from profiles.store import device_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from executor.pools import ResourcePool
     from executor.records import CallRecord, CallRequest
@@ -24,6 +26,11 @@ ASKED_S = 1.0
 OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+"""Environment of the processes of a cluster of our own."""
 
 FAN_OUT = 32
 """Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
@@ -117,7 +124,8 @@ class RayLauncher:
             return
         # "local": without it Ray joins whatever cluster last ran on this machine, a stranger's or a dead one
         own = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
-        self._ray.init("local", **own, **quiet)
+        with _on_loopback(self._ray):
+            self._ray.init("local", **own, **quiet)
         self._owns_cluster = True
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
@@ -249,6 +257,28 @@ class RayLauncher:
         self.clear()
         if self._owns_cluster:
             self._ray.shutdown()
+
+
+@contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """What Ray starts meanwhile listens on 127.0.0.1 alone: whoever reaches one of its ports can run code.
+
+    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment, in which our
+    ranks find the address to meet at too; this process read it when Ray was imported.
+    """
+    from ray._private import ray_constants
+
+    before = dict(os.environ)
+    os.environ.update(LOOPBACK if sys.platform == "linux" else {})
+    clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        for name in LOOPBACK:
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:

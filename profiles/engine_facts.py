@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.yaml_text import parse_yaml
 
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "engines"
@@ -240,6 +240,6 @@ def _parsed(path: Path, changed_ns: int) -> tuple[_EngineFile, str]:
     """``changed_ns`` tells a file that was measured again from the one that was read before."""
     raw = path.read_bytes()
     try:
-        return _EngineFile.model_validate(yaml.safe_load(raw)), hashlib.sha256(raw).hexdigest()
-    except (ValidationError, yaml.YAMLError) as error:
+        return _EngineFile.model_validate(parse_yaml(raw, f"engine file {path.name}")), hashlib.sha256(raw).hexdigest()
+    except ValidationError as error:
         raise FileFormatError(f"engine file {path.name}: {error}") from error
