@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper import layout_space
-from mapper.coarse import Slack, engine_slack, last_degrees, weights_slack
+from mapper.coarse import Slack, last_degrees, weights_slack
 from mapper.engine_rows import engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
@@ -39,8 +39,15 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
 
     What cannot fit alone is dropped, and unless ``prune`` is off what another row of its kind dominates.
     """
+    table = bounding_table(problem, role, prune)
+    return table.take(np.flatnonzero(~table.slack.unlisted))
+
+
+def bounding_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
+    """The rows of ``role_table`` and behind them those that are in no plan but in the bound of ``coarse``."""
     kinds = enumerate(problem.facts.kinds)
-    return joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
+    table = joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
+    return table.take(np.argsort(table.slack.unlisted, kind="stable"))
 
 
 def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool) -> RoleTable:
@@ -52,11 +59,14 @@ def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool)
         if problem.space.offload:
             table = _with_offload(facts, problem, table)
         if problem.flow.generates(role):
-            table = _with_generation(facts, role, table, pin, problem.space, prune)
+            table = _with_generation(facts, role, table, sizes, pin, problem.space, prune)
     capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    allowed = pin.device in (None, kind)
-    fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
-    table = replace(table.take(np.flatnonzero(fits)), kind=np.full(int(np.sum(fits)), position, dtype=np.int64))
+    granted = table.relaxed() if table.slack.any else table
+    fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, kind))
+    only_granted = table.resident_bytes + table.transient_bytes > capacity
+    slack = replace(table.slack, unlisted=table.slack.unlisted | (only_granted & fits))
+    table = replace(table, slack=slack).take(np.flatnonzero(fits))
+    table = replace(table, kind=np.full(len(table), position, dtype=np.int64))
     return table.take(_pruned(table)) if prune else table
 
 
@@ -168,13 +178,22 @@ def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable
     return joined(tables)
 
 
-def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space: Space, prune: bool) -> RoleTable:
-    """Pair every weights configuration with every engine configuration of the same GPUs."""
+def _with_generation(
+    facts: Facts, role: str, table: RoleTable, sizes: tuple[int, ...], pin: Pin, space: Space, prune: bool
+) -> RoleTable:
+    """Pair every weights configuration with every engine configuration of the same GPUs.
+
+    Where it stands for more data-parallel ranks than it has, also with those of up to as many GPUs as these have: in no
+    plan, but in the bound.
+    """
     spec, flow = facts.roles[role], facts.dataflow
     if prune:
         table = table.take(_pruned(table, keep_apart=True))
-    rows = engine_rows(facts, role, np.unique(table.layouts.weights.num_gpus), pin, space, None, prune)
-    left, right = _pairs(table.layouts.weights.num_gpus, rows.engine.num_gpus)
+    weights = table.layouts.weights
+    last = np.maximum(table.slack.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
+    ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
+    rows = engine_rows(facts, role, *ends, pin, space, None, prune)
+    left, right = _pairs(asked.ravel(), rows.asked)
     paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
     shared = resharding.shares_weights(facts, training, rows.engine) & ~AWAY[paired.offload]
@@ -186,14 +205,11 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space:
             durations[call.key] = transition if call.kind == "transition" else rows.seconds
     bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
     need = np.where(shared, 0.0, rows.weight_bytes) + np.maximum(rows.kv_bytes + rows.working_bytes, bucket)
-    slack = paired.slack
-    if np.any(slack.last_dp > training.dp):
-        gained = engine_slack(facts, training, slack.last_dp, rows.engine, rows.seconds)
-        more = {call.key: gained for call in flow.calls_of(role) if call.kind == "generate"}
-        slack = replace(slack, seconds=slack.seconds | more)
+    unlisted = paired.slack.unlisted | (rows.engine.num_gpus != training.num_gpus)
     return replace(
         paired,
-        slack=slack,
+        num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
+        slack=replace(paired.slack, unlisted=unlisted),
         durations_s=durations,
         transient_bytes=np.maximum(paired.transient_bytes, need),
         layouts=replace(paired.layouts, generation=rows.engine),
@@ -209,7 +225,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
     """
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
-    rows = engine_rows(facts, role, used, pin, space, mode.steady_steps, prune)
+    rows = engine_rows(facts, role, used, used, pin, space, mode.steady_steps, prune)
     num_priced, spec = rows.num_priced, facts.roles[role]
     bucket = resharding.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
@@ -238,6 +254,7 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     """
     values = _compared(table)
     if table.slack.any:  # a row that stands for others must not make way for one that is only better by itself
+        values = np.where(table.slack.unlisted[:, None], np.inf, values)  # nor any for one that is in no plan
         values = np.concatenate([values, _compared(table.relaxed())], axis=1)
     if keep_apart:
         weights = table.layouts.weights

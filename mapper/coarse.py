@@ -2,15 +2,15 @@
 
 Above ``layout_space.EVERY`` ranks only some degrees are listed (``layout_space.loads``). A degree between two listed
 ones has the load of the one below, so no forward or backward pass is faster. It may still do better than that one in
-three things, and each is bounded by what the last degree before the next listed one would do: sharded states per GPU,
-the optimizer's step on them, and engines on a number of GPUs that no listed degree has. ``Instance.relaxed`` grants
-every row all three; no plan beats an optimum of the relaxed instance, listed or not. (Engines that take more than
-eight times the GPUs of a training replica are searched on the listed numbers of GPUs only.)
+three things. Two are bounded by what the last degree before the next listed one would do: sharded states per GPU, and
+the optimizer's step on them. The third are engines on a number of GPUs that no listed degree has: those are rows of
+their own, at their own price, which are in no plan and only in the bound (``Slack.unlisted``). ``Instance.relaxed``
+grants all three; no plan beats an optimum of the relaxed instance, listed or not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,37 +20,50 @@ from simulator import memory, pricing, training
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from profiles.records import Floats, Ints
     from simulator.facts import Facts
-    from simulator.layouts import GenerationLayouts, Layouts
+    from simulator.layouts import Layouts
 
 
 @dataclass(frozen=True, eq=False)
 class Slack:
     """What a row could gain at most in the degrees that it stands for, the last of them ``last_dp``, ``[C]``.
 
-    Bytes per GPU, and seconds by call key.
+    Bytes per GPU, and seconds by call key. An ``unlisted`` row is itself of such a degree.
     """
 
     last_dp: Ints
     num_bytes: Floats
     seconds: dict[str, Floats]
+    unlisted: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
+
+    def __post_init__(self) -> None:
+        if len(self.unlisted) != len(self.num_bytes):  # one value for all rows
+            object.__setattr__(self, "unlisted", np.broadcast_to(self.unlisted, self.num_bytes.shape))
 
     def take(self, index: Ints) -> Slack:
         """The rows at ``index``."""
-        return Slack(self.last_dp[index], self.num_bytes[index], {key: s[index] for key, s in self.seconds.items()})
+        seconds = {key: s[index] for key, s in self.seconds.items()}
+        return Slack(self.last_dp[index], self.num_bytes[index], seconds, self.unlisted[index])
 
     @property
     def any(self) -> bool:
-        """Whether some row stands for others."""
-        return bool(np.any(self.num_bytes > 0)) or any(bool(np.any(s > 0)) for s in self.seconds.values())
+        """Whether some row stands for others, or is of a degree that is not listed."""
+        return bool(np.any(self.unlisted | (self.num_bytes > 0))) or any(
+            bool(np.any(s > 0)) for s in self.seconds.values()
+        )
 
     @staticmethod
     def joined(parts: Sequence[Slack]) -> Slack:
         """Several lists after each other; a call that one of them does not name gains nothing there."""
         keys = dict.fromkeys(key for part in parts for key in part.seconds)
         seconds = {k: np.concatenate([p.seconds.get(k, np.zeros(len(p.num_bytes))) for p in parts]) for k in keys}
-        return Slack(np.concatenate([p.last_dp for p in parts]), np.concatenate([p.num_bytes for p in parts]), seconds)
+        last_dp, num_bytes, unlisted = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("last_dp", "num_bytes", "unlisted")
+        )
+        return Slack(last_dp, num_bytes, seconds, unlisted)
 
     @staticmethod
     def none(num_rows: int) -> Slack:
@@ -84,11 +97,3 @@ def weights_slack(facts: Facts, role: str, train_key: str | None, layouts: Layou
         near, far = (training.optimizer_time(facts, shape, head, x).s for x in (layouts, wide))
         seconds[train_key] = np.maximum(steps * (near - far), 0.0)
     return Slack(last_dp, np.maximum(here - there, 0.0), seconds)
-
-
-def engine_slack(facts: Facts, weights: Layouts, last_dp: Ints, engine: GenerationLayouts, seconds: Floats) -> Floats:
-    """What a generation gains at most on the GPUs of ``last_dp`` ranks: time falls no faster than the fullest load."""
-    samples = facts.workload.num_samples
-    most = last_dp * weights.tp * weights.pp * weights.cp // (engine.tp * engine.pp)
-    load = np.ceil(samples / engine.dp)
-    return np.asarray(seconds * (1.0 - np.ceil(samples / np.maximum(most, engine.dp)) / load))

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class EngineRows:
-    """Engine layouts, seconds of one generation, and bytes per GPU of weights, KV cache and working memory, ``[C]``."""
+    """Engine layouts, seconds of one generation, and bytes per GPU of weights, KV cache and working memory, ``[C]``.
+
+    ``asked``: the position, in what was asked for, of the GPUs that a row is for.
+    """
 
     engine: GenerationLayouts
     seconds: Floats
@@ -31,36 +34,41 @@ class EngineRows:
     kv_bytes: Floats
     working_bytes: Floats
     num_priced: int
+    asked: Ints
 
     def take(self, index: Ints) -> EngineRows:
         """The rows at ``index``."""
         return replace(
             self, engine=self.engine.take(index), seconds=self.seconds[index], weight_bytes=self.weight_bytes[index],
-            kv_bytes=self.kv_bytes[index], working_bytes=self.working_bytes[index],
+            kv_bytes=self.kv_bytes[index], working_bytes=self.working_bytes[index], asked=self.asked[index],
         )  # fmt: skip
 
 
 def engine_rows(
-    facts: Facts, role: str, used: Ints, pin: Pin, space: Space, steady_steps: int | None, prune: bool
+    facts: Facts, role: str, used: Ints, last: Ints, pin: Pin, space: Space, steady_steps: int | None, prune: bool
 ) -> EngineRows:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
+    Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
     ``steady_steps``: iterations of samples that are in the engines at any time, ``None`` where they drain. With
     ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and memory.
     """
     spec = facts.roles[role]
-    parts = [layout_space.generation_layouts(facts, spec.shape, int(n), space) for n in used]
+    ends = zip(used.tolist(), last.tolist(), strict=True)
+    parts = [layout_space.generation_layouts(facts, spec.shape, n, space, most) for n, most in ends]
     columns = ("dp", "tp", "pp", "max_num_seqs")
     none = np.zeros(0, dtype=np.int64)
     engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
-    engine = engine.take(matching(pin, "generation", engine))
-    rows = priced_engine(facts, role, engine, steady_steps)
+    asked = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    allowed = matching(pin, "generation", engine)
+    rows = replace(priced_engine(facts, role, engine.take(allowed), steady_steps), asked=asked[allowed])
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     rows = rows.take(np.flatnonzero(rows.kv_bytes + rows.working_bytes <= room))
     if not prune:
         return rows
     need = rows.kv_bytes + rows.working_bytes
-    return rows.take(non_dominated_by_group(same_shards(rows.engine), np.stack([rows.seconds, need], axis=1)))
+    alike = rows.asked * 2**48 + same_shards(rows.engine)
+    return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, need], axis=1)))
 
 
 def same_shards(engine: GenerationLayouts) -> Ints:
@@ -80,4 +88,5 @@ def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_ste
         weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
         kv_bytes=generation.kv_cache_bytes(facts, spec.shape, engine),
         working_bytes=memory.generation_working_bytes(facts, spec.shape, engine), num_priced=len(engine),
+        asked=np.zeros(len(engine), dtype=np.int64),
     )  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates import role_table
+from mapper.candidates import bounding_table
 from mapper.mode import ROLLOUT
 from mapper.role_table import RoleTable, to_mib
 from mapper.weight_sync import WeightSync
@@ -53,6 +53,8 @@ class Instance:
         By kind: memory of a GPU less the reserve, rounded down.
     sync
         What a transfer of weights between two pools takes, where the actor generates on a pool of its own.
+    bounding
+        Tables by role whose last rows are in no plan, only in the bound (``coarse``), where they have such rows.
     tick_s
         Length of a tick. Each duration is rounded to the nearest tick, so an iteration is off by at most
         ``rounding_s``.
@@ -73,6 +75,7 @@ class Instance:
     capacity_mib: dict[str, int]
     tick_s: float
     sync: WeightSync | None = None
+    bounding: dict[str, RoleTable] = field(default_factory=dict)
 
     @property
     def rounding_s(self) -> float:
@@ -89,15 +92,16 @@ class Instance:
 
         No plan, in degrees that are listed or not, is better than its best choice.
         """
-        if not any(table.slack.any for table in self.tables.values()):
+        whole = self.tables | self.bounding
+        if not any(table.slack.any for table in whole.values()):
             return None
-        tables = {role: table.relaxed() for role, table in self.tables.items()}
+        tables = {role: table.relaxed() for role, table in whole.items()}
         of_roles = {
             role: {key: to_ticks(s, self.tick_s) for key, s in table.durations_s.items()}
             for role, table in tables.items()
         }
         return replace(
-            self, tables=tables, ticks=self.ticks | of_roles,
+            self, tables=tables, bounding={}, ticks=self.ticks | of_roles,
             resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
             transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         )  # fmt: skip
@@ -129,7 +133,8 @@ class Instance:
 def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None) -> Instance:
     """Price, filter, prune and round everything the search may choose from; ``priced`` are tables priced before."""
     facts = problem.facts
-    tables = priced or {role: role_table(problem, role, prune) for role in problem.roles}
+    whole = priced or {role: bounding_table(problem, role, prune) for role in problem.roles}
+    tables = {role: table.take(np.flatnonzero(~table.slack.unlisted)) for role, table in whole.items()}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
         call.key: np.asarray([float(controller_cost(facts, call).time.s)])
@@ -147,6 +152,7 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         capacity_mib=capacity, tick_s=tick,
         sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
+        bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
     )  # fmt: skip
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
     return replace(x, sizes={group: _sizes_that_fit(problem, group, least) for group in problem.groups})

@@ -125,20 +125,32 @@ def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int
     return [v for v in range(2, per_stage + 1) if per_stage % v == 0]
 
 
-def generation_layouts(facts: Facts, shape: ModelShape, num_gpus: int, space: Space = PLAIN) -> GenerationLayouts:
-    """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight."""
-    rows = []
-    for tp in tensor_degrees(facts, shape, num_gpus, space):
+def generation_layouts(
+    facts: Facts, shape: ModelShape, num_gpus: int, space: Space = PLAIN, last_gpus: int = 0
+) -> GenerationLayouts:
+    """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight.
+
+    Where those stand for all numbers of GPUs up to ``last_gpus`` too: behind them, for every load of a replica that
+    one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
+    """
+    rows, more, samples = [], [], facts.workload.num_samples
+    for tp in tensor_degrees(facts, shape, max(num_gpus, last_gpus), space):
         for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers)):
             dp, rest = divmod(num_gpus, tp * pp)
-            if rest or not 1 <= dp <= facts.workload.num_samples:
-                continue
-            load = -(-facts.workload.num_samples // dp)
-            slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
-            fewest = min(slots)  # more waves than WAVES lists: a replica may always hold fewer at once, down to one
-            slots |= {fewest >> i for i in range(1, fewest.bit_length())}
-            rows += [(dp, tp, pp, b) for b in sorted(slots)]
-    return GenerationLayouts(*np.asarray(rows, dtype=np.int64).reshape(-1, 4).T)
+            if not rest and 1 <= dp <= samples:
+                rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
+            most = min(last_gpus // (tp * pp), samples)
+            if last_gpus > num_gpus and most > 0:
+                loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
+                more += [(-(-samples // n), tp, pp, b) for n in loads_between for b in _sequences(facts, n)]
+    return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _sequences(facts: Facts, load: int) -> list[int]:
+    """Numbers of sequences in flight worth trying for a replica that works off ``load``."""
+    slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
+    fewest = min(slots)  # more waves than WAVES lists: a replica may always hold fewer at once, down to one
+    return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
 
 
 def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: Space = PLAIN) -> list[int]:

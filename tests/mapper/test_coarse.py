@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from mapper import layout_space
-from mapper.candidates import role_table
+from mapper.candidates import bounding_table, role_table
 from mapper.coarse import Slack, last_degrees
 from mapper.goal import Objective
 from mapper.instance import make_instance
+from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.search import find_plan
 from tests.builders import TINY, make_facts, workload
@@ -54,6 +55,35 @@ def test_the_bound_covers_what_is_left_out(
     assert make_instance(make_problem(facts)).relaxed() is not None
     assert coarse.value_bound <= whole.value * (1 + 1e-9) <= coarse.value * (1 + 2e-9)
     assert coarse.gap < 0.05
+
+
+def test_an_engine_that_no_listed_degree_has_the_gpus_for_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas of 16 GPUs beside ranks of one: of 40 to 56 ranks only 48 hold whole replicas, and 48 is not listed."""
+    facts = replace(wide(workload(80, 512, 512, minibatches=1)), group=replace(wide().group, nodes=7))
+    pins = (Pin("actor", training={"tp": 1, "pp": 1}, generation={"tp": 8, "pp": 2}),)
+    whole = find_plan(facts, runners_up=False, pins=pins, placement="colocate")
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    coarse = find_plan(facts, runners_up=False, pins=pins, placement="colocate")
+    degrees = [found.plan.role("actor").training for found in (whole, coarse)]
+    assert [layout.dp for layout in degrees if layout is not None] == [48, 32]
+    assert coarse.bound_s <= whole.iteration_s < coarse.iteration_s
+    assert coarse.bound_s == pytest.approx(whole.iteration_s, rel=1e-3)
+    assert coarse.status == "feasible"
+
+
+def test_rows_of_unlisted_degrees_are_in_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    problem = make_problem(wide())
+    x = make_instance(problem)
+    whole, listed = bounding_table(problem, "actor"), role_table(problem, "actor")
+    assert 0 < len(listed) < len(whole)
+    assert not np.any(listed.slack.unlisted)
+    assert np.all(whole.slack.unlisted[len(listed) :])
+    relaxed = x.relaxed()
+    assert relaxed is not None
+    assert len(x.tables["actor"]) == len(listed)
+    assert len(relaxed.tables["actor"]) == len(whole)
+    assert np.array_equal(relaxed.tables["actor"].num_gpus[: len(listed)], listed.num_gpus), "the same rows first"
 
 
 def test_every_listed_row_is_relaxed_to_no_less_than_the_rows_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
