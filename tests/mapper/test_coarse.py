@@ -57,13 +57,20 @@ def test_the_bound_covers_what_is_left_out(
     assert coarse.gap < 0.05
 
 
-def test_an_engine_that_no_listed_degree_has_the_gpus_for_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+WIDE_ENGINE = (Pin("actor", training={"tp": 1, "pp": 1}, generation={"tp": 8, "pp": 2}),)
+
+
+def lacking() -> Facts:
     """Replicas of 16 GPUs beside ranks of one: of 40 to 56 ranks only 48 hold whole replicas, and 48 is not listed."""
-    facts = replace(wide(workload(80, 512, 512, minibatches=1)), group=replace(wide().group, nodes=7))
-    pins = (Pin("actor", training={"tp": 1, "pp": 1}, generation={"tp": 8, "pp": 2}),)
-    whole = find_plan(facts, runners_up=False, pins=pins, placement="colocate")
+    facts = wide(workload(80, 512, 512, minibatches=1))
+    return replace(facts, group=replace(facts.group, nodes=7))
+
+
+def test_an_engine_that_no_listed_degree_has_the_gpus_for_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = lacking()
+    whole = find_plan(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate")
     monkeypatch.setattr(layout_space, "EVERY", 4)
-    coarse = find_plan(facts, runners_up=False, pins=pins, placement="colocate")
+    coarse = find_plan(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate")
     degrees = [found.plan.role("actor").training for found in (whole, coarse)]
     assert [layout.dp for layout in degrees if layout is not None] == [48, 32]
     assert coarse.bound_s <= whole.iteration_s < coarse.iteration_s
@@ -73,7 +80,7 @@ def test_an_engine_that_no_listed_degree_has_the_gpus_for_is_in_the_bound(monkey
 
 def test_rows_of_unlisted_degrees_are_in_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_space, "EVERY", 4)
-    problem = make_problem(wide())
+    problem = make_problem(lacking(), pins=WIDE_ENGINE)
     x = make_instance(problem)
     whole, listed = bounding_table(problem, "actor"), role_table(problem, "actor")
     assert 0 < len(listed) < len(whole)
