@@ -39,15 +39,14 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
 
     What cannot fit alone is dropped, and unless ``prune`` is off what another row of its kind dominates.
     """
-    table = bounding_table(problem, role, prune)
-    return table.take(np.flatnonzero(~table.slack.unlisted))
+    return bounding_table(problem, role, prune).listed()
 
 
 def bounding_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
     """The rows of ``role_table`` and behind them those that are in no plan but in the bound of ``coarse``."""
     kinds = enumerate(problem.facts.kinds)
     table = joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
-    return table.take(np.argsort(table.slack.unlisted, kind="stable"))
+    return table.take(np.argsort(table.slack.unlisted, kind="stable")) if np.any(table.slack.unlisted) else table
 
 
 def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool) -> RoleTable:

@@ -134,7 +134,7 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
     """Price, filter, prune and round everything the search may choose from; ``priced`` are tables priced before."""
     facts = problem.facts
     whole = priced or {role: bounding_table(problem, role, prune) for role in problem.roles}
-    tables = {role: table.take(np.flatnonzero(~table.slack.unlisted)) for role, table in whole.items()}
+    tables = {role: table.listed() for role, table in whole.items()}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
         call.key: np.asarray([float(controller_cost(facts, call).time.s)])

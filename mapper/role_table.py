@@ -74,6 +74,11 @@ class RoleTable:
             slack=self.slack.take(index),
         )
 
+    def listed(self) -> RoleTable:
+        """The rows that a plan may have."""
+        away = self.slack.unlisted
+        return self.take(np.flatnonzero(~away)) if np.any(away) else self
+
     def relaxed(self) -> RoleTable:
         """The rows as good as the best that they stand for could be."""
         gain, away = self.slack, self.offload > 0  # what is away comes back for a call, so that call gains too
