@@ -17,7 +17,7 @@ from mapper.mode import SYNC, Mode
 from mapper.search import find_plan
 from mapper.tidy import tidy
 from mapper.variables import Choice
-from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.builders import make_facts, tiny_facts, toy_instance, workload
 
 JOBS = [("grpo", ("actor", "reference")), ("rloo", ("actor", "reward")), ("remax", ("actor", "reference", "reward"))]
 OWN = Mode("one-step-off", own_pool=True)
@@ -79,4 +79,19 @@ def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
     modes = (Mode("one-step-off", own_pool=True),) if job == "one step off" else (SYNC,)
     one = find_plan(facts, runners_up=False, modes=modes, seed=1)
     two = find_plan(facts, runners_up=False, modes=modes, seed=2, workers=2)
+    assert one.plan == two.plan
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [SYNC, Mode(own_pool=True), OWN, Mode("async", own_pool=True, steps_in_flight=2)],
+    ids=["sync", "sync, own pool", "one-step-off", "async"],
+)
+def test_each_schedule_has_one_plan_on_one_worker_or_two(mode: Mode) -> None:
+    work = workload(64, 512, 512, minibatches=2)
+    facts = make_facts("ppo", "llama-3.2-1b", nodes=2, gpus_per_node=4, device="h100-80gb-sxm", work=work)
+    one = find_plan(facts, runners_up=False, modes=(mode,), seed=1)
+    two = find_plan(facts, runners_up=False, modes=(mode,), seed=2, workers=2)
+    assert one.status == two.status == "optimal"
+    assert one.plan.schedule == mode.schedule
     assert one.plan == two.plan
