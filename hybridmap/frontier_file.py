@@ -22,6 +22,7 @@ class PointRecord(Record):
     proven: bool
     iteration_s: float
     bound_s: float
+    listed_bound_s: float | None = None
     gap: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float
@@ -65,6 +66,7 @@ def _record(point: FrontierPoint) -> PointRecord:
         proven=point.proven,
         iteration_s=point.iteration_s,
         bound_s=point.bound_s,
+        listed_bound_s=point.listed_bound_s,
         gap=point.gap,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / point.num_gpus,

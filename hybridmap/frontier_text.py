@@ -1,11 +1,16 @@
-"""What changes from one plan to a larger one, in a few words."""
+"""What changes from one plan to a larger one, and what of a frontier is proven, in a few words."""
 
 from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from mapper.result import OPTIMAL_GAP
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mapper.frontier import FrontierPoint
     from simulator.facts import Facts
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
@@ -68,3 +73,30 @@ def _degrees(old: ParallelLayout | GenerationLayout | None, new: ParallelLayout 
         return []
     pairs = {key: (getattr(old, key, None), getattr(new, key, None)) for key in LETTERS}
     return [f"{LETTERS[key]}{a} -> {b}" for key, (a, b) in pairs.items() if a != b]
+
+
+def proof_lines(points: Sequence[FrontierPoint]) -> list[str]:
+    """What the table claims, and where it is not proven."""
+    last = points[-1].up_to_gpus
+    if all(point.proven for point in points):
+        return [
+            f"each the fastest on at most so many GPUs, proven; between points, and up to {last:,}, no pool size helps"
+        ]
+    lines = [_open_line(point) for point in points if point.gap > OPTIMAL_GAP]
+    if not points[0].proven and points[0].gap <= OPTIMAL_GAP:
+        lines.append(f"not proven  that fewer than {points[0].num_gpus:,} GPUs do not hold the job")
+    if all(_left_out(point) for point in points if point.gap > OPTIMAL_GAP):
+        return lines
+    return [*lines, "time was up; a longer --time-limit may find better plans there"]
+
+
+def _open_line(point: FrontierPoint) -> str:
+    where = f"{point.num_gpus:,} GPUs: on up to {point.up_to_gpus:,} no plan beats {point.bound_s:,.2f} s"
+    if _left_out(point):
+        return f"left out    {where}, and none in the degrees that are searched this one; one between them may"
+    return f"not proven  {where}"
+
+
+def _left_out(point: FrontierPoint) -> bool:
+    """Whether only degrees that are not listed keep the gap open."""
+    return (point.iteration_s - point.listed_bound_s) / point.iteration_s <= OPTIMAL_GAP

@@ -149,7 +149,7 @@ def result_lines(result: Result, facts: Facts) -> list[str]:
     else:
         proof = (
             f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
-            "a longer --time-limit may close the gap"
+            "a longer --time-limit may close the gap, unless degrees that are not listed keep it open"
         )
     return [*objective_lines(result), proof, *_unused_lines(result, facts), "", *_runner_up_lines(result, facts)]
 

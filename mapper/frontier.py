@@ -55,6 +55,8 @@ class FrontierPoint:
         point's.
     bound_s
         No plan on at most ``up_to_gpus`` GPUs is faster, rounding and degrees that are not listed included.
+    listed_bound_s
+        The same for plans in the degrees that are listed alone; above ``bound_s`` only where others are left out.
     gap
         ``(iteration_s - bound_s) / iteration_s``, a fraction.
     proven
@@ -69,6 +71,7 @@ class FrontierPoint:
     timeline: Timeline
     iteration_s: float
     bound_s: float
+    listed_bound_s: float
     gap: float
     proven: bool
     cost_per_iteration: float | None
@@ -76,12 +79,16 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Step:
-    """A stretch of budgets with one best choice; ticks, and the proven bound at the last of its budgets."""
+    """A stretch of budgets with one best choice; ticks, and the proven bound at the last of its budgets.
+
+    ``listed_ticks``: the bound of the degrees that are listed alone.
+    """
 
     choice: Choice
     ticks: int
     last_budget: int
     bound_ticks: int
+    listed_ticks: int
 
 
 def frontier(
@@ -205,7 +212,7 @@ def _steps(known: list[tuple[int, Choice] | None], bound: list[int], budgets: li
     for i, after in pairwise([*starts, len(budgets)]):
         now = known[i]
         assert now is not None, "a stretch starts where something is known"
-        steps.append(Step(now[1], now[0], budgets[after - 1], bound[after - 1]))
+        steps.append(Step(now[1], now[0], budgets[after - 1], bound[after - 1], bound[after - 1]))
     return steps, starts[0] == 0 or is_never(bound[starts[0] - 1])
 
 
@@ -213,10 +220,12 @@ def _point(x: Instance, problem: Problem, step: Step, price: Objective | None, n
     plan = build_plan(x, step.choice, problem)
     timeline = simulate(plan, problem.facts)
     seconds = timeline.iteration_s
-    bound_s = min(max(step.bound_ticks * x.tick_s - x.rounding_s, 0.0), seconds)
+    bound_s, listed_bound_s = (
+        min(max(ticks * x.tick_s - x.rounding_s, 0.0), seconds) for ticks in (step.bound_ticks, step.listed_ticks)
+    )
     gap = (seconds - bound_s) / seconds
     return FrontierPoint(
         num_gpus=plan.num_gpus, up_to_gpus=step.last_budget, plan=plan, timeline=timeline, iteration_s=seconds,
-        bound_s=bound_s, gap=gap, proven=gap <= OPTIMAL_GAP and none_below,
+        bound_s=bound_s, listed_bound_s=listed_bound_s, gap=gap, proven=gap <= OPTIMAL_GAP and none_below,
         cost_per_iteration=None if price is None else price.cost(seconds, plan.gpus),
     )  # fmt: skip

@@ -29,7 +29,7 @@ def frontier(
     """
     from hybridmap.config import load_job
     from hybridmap.frontier_file import frontier_file_of, point_document
-    from hybridmap.frontier_text import budget_notes
+    from hybridmap.frontier_text import budget_notes, proof_lines
     from hybridmap.job_notes import notes
     from hybridmap.plan_file import require_folder, write_records
 
@@ -53,7 +53,7 @@ def frontier(
 
     say("\n".join(header_lines(facts, budget_notes(facts))))
     _show(points)
-    say("\n".join(_proof_lines(points)))
+    say("\n".join(proof_lines(points)))
     say(f"wrote       {', '.join(paths)}")
 
 
@@ -77,20 +77,3 @@ def _show(points: "tuple[FrontierPoint, ...]") -> None:
             "" if before is None else changes(before.plan, point.plan),
         )
     say_table(table)
-
-
-def _proof_lines(points: "tuple[FrontierPoint, ...]") -> list[str]:
-    """What the table claims, and where it is not proven."""
-    last = points[-1].up_to_gpus
-    if all(point.proven for point in points):
-        return [
-            f"each the fastest on at most so many GPUs, proven; between points, and up to {last:,}, no pool size helps"
-        ]
-    lines = [
-        f"not proven  {point.num_gpus:,} GPUs: on up to {point.up_to_gpus:,} no plan beats {point.bound_s:,.2f} s"
-        for point in points
-        if point.gap > 1e-4
-    ]
-    if not points[0].proven and points[0].gap <= 1e-4:
-        lines.append(f"not proven  that fewer than {points[0].num_gpus:,} GPUs do not hold the job")
-    return [*lines, "time was up; a longer --time-limit may find better plans there"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridmap.frontier_text import proof_lines
 from mapper import layout_space
 from mapper.algorithm1 import exhaustive
 from mapper.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
@@ -16,6 +17,7 @@ from mapper.frontier import frontier, trace, with_left_out
 from mapper.goal import Objective
 from mapper.greedy import greedy
 from mapper.instance import Instance, make_instance
+from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.result import OPTIMAL_GAP
 from mapper.search import find_plan
@@ -187,3 +189,20 @@ def test_a_bound_of_what_is_left_out_is_taken_over_by_every_smaller_budget() -> 
     for before, after in zip(steps, granted, strict=True):
         assert after.bound_ticks == best[before.last_budget] <= before.bound_ticks
         assert after.choice == before.choice
+
+
+def test_what_is_left_open_is_told_apart_from_time_that_was_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap that only unlisted degrees keep open is said to be one, in the lines and by the bounds."""
+    roles = {"actor": TINY, "reference": TINY}
+    facts = make_facts("grpo", nodes=7, roles=roles, work=workload(80, 512, 512, minibatches=1), reserve_bytes=1e9)
+    pins = (Pin("actor", training={"tp": 1, "pp": 1}, generation={"tp": 8, "pp": 2}),)
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    points = frontier(facts, placement="colocate", pins=pins)
+    last = points[-1]
+    assert last.bound_s < last.listed_bound_s == pytest.approx(last.iteration_s)
+    assert not last.proven
+    (line,) = [line for line in proof_lines(points) if line.startswith("left out")]
+    assert f"{last.num_gpus} GPUs: on up to 56 no plan beats {last.bound_s:.2f} s" in line
+    assert not any("time was up" in line for line in proof_lines(points))
+    late = [replace(point, listed_bound_s=point.bound_s) for point in points]
+    assert "time was up" in proof_lines(late)[-1]
