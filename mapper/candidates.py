@@ -195,7 +195,7 @@ def _with_generation(
     left, right = _pairs(asked.ravel(), rows.asked)
     paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
-    shared = resharding.shares_weights(facts, training, rows.engine) & ~AWAY[paired.offload]
+    alike, away = resharding.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
     transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
     transition = transition + paired.durations_s.get("transition", 0.0)
     durations = dict(paired.durations_s)
@@ -203,14 +203,18 @@ def _with_generation(
         if call.kind in ("transition", "generate"):
             durations[call.key] = transition if call.kind == "transition" else rows.seconds
     bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
-    need = np.where(shared, 0.0, rows.weight_bytes) + np.maximum(rows.kv_bytes + rows.working_bytes, bucket)
+    converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
+    if np.any(away):  # what was away comes back to be converted
+        states = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), training, trained=True)
+        converting = converting + np.where(away, states["parameters"], 0.0)
+    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
     unlisted = paired.slack.unlisted | (rows.engine.num_gpus != training.num_gpus)
     return replace(
         paired,
         num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
         slack=replace(paired.slack, unlisted=unlisted),
         durations_s=durations,
-        transient_bytes=np.maximum(paired.transient_bytes, need),
+        transient_bytes=np.maximum(paired.transient_bytes, np.maximum(converting, running)),
         layouts=replace(paired.layouts, generation=rows.engine),
         kv_bytes=rows.kv_bytes,
         num_priced=paired.num_priced + rows.num_priced + len(left),

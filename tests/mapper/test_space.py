@@ -59,6 +59,7 @@ def test_offload_holds_what_does_not_fit_otherwise_and_equals_brute_force(mode: 
 def test_every_offloaded_row_is_the_simulators(role: str, own_pool: bool) -> None:
     """Memory and times of the calls, for some rows of each choice of what is away."""
     facts = tiny_facts("ppo", 2, 20.0)
+    facts = replace(facts, workload=workload(16, 64, 64, minibatches=16))  # so small that states decide
     table = role_table(make_problem(facts, mode=Mode(own_pool=own_pool), space=Space(offload=True)), role, prune=False)
     options = OFFLOADS if facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
     assert set(np.unique(table.offload).tolist()) == set(range(len(options)))
