@@ -85,16 +85,19 @@ def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline,
     if not len(rows):
         return None
     row = int(rows[np.argmin(short[rows])])
-    training, inference, generation = table.records(row)
-    if role == ROLLOUT:
-        entry = plan.role(name).model_copy(update={"generation": generation})
-    else:
-        own = plan.role(name)
-        offload = offload_of(x, shortlist.problem, role, int(of_table[row]))
-        update = {"training": training, "inference": inference, "offload": offload}
-        engine = own.generation if own.separate_generation else generation
-        entry = own.model_copy(update=update | {"generation": engine})
+    entry = _entry(shortlist, plan.role(name), role, int(of_table[row]))
     return Better(entry, float(short[row]), float(ends[row]))
+
+
+def _entry(shortlist: Shortlist, planned: RolePlan, role: str, row: int) -> RolePlan:
+    """The planned layouts of a role with those of a row in their place; a row of the rollout has the engine's."""
+    training, inference, generation = shortlist.base.tables[role].records(row)
+    if role == ROLLOUT:
+        return planned.model_copy(update={"generation": generation})
+    offload = offload_of(shortlist.base, shortlist.problem, role, row)
+    update = {"training": training, "inference": inference, "offload": offload}
+    engine = planned.generation if planned.separate_generation else generation
+    return planned.model_copy(update=update | {"generation": engine})
 
 
 def _transfer_s(facts: Facts, plan: Plan, generator: str, role: str, table: RoleTable) -> Floats:

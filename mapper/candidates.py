@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper import layout_space
 from mapper.coarse import Slack, last_degrees, weights_slack
-from mapper.engine_rows import engine_rows, same_shards
+from mapper.engine_rows import EngineRows, engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
@@ -96,15 +96,21 @@ def _weights_table(
         forward = priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
         if space.scoring_layouts:
-            copies = layout_space.degrees(facts, spec.shape, sizes[-1], work.num_samples, space=space)
-            per_rank = np.asarray([-(-work.num_samples // x[0]) for x in copies], dtype=np.int64)
-            rows = layout_space.cross(copies, (0,), (0,), per_rank)
+            listed = _pinned(pin, "inference", *_copies(facts, role, sizes[-1], space))
             trained_in = Spreads.of(degrees, np.unique(train.spread), last_degrees(degrees))
-            forward = with_copies(facts, kinds["forward"], forward, trained_in, _pinned(pin, "inference", *rows))
+            forward = with_copies(facts, kinds["forward"], forward, trained_in, listed)
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
     return _paired(facts, flow, role, train, forward, smallest_pool(used, sizes), last_degrees(degrees))
+
+
+def _copies(facts: Facts, role: str, most_gpus: int, space: Space) -> tuple[Layouts, Ints]:
+    """Layouts that a copy of a trained role's weights may score in, and the position of each one's spread."""
+    samples = facts.workload.num_samples
+    degrees = layout_space.degrees(facts, facts.roles[role].shape, most_gpus, samples, space=space)
+    per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
+    return layout_space.cross(degrees, (0,), (0,), per_rank)
 
 
 def smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
@@ -185,7 +191,6 @@ def _with_generation(
     Where it stands for more data-parallel ranks than it has, also with those of up to as many GPUs as these have: in no
     plan, but in the bound.
     """
-    spec, flow = facts.roles[role], facts.dataflow
     if prune:
         table = table.take(_pruned(table, keep_apart=True))
     weights = table.layouts.weights
@@ -194,31 +199,35 @@ def _with_generation(
     rows = engine_rows(facts, role, *ends, pin, space, None, prune)
     left, right = _pairs(asked.ravel(), rows.asked)
     paired, rows = table.take(left), rows.take(right)
-    training = paired.layouts.weights
-    alike, away = resharding.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
+    training, spec, calls = paired.layouts.weights, facts.roles[role], facts.dataflow.calls_of(role)
     transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
     transition = transition + paired.durations_s.get("transition", 0.0)
-    durations = dict(paired.durations_s)
-    for call in flow.calls_of(role):
-        if call.kind in ("transition", "generate"):
-            durations[call.key] = transition if call.kind == "transition" else rows.seconds
-    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
-    converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
-    if np.any(away):  # what was away comes back to be converted
-        states = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), training, trained=True)
-        converting = converting + np.where(away, states["parameters"], 0.0)
-    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    engine_s = {"transition": transition, "generate": rows.seconds}
+    durations = paired.durations_s | {call.key: engine_s[call.kind] for call in calls if call.kind in engine_s}
     unlisted = paired.slack.unlisted | (rows.engine.num_gpus != training.num_gpus)
     return replace(
         paired,
         num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
         slack=replace(paired.slack, unlisted=unlisted),
         durations_s=durations,
-        transient_bytes=np.maximum(paired.transient_bytes, np.maximum(converting, running)),
+        transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
         layouts=replace(paired.layouts, generation=rows.engine),
         kv_bytes=rows.kv_bytes,
         num_priced=paired.num_priced + rows.num_priced + len(left),
     )
+
+
+def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) -> Floats:
+    """Most bytes per GPU that the transition or the generation of each pair adds, as ``pricing.role_memory`` counts."""
+    spec, training = facts.roles[role], paired.layouts.weights
+    alike, away = resharding.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
+    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
+    converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
+    if np.any(away):  # what was away comes back to be converted
+        states = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), training, trained=True)
+        converting = converting + np.where(away, states["parameters"], 0.0)
+    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    return np.asarray(np.maximum(converting, running))
 
 
 def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, space: Space, prune: bool) -> RoleTable:
