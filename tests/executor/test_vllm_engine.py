@@ -86,7 +86,7 @@ def test_memory_is_given_back_between_stages(seen):
 
 
 def test_the_cache_is_no_larger_than_it_can_be_used(seen):
-    """32 GiB were given; 8 sequences of 512 tokens in 2 layers of 2 heads of 32 in fp32 take 8 MiB, and a block each."""
+    """32 GiB were given; 8 sequences of 512 tokens in 2 layers of 2 heads of 32 take 8 MiB, and a block each."""
     cache_bytes = seen["held"]["generating"][0] - seen["shards"][0]
     assert 8 * 512 * 2 * 2 * 2 * 32 * 4 <= cache_bytes <= 8 * 640 * 2 * 2 * 2 * 32 * 4
 
