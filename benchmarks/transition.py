@@ -5,9 +5,10 @@
 
 Each row is one model in one pair of layouts. ``hybridflow``, ``hybridflow-v`` and ``ds-chat`` are those of Table 2 of
 the HybridFlow paper, on buffers that training shards are views of; ``swap`` is Megatron-Core's ``swap_model_weights``
-(its cached plan), which keeps a second copy. Bytes are counted at the collectives, peaks at the allocator. Methods take
-turns; a time is the median over turns of the slowest rank between two barriers, beside its quartiles. Everything runs
-on gloo over loopback, where bytes cost as much as on any link but starting a collective costs more than on a GPU.
+(its cached plan), which keeps a second copy. Bytes are counted at the collectives, peaks at the allocator. The methods
+of Table 2 take turns; a time is the median over turns of the slowest rank between two barriers, beside its quartiles.
+Everything runs on gloo over loopback, where bytes cost as much as on any link but starting a collective costs more than
+on a GPU.
 """
 
 from __future__ import annotations
@@ -78,16 +79,22 @@ def measure(
     for name in names:
         for i in layouts:
             degrees = LAYOUTS[i]
-            made: dict[str, Any] = {m: InPlace(Case(MODELS[name], degrees, method=m), rank) for m in METHODS}
-            if swap:
+            cases = {method: Case(MODELS[name], degrees, method=method) for method in METHODS}
+            found = in_turns({method: InPlace(case, rank) for method, case in cases.items()}, repeats)
+            if swap:  # afterwards: four methods of the largest model at once are too much for 24 GiB
                 from benchmarks.transition_swap import Swap
 
-                made["swap"] = Swap(MODELS[name], degrees, rank)
-            for _ in range(repeats):
-                for one in made.values():
-                    one.once()
-            rows |= {(name, i, method): one.outcome() for method, one in made.items()}
+                found |= in_turns({"swap": Swap(MODELS[name], degrees, rank)}, repeats)
+            rows |= {(name, i, method): outcome for method, outcome in found.items()}
     return rows, {seed: run_case(random_case(seed, NUM_RANKS), rank) for seed in seeds}
+
+
+def in_turns(made: dict[str, Any], repeats: int) -> dict[str, Outcome]:
+    """Each of several transitions once, then all again: what slows one turn slows all of it."""
+    for _ in range(repeats):
+        for one in made.values():
+            one.once()
+    return {name: one.outcome() for name, one in made.items()}
 
 
 def table(found: list[Any]) -> list[dict[str, Any]]:
