@@ -22,12 +22,14 @@ from simulator.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
     from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
     from executor.engines.torch_native.comms import CommClock, Group, Groups
+    from executor.engines.torch_native.engine import ModelSpec
     from executor.records import Identity
     from executor.transition.architecture import Architecture
     from executor.transition.regions import Layout
@@ -41,6 +43,7 @@ class Trainer(Protocol):
     layout: Layout
     clock: CommClock
     groups: Groups
+    spec: ModelSpec
     dtype: torch.dtype
 
     @property
@@ -48,6 +51,7 @@ class Trainer(Protocol):
 
     def load(self) -> None: ...
     def tensors(self) -> dict[str, torch.Tensor]: ...
+    def present(self) -> AbstractContextManager[None]: ...
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None: ...
     def values(self, batch: TensorDict) -> torch.Tensor | None: ...
     def scores(self, batch: TensorDict) -> torch.Tensor | None: ...
@@ -97,6 +101,16 @@ class HybridEngine:
     def comm_s(self) -> float:
         return self.trainer.clock.seconds
 
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return float(getattr(self.trainer, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return int(getattr(self.trainer, "host_bytes", 0))
+
     def load(self) -> None:
         self.trainer.load()
         trainer = self.trainer
@@ -127,13 +141,17 @@ class HybridEngine:
             self.source_layout = DataSlicedLayout(trainer.layout, x)
         return plan_transfers(trainer.arch, self.source_layout, self.generator.layout, groups), reason
 
+    @property
+    def _offloaded(self) -> bool:
+        return "parameters" in self.trainer.spec.offload
+
     def _slices(self) -> TransferPlan | None:
         """How training shards come out of generation shards without communication; ``None`` where they do not.
 
-        Experts' weights change their form in some engines, so they are not read back.
+        Experts' weights change their form in some engines, so they are not read back; offloaded ones need not be.
         """
         trainer = self.trainer
-        if trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
+        if self._offloaded or trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
             return None
         back = plan_transfers(trainer.arch, self.generator.layout, trainer.layout)
         return back if back.is_local else None
@@ -188,6 +206,13 @@ class HybridEngine:
     def to_generation(self) -> None:
         if self._generating:
             return
+        with self.trainer.present():
+            self._transition()
+        self.generator.ready()
+        if self._way_back is not None:
+            self._send_trainer_to_sleep()
+
+    def _transition(self) -> None:
         rank, started_s = self.identity.rank, time.perf_counter()
         source = self._source()
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
@@ -208,15 +233,13 @@ class HybridEngine:
             bucket_bytes=meter.peak_bytes - shards_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
-            kept_bytes=0 if self._way_back else sum(tensor.nbytes for tensor in source.values()), reason=self.reason,
+            kept_bytes=0 if self._way_back or self._offloaded else sum(tensor.nbytes for tensor in source.values()),
+            reason=self.reason,
         )  # fmt: skip
         self._generating = True
         self._transitions += 1
         if self.check_weights:
             self.require_equal_weights()
-        self.generator.ready()
-        if self._way_back is not None:
-            self._send_trainer_to_sleep()
 
     @property
     def num_steps(self) -> int:
@@ -232,7 +255,8 @@ class HybridEngine:
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
-        save_model(self.trainer, folder)
+        with self.trainer.present():
+            save_model(self.trainer, folder)
 
     def saved_state(self) -> EngineState:
         self._to_training()

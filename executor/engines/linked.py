@@ -38,6 +38,14 @@ class SendingEngine:
     def comm_s(self) -> float:
         return float(self.trainer.comm_s)
 
+    @property
+    def host_s(self) -> float:
+        return float(getattr(self.trainer, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        return int(getattr(self.trainer, "host_bytes", 0))
+
     def load(self) -> None:
         trainer = self.trainer
         trainer.load()
@@ -56,7 +64,8 @@ class SendingEngine:
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
-        save_model(self.trainer, folder)
+        with self.trainer.present():
+            save_model(self.trainer, folder)
 
     def weights_moved(self) -> WeightsMoved:
         """Weights received and sent since this was last asked."""
@@ -73,7 +82,8 @@ class SendingEngine:
 
     def to_generation(self) -> None:
         """Send the weights."""
-        self.link.send(self.trainer.tensors())
+        with self.trainer.present():
+            self.link.send(self.trainer.tensors())
 
 
 class ReceivingEngine:
