@@ -62,6 +62,16 @@ class SendingEngine:
         found: dict[str, float] | None = self.trainer.update(objectives)
         return found
 
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the trained weights have seen."""
+        return int(self.trainer.num_steps)
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the trained weights, where the trainer has copies."""
+        if (check := getattr(self.trainer, "check_replicas", None)) is not None:
+            check()
+
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         with self.trainer.present():
