@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
-    from executor.engines.hybrid import Generator
+    from executor.engines.halves import Generator
     from executor.engines.torch_native.engine import ModelSpec
     from executor.records import Identity, WeightsMoved
     from executor.transition.architecture import Architecture
