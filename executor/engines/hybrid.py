@@ -183,7 +183,7 @@ class HybridEngine:
             with MemoryMeter([*source.values(), *target.values()]) as meter:
                 shards_bytes = meter.peak_bytes
                 move(self.plan, rank, source, target, self.wire, self._group)
-                self.wire.agree(ok=True)
+            self.wire.agree(ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
             self.generator.release()
             raise
