@@ -33,7 +33,7 @@ def test_random_cases_are_counted_by_how_they_ended():
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_the_strided_method_moves_what_table_2_says():
     from benchmarks.rank_pool import run_on_ranks
