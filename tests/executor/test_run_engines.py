@@ -171,7 +171,9 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
     seen = []
     monkeypatch.setitem(SCRIPTS, algorithm, lambda models, batches: watched(models, batches, tmp_path, seen))
     made = generating_apart(colocated(algorithm, training), generation, schedule, ahead or 1)
-    run_config = settings(weights, launcher="ray", engines={"training": trainer, "generation": generator})
+    engines = {"training": trainer, "generation": generator}
+    learning = {"entropy_coefficient": 0.05}  # weights move even where all samples of a prompt score alike
+    run_config = settings(weights, launcher="ray", engines=engines, learning=learning)
     samples = 2 if algorithm == "grpo" else 1
     timelines = run(job(algorithm, prompts=8 // samples, samples=samples, minibatches=2), made, run_config, tmp_path, 4)
     found = metrics(tmp_path)
