@@ -155,11 +155,11 @@ def watched(models, batches, folder, seen):
 
 
 APART = [  # algorithm, training engine and layout, generation engine and layout, schedule, iterations ahead
+    ("grpo", "fsdp2", (1, 1, 2), "torch-native", (1, 1, 2), "async", 2),
     ("grpo", "megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "one-step-off", 1),
     ("ppo", "megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
     ("ppo", "megatron-core", (2, 1, 1), "vllm", (1, 2, 1), "async", 2),
     ("grpo", "fsdp2", (1, 1, 2), "vllm", (1, 1, 1), "one-step-off", 1),
-    ("grpo", "fsdp2", (1, 1, 2), "torch-native", (1, 1, 2), "async", 2),
     ("grpo", "torch-native", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
 ]  # fmt: skip
 
