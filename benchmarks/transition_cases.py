@@ -74,7 +74,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rank saw. ``wrong`` names tensors that did not arrive whole and equal."""
+    """What one rank saw. ``wrong`` names tensors that did not arrive whole and equal; ``times_s`` of all repeats."""
 
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -85,6 +85,7 @@ class Outcome:
     by_cause: dict[str, int] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
     refused: str = ""
+    times_s: tuple[float, ...] = ()
 
 
 def whole_tensor(arch: Architecture, name: str, dtype: torch.dtype) -> torch.Tensor:
@@ -139,35 +140,54 @@ def run_case(case: Case, rank: int) -> Outcome:
     return _outcome(plan, rank, wire, meter, seconds, wrong)
 
 
-def run_in_place(case: Case, rank: int, *, repeats: int = 1, dtype: torch.dtype = torch.float32) -> Outcome:
-    """The pure form: training shards are views of the buffer. ``ds-chat`` starts from ZeRO-3 shards.
+class InPlace:
+    """The pure form on one rank: training shards are views of the buffer. ``ds-chat`` starts from ZeRO-3 shards.
 
     The two comparison methods gather the whole model; ``redundant_bytes`` is then what stays of the training shard
-    beside the generation shard.
+    beside the generation shard. All ranks make the same one, and call ``once`` equally often.
     """
-    source, target = whole_gather_layouts(case)
-    plan = plan_transfers(
-        case.arch, source, target, gather_groups(case.method, case.degrees), bucket_elements=case.bucket_elements
-    )
-    clock, num = CommClock(), case.degrees.num_ranks
-    wire = Wire(own_group(rank, [list(range(num))], clock))
-    group = own_group(rank, [list(g) for g in plan.gathers], clock) if plan.gathers else None
-    weights = SharedWeights(plan, rank, dtype)
-    fill_whole(case.arch, source, rank, weights.training)
-    best = float("inf")
-    for _ in range(repeats):
-        wire.count.sent_bytes = wire.count.received_bytes = 0
-        wire.agree(ok=True)
+
+    def __init__(self, case: Case, rank: int, dtype: torch.dtype = torch.float32) -> None:
+        self.case, self.rank = case, rank
+        source, target = whole_gather_layouts(case)
+        self.plan = plan_transfers(
+            case.arch, source, target, gather_groups(case.method, case.degrees), bucket_elements=case.bucket_elements
+        )
+        clock = CommClock()
+        self.wire = Wire(own_group(rank, [list(range(case.degrees.num_ranks))], clock))
+        gathers = [list(g) for g in self.plan.gathers]
+        self.group = own_group(rank, gathers, clock) if gathers else None
+        self.weights = SharedWeights(self.plan, rank, dtype)
+        fill_whole(case.arch, source, rank, self.weights.training)
+        self.times_s: list[float] = []
+        self._meter = MemoryMeter()
+
+    def once(self) -> None:
+        """One transition, between two barriers."""
+        self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
+        self.wire.agree(ok=True)
         started_s = time.perf_counter()
-        with MemoryMeter(weights.held) as meter:
-            weights.gather(wire, group)
-        wire.agree(ok=True)
-        best = min(best, time.perf_counter() - started_s)
-    wrong = wrong_tensors(case.arch, target, rank, weights.generation)
-    wrong += wrong_tensors(case.arch, source, rank, weights.training)
-    kept = 0 if case.method == "hybridflow" else sum(tensor.nbytes for tensor in weights.training.values())
-    found = _outcome(plan, rank, wire, meter, best, wrong)
-    return replace(found, held_bytes=weights.held_bytes, redundant_bytes=weights.redundant_bytes + kept)
+        with MemoryMeter(self.weights.held) as self._meter:
+            self.weights.gather(self.wire, self.group)
+        self.wire.agree(ok=True)
+        self.times_s.append(time.perf_counter() - started_s)
+
+    def outcome(self) -> Outcome:
+        """What the transitions did here, all tensors compared."""
+        case, weights = self.case, self.weights
+        wrong = wrong_tensors(case.arch, self.plan.target, self.rank, weights.generation)
+        wrong += wrong_tensors(case.arch, self.plan.source, self.rank, weights.training)
+        kept = 0 if case.method == "hybridflow" else sum(tensor.nbytes for tensor in weights.training.values())
+        found = _outcome(self.plan, self.rank, self.wire, self._meter, min(self.times_s), wrong)
+        redundant = weights.redundant_bytes + kept
+        return replace(found, held_bytes=weights.held_bytes, redundant_bytes=redundant, times_s=tuple(self.times_s))
+
+
+def run_in_place(case: Case, rank: int) -> Outcome:
+    """One transition in the pure form."""
+    made = InPlace(case, rank)
+    made.once()
+    return made.outcome()
 
 
 def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:

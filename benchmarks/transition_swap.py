@@ -20,28 +20,42 @@ if TYPE_CHECKING:
     from executor.transition.architecture import Architecture
 
 
-def run_swap(arch: Architecture, x: Degrees, rank: int, repeats: int) -> Outcome:
-    """Reshard a Megatron model of the training degrees into one of the generation degrees, on one rank."""
-    target = Degrees(x.pg, x.tg, x.num_replicas, x.pg, x.tg)
-    models = [_model(arch, degrees) for degrees in (x, target)]
-    layouts = [MegatronLayout(arch, degrees) for degrees in (x, target)]
-    tensors = [{f"0:{name}": p.data for name, p in m.named_parameters()} for m in models]
-    fill_whole(arch, layouts[0], rank, tensors[0])
-    counted, best, meter = [0, 0], float("inf"), MemoryMeter()
-    for _ in range(repeats + 1):  # the first makes the plan
-        counted[:] = [0, 0]
+class Swap:
+    """Reshards a Megatron model of the training degrees into one of the generation degrees, on one rank."""
+
+    def __init__(self, arch: Architecture, x: Degrees, rank: int) -> None:
+        self.arch, self.degrees, self.rank = arch, x, rank
+        target = Degrees(x.pg, x.tg, x.num_replicas, x.pg, x.tg)
+        self.models = [_model(arch, degrees) for degrees in (x, target)]
+        self.layouts = [MegatronLayout(arch, degrees) for degrees in (x, target)]
+        self.tensors = [{f"0:{name}": p.data for name, p in m.named_parameters()} for m in self.models]
+        fill_whole(arch, self.layouts[0], rank, self.tensors[0])
+        self.times_s: list[float] = []
+        self._counted, self._meter = [0, 0], MemoryMeter()
+        self.once()  # this one makes the plan
+        self.times_s.clear()
+
+    def once(self) -> None:
+        """One swap, between two barriers."""
+        self._counted[:] = [0, 0]
         dist.barrier()
         started_s = time.perf_counter()
-        with megatron_session(ParallelSizes.of(x)), _counting(counted), torch.no_grad():
+        with megatron_session(ParallelSizes.of(self.degrees)), _counting(self._counted), torch.no_grad():
             from megatron.core.resharding.refit import swap_model_weights
 
-            with MemoryMeter([*tensors[0].values(), *tensors[1].values()]) as meter:
-                swap_model_weights([models[0]], [models[1]], "gloo")
+            with MemoryMeter([*self.tensors[0].values(), *self.tensors[1].values()]) as self._meter:
+                swap_model_weights([self.models[0]], [self.models[1]], "gloo")
         dist.barrier()
-        best = min(best, time.perf_counter() - started_s)
-    wrong = wrong_tensors(arch, layouts[1], rank, tensors[1])
-    source_bytes = sum(tensor.nbytes for tensor in tensors[0].values())
-    return Outcome(counted[1], counted[0], meter.peak_bytes, 0, source_bytes, best, {}, tuple(wrong))
+        self.times_s.append(time.perf_counter() - started_s)
+
+    def outcome(self) -> Outcome:
+        """What the swaps did here, all tensors compared."""
+        wrong = wrong_tensors(self.arch, self.layouts[1], self.rank, self.tensors[1])
+        received, sent, source = self._counted[1], self._counted[0], self.tensors[0].values()
+        return Outcome(
+            received, sent, self._meter.peak_bytes, 0, sum(tensor.nbytes for tensor in source), min(self.times_s), {},
+            tuple(wrong), times_s=tuple(self.times_s),
+        )  # fmt: skip
 
 
 def _model(arch: Architecture, degrees: Degrees) -> Any:

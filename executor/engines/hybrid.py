@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -27,46 +27,11 @@ if TYPE_CHECKING:
 
     from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
-    from executor.engines.torch_native.comms import CommClock, Group, Groups
+    from executor.engines.halves import Generator, Trainer
+    from executor.engines.torch_native.comms import Group
     from executor.records import Identity
-    from executor.transition.architecture import Architecture
     from executor.transition.regions import Layout
     from simulator.groups import Degrees
-
-
-class Trainer(Protocol):
-    """What a training engine offers beyond ``Engine``'s passes."""
-
-    arch: Architecture
-    layout: Layout
-    clock: CommClock
-    groups: Groups
-    dtype: torch.dtype
-
-    @property
-    def num_steps(self) -> int: ...
-
-    def load(self) -> None: ...
-    def tensors(self) -> dict[str, torch.Tensor]: ...
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None: ...
-    def values(self, batch: TensorDict) -> torch.Tensor | None: ...
-    def scores(self, batch: TensorDict) -> torch.Tensor | None: ...
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None: ...
-    def saved_state(self) -> EngineState: ...
-    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None: ...
-
-
-class Generator(Protocol):
-    """What a generation engine offers; its tensors are valid between ``restore`` and ``release``."""
-
-    layout: Layout
-
-    def load(self) -> None: ...
-    def tensors(self) -> dict[str, torch.Tensor]: ...
-    def restore(self) -> None: ...
-    def release(self) -> None: ...
-    def ready(self) -> None: ...
-    def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict: ...
 
 
 class HybridEngine:
@@ -96,6 +61,16 @@ class HybridEngine:
     @property
     def comm_s(self) -> float:
         return self.trainer.clock.seconds
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return float(getattr(self.trainer, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return int(getattr(self.trainer, "host_bytes", 0))
 
     def load(self) -> None:
         self.trainer.load()
@@ -127,13 +102,17 @@ class HybridEngine:
             self.source_layout = DataSlicedLayout(trainer.layout, x)
         return plan_transfers(trainer.arch, self.source_layout, self.generator.layout, groups), reason
 
+    @property
+    def _offloaded(self) -> bool:
+        return "parameters" in self.trainer.spec.offload
+
     def _slices(self) -> TransferPlan | None:
         """How training shards come out of generation shards without communication; ``None`` where they do not.
 
-        Experts' weights change their form in some engines, so they are not read back.
+        Experts' weights change their form in some engines, so they are not read back; offloaded ones need not be.
         """
         trainer = self.trainer
-        if trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
+        if self._offloaded or trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
             return None
         back = plan_transfers(trainer.arch, self.generator.layout, trainer.layout)
         return back if back.is_local else None
@@ -188,6 +167,13 @@ class HybridEngine:
     def to_generation(self) -> None:
         if self._generating:
             return
+        with self.trainer.present():
+            self._transition()
+        self.generator.ready()
+        if self._way_back is not None:
+            self._send_trainer_to_sleep()
+
+    def _transition(self) -> None:
         rank, started_s = self.identity.rank, time.perf_counter()
         source = self._source()
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
@@ -197,7 +183,7 @@ class HybridEngine:
             with MemoryMeter([*source.values(), *target.values()]) as meter:
                 shards_bytes = meter.peak_bytes
                 move(self.plan, rank, source, target, self.wire, self._group)
-                self.wire.agree(ok=True)
+            self.wire.agree(ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
             self.generator.release()
             raise
@@ -208,15 +194,13 @@ class HybridEngine:
             bucket_bytes=meter.peak_bytes - shards_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
-            kept_bytes=0 if self._way_back else sum(tensor.nbytes for tensor in source.values()), reason=self.reason,
+            kept_bytes=0 if self._way_back or self._offloaded else sum(tensor.nbytes for tensor in source.values()),
+            reason=self.reason,
         )  # fmt: skip
         self._generating = True
         self._transitions += 1
         if self.check_weights:
             self.require_equal_weights()
-        self.generator.ready()
-        if self._way_back is not None:
-            self._send_trainer_to_sleep()
 
     @property
     def num_steps(self) -> int:
@@ -232,7 +216,8 @@ class HybridEngine:
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
         self._to_training()
-        save_model(self.trainer, folder)
+        with self.trainer.present():
+            save_model(self.trainer, folder)
 
     def saved_state(self) -> EngineState:
         self._to_training()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
-    from executor.engines.hybrid import Generator
+    from executor.engines.halves import Generator
     from executor.engines.torch_native.engine import ModelSpec
     from executor.records import Identity, WeightsMoved
     from executor.transition.architecture import Architecture
@@ -38,6 +38,14 @@ class SendingEngine:
     def comm_s(self) -> float:
         return float(self.trainer.comm_s)
 
+    @property
+    def host_s(self) -> float:
+        return float(getattr(self.trainer, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        return int(getattr(self.trainer, "host_bytes", 0))
+
     def load(self) -> None:
         trainer = self.trainer
         trainer.load()
@@ -54,9 +62,20 @@ class SendingEngine:
         found: dict[str, float] | None = self.trainer.update(objectives)
         return found
 
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps that the trained weights have seen."""
+        return int(self.trainer.num_steps)
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the trained weights, where the trainer has copies."""
+        if (check := getattr(self.trainer, "check_replicas", None)) is not None:
+            check()
+
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
-        save_model(self.trainer, folder)
+        with self.trainer.present():
+            save_model(self.trainer, folder)
 
     def weights_moved(self) -> WeightsMoved:
         """Weights received and sent since this was last asked."""
@@ -73,7 +92,8 @@ class SendingEngine:
 
     def to_generation(self) -> None:
         """Send the weights."""
-        self.link.send(self.trainer.tensors())
+        with self.trainer.present():
+            self.link.send(self.trainer.tensors())
 
 
 class ReceivingEngine:

@@ -53,21 +53,22 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
                 _require_layout(entry.role, layout, engines.training)
         if entry.generation is not None:
             _require_generation(entry, entry.generation, engines)
-        if not engines.embedded:
-            _require_no_embedded_feature(entry, engines)
+        _require_states(entry, engines.training)
 
 
-def _require_no_embedded_feature(entry: RolePlan, engines: EnginesSection) -> None:
-    """What only the torch-native engine has."""
+def _require_states(entry: RolePlan, training: str) -> None:
+    """Weights in another layout for scoring, and states in host memory: not every trainer has them."""
     a, b = entry.training, entry.inference
-    if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
+    if training != "torch-native" and a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
         raise NotYetError(
-            f"{entry.role}: another layout for scoring than for training cannot run yet on {engines.training}; "
+            f"{entry.role}: another layout for scoring than for training cannot run yet on {training}; "
             "torch-native has it"
         )
-    if entry.offload:
+    if entry.offload and training == "fsdp2":
         away = ", ".join(entry.offload)
-        raise NotYetError(f"{entry.role}: offload of {away} cannot run yet on {engines.training}; torch-native has it")
+        raise NotYetError(
+            f"{entry.role}: offload of {away} cannot run yet on fsdp2; torch-native and megatron-core have it"
+        )
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:

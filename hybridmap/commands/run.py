@@ -74,7 +74,8 @@ def run(
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
     require_folder(out)
     require_installed()
-    config = with_planned_engines(given, given.run, plan if profile is None else None)
+    named = plan or (Path(given.run.plan) if given.run.plan else None)
+    config = with_planned_engines(given, given.run, named if profile is None else None)
     if scale_down:
         chosen = _scaled(chosen, config)
     begin = resume if resume_from is None else resume_from
@@ -132,13 +133,12 @@ def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None,
 def with_planned_engines(given: "Job", config: "RunConfig", path: Path | None) -> "RunConfig":
     """``config`` with ``as-planned`` engines replaced by those that the plan was priced for.
 
-    They stand in the job inside the plan file; a plan without one, or made just now, is of this job.
+    They stand in the job inside the plan file at ``path``; a plan without one, or made just now, is of this job.
     """
     from executor.engines.support import resolved
     from hybridmap.plan_file import read_plan
 
-    source = path or (Path(config.plan) if config.plan else None)
-    embedded = read_plan(source)[1] if source is not None else None
+    embedded = read_plan(path)[1] if path is not None else None
     return resolved(config, (embedded or given.document).get("engines", given.document["engines"]))
 
 

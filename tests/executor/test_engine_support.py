@@ -24,8 +24,18 @@ def changed(layout=(1, 1, 1), generation=None, **changes) -> Plan:
     return made.model_copy(update={"roles": tuple(roles)})
 
 
+def generating(**changes) -> Plan:
+    made = colocated("grpo", (1, 2, 1))
+    actor = made.role("actor")
+    layout = actor.generation.model_copy(update=changes)
+    return made.model_copy(update={"roles": (actor.model_copy(update={"generation": layout}),)})
+
+
 @pytest.mark.parametrize(("plan", "engines", "reason"), [
     (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet; Megatron-Core's needs Transformer Engine"),
+    (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
+    (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet"),
+    (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
     (changed(ep=2), NATIVE, "ep 2 cannot run yet on torch-native; megatron-core has it"),
     (changed(vpp=2), FSDP, None),
     (changed((1, 2, 1)), FSDP, "tp 2 pp 1 cannot run on fsdp2; it shards over dp alone"),
@@ -44,6 +54,8 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs megatron-core")
 @pytest.mark.parametrize(("plan", "reason"), [
+    (changed(cp=2), "cp 2 cannot run yet; Megatron-Core's needs Transformer Engine"),
+    (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
     (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet"), (changed(vpp=2), "vpp 2 interleaves"),
 ])  # fmt: skip
 def test_what_megatron_cannot_run_is_named(plan, reason):
@@ -55,14 +67,15 @@ OTHER_SCORING = {"inference": ParallelLayout(dp=2)}
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
-    ({"offload": ("optimizer",)}, "offload of optimizer cannot run yet on fsdp2; torch-native has it"),
+    ({"offload": ("optimizer",)}, "offload of optimizer cannot run yet on fsdp2; torch-native and"),
     (OTHER_SCORING, "another layout for scoring than for training cannot run yet on fsdp2; torch-native has it"),
 ])  # fmt: skip
-def test_what_only_the_embedded_engine_has_is_named(changes, reason):
+def test_what_not_every_trainer_has_is_named(changes, reason):
     made = colocated("grpo")
     made = made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
     with pytest.raises(NotYetError, match=reason):
         require_engines_run(made, FSDP)
+    require_engines_run(made, NATIVE)
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch):

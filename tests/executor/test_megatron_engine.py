@@ -4,6 +4,7 @@ in every dimension of parallelism that runs on this machine.
 
 import importlib.util
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,6 +36,7 @@ FOUR = [  # family, (p, t, d), what the layout says beyond degrees
     ("llama", (2, 2, 1), {"sequence_parallel": True, "recompute": "full"}),
     ("llama", (2, 1, 2), {"vpp": 2}), ("qwen3", (1, 2, 2), {"sequence_parallel": True}), ("qwen3", (2, 2, 1), {}),
     ("qwen2", (2, 2, 1), {}), ("qwen2", (1, 4, 1), {"recompute": "selective"}),
+    ("llama", (1, 2, 2), {"offload": ("parameters", "optimizer")}), ("llama", (2, 1, 2), {"offload": ("parameters",)}),
     ("moe", (1, 2, 2), {}), ("moe", (1, 1, 4), {"ep": 2}), ("moe", (1, 2, 2), {"ep": 2}), ("moe", (2, 2, 1), {}),
 ]  # fmt: skip
 
@@ -84,10 +86,28 @@ def on_ranks(rank, paths, cases):
         mine = rows().split(8 // d)[rank // (p * t)]
         for value_head in (False, True):
             identity = Identity("A", rank, p * t * d)
-            spec = spec_of(paths[family], value_head)
-            engine = MegatronEngine(identity, "", Degrees(p, t, d, p, t), spec, MegatronOptions(**options))
+            spec = replace(spec_of(paths[family], value_head), offload=options.get("offload", ()))
+            beyond = MegatronOptions(**{name: value for name, value in options.items() if name != "offload"})
+            engine = MegatronEngine(identity, "", Degrees(p, t, d, p, t), spec, beyond)
             found[i, value_head] = trained(engine, mine, value_head)
+            if spec.offload:
+                found["offload", i, value_head] = left_on_the_device(engine)
     return found
+
+
+def left_on_the_device(engine):
+    """Bytes of parameters and optimizer between calls and inside one, and of the copies for one more pass."""
+    from executor.engines.megatron.optimizer import state_tensors
+
+    def held():
+        kinds = {"parameters": engine.tensors().values(), "optimizer": state_tensors(engine.optimizer)}
+        return {kind: sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in found}.values())  # noqa: SLF001
+                for kind, found in kinds.items()}  # fmt: skip
+
+    away, before = held(), engine.host_bytes
+    with engine.host.present("parameters", "optimizer"):
+        there = held()
+    return away, there, engine.host_bytes - before
 
 
 def alone(rank, paths):
@@ -130,6 +150,19 @@ def test_every_layout_learns_like_one_process(i, value_head, found):
     assert torch.allclose(torch.cat([part[2] for part in parts]), after, atol=1e-3)
     if value_head:
         assert torch.allclose(torch.cat([part[3] for part in parts]), scores, atol=1e-3)
+
+
+@pytest.mark.parametrize("i", [i for i, (_, _, options) in enumerate(FOUR) if "offload" in options])
+def test_offloaded_states_are_away_between_calls_and_their_copies_counted(i, found):
+    _, four = found
+    away_names = FOUR[i][2]["offload"]
+    for rank in range(4):
+        away, there, copied = four[rank]["offload", i, False]
+        assert away["parameters"] == 0 < there["parameters"]
+        moments = there["optimizer"] - there["parameters"]  # in fp32 the masters are the parameters
+        assert moments > 0
+        assert away["optimizer"] == (0 if "optimizer" in away_names else moments)
+        assert copied == there["parameters"] + (moments if "optimizer" in away_names else 0)
 
 
 def test_only_the_last_stage_answers(found):

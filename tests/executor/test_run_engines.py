@@ -136,39 +136,46 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
     assert_same_curve(metrics(tmp_path), reference)
 
 
-def watched_grpo(models, batches, folder, seen):
-    """GRPO that keeps the weights before each update, what was generated, and what would be greedily."""
+def watched(models, batches, folder, seen):
+    """GRPO, or PPO where there is a critic, that keeps the weights before each update and what was generated."""
     for i, prompts in enumerate(batches):
         for future in models.actor.save_model(str(folder / f"version-{i}")):
             future.wait()
         batch = prompts | models.actor.generate_sequences(prompts)
         greedy = models.actor.generate_sequences(prompts, do_sample=False, suffix="greedy")
+        if "critic" in models:
+            batch |= models.critic.compute_values(batch)
+            batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)
         batch |= models.controller.compute_advantage(batch)
-        actor = models.actor.update_actor(batch)
+        updates = {"critic": models.critic.update_critic(batch)} if "critic" in models else {}
+        updates["actor"] = models.actor.update_actor(batch)
         seen.append((batch.get(), greedy.get()))
-        yield Step(batch, {"actor": actor})
+        yield Step(batch, updates)
 
 
-APART = [  # training engine and layout, generation engine and layout, schedule, how many iterations ahead
-    ("megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "one-step-off", 1),
-    ("megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
-    ("megatron-core", (2, 1, 1), "vllm", (1, 2, 1), "async", 2),
-    ("fsdp2", (1, 1, 2), "vllm", (1, 1, 1), "one-step-off", 1),
-    ("fsdp2", (1, 1, 2), "torch-native", (1, 1, 2), "async", 2),
-    ("torch-native", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
+APART = [  # algorithm, training engine and layout, generation engine and layout, schedule, iterations ahead
+    ("grpo", "fsdp2", (1, 1, 2), "torch-native", (1, 1, 2), "async", 2),
+    ("grpo", "megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "one-step-off", 1),
+    ("ppo", "megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
+    ("ppo", "megatron-core", (2, 1, 1), "vllm", (1, 2, 1), "async", 2),
+    ("grpo", "fsdp2", (1, 1, 2), "vllm", (1, 1, 1), "one-step-off", 1),
+    ("grpo", "torch-native", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long if i else []) for i, c in enumerate(APART)])
 def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, weights, tmp_path, monkeypatch):
     """Staleness is what the schedule says; greedy tokens and log-probs are transformers' under the weights named."""
-    trainer, training, generator, generation, schedule, ahead = case
+    algorithm, trainer, training, generator, generation, schedule, ahead = case
     seen = []
-    monkeypatch.setitem(SCRIPTS, "grpo", lambda models, batches: watched_grpo(models, batches, tmp_path, seen))
-    made = generating_apart(colocated("grpo", training), generation, schedule, ahead or 1)
-    run_config = settings(weights, launcher="ray", engines={"training": trainer, "generation": generator})
-    timelines = run(job("grpo", prompts=4, samples=2, minibatches=2), made, run_config, tmp_path, 4)
+    monkeypatch.setitem(SCRIPTS, algorithm, lambda models, batches: watched(models, batches, tmp_path, seen))
+    made = generating_apart(colocated(algorithm, training), generation, schedule, ahead or 1)
+    engines = {"training": trainer, "generation": generator}
+    learning = {"entropy_coefficient": 0.05}  # weights move even where all samples of a prompt score alike
+    run_config = settings(weights, launcher="ray", engines=engines, learning=learning)
+    samples = 2 if algorithm == "grpo" else 1
+    timelines = run(job(algorithm, prompts=8 // samples, samples=samples, minibatches=2), made, run_config, tmp_path, 4)
     found = metrics(tmp_path)
     assert [line["actor/staleness"] for line in found] == [min(i, ahead) for i in range(4)]
     assert all(math.isfinite(line["actor/loss"]) for line in found)
@@ -183,16 +190,18 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
         if version:
             before = log_probs_of_transformers(tmp_path / f"version-{version - 1}", batch)
             assert not torch.allclose(theirs, before, atol=1e-3)  # else the comparison says nothing
-    assert_the_model_was_sent_once(timelines[-1], weights)
+    assert_everybody_got_the_model(timelines[-1], weights, math.prod(generation))
 
 
-def assert_the_model_was_sent_once(timeline, weights):
-    """All that train send the model together, and every rank that generates gets it whole."""
+def assert_everybody_got_the_model(timeline, weights, num_receivers):
+    """What all that train send is the model together, and reaches every rank that generates."""
     from executor.transition.architecture import read_architecture
 
-    sent = sum(span.counts.bytes_out for span in timeline.spans if span.call == "transition" and span.pool == "A")
+    counts = {span.pool: span.counts for span in timeline.spans if span.call == "transition"}
     sizes = [math.prod(tensor.shape) for tensor in read_architecture(str(weights)).tensors().values()]
-    assert sent >= 4 * sum(sizes)
+    assert counts["A"].bytes_out >= 4 * sum(sizes)
+    assert counts["G"].bytes_in == num_receivers * counts["A"].bytes_out
+    assert 0 < counts["A"].bucket_bytes <= counts["G"].bucket_bytes
 
 
 @pytest.mark.long

@@ -77,6 +77,7 @@ def test_json_is_one_document(run, run_job, tmp_path):
     answer = json.loads(result.stdout)
     assert answer["iterations"] == 2
     assert answer["num_devices"] == 2
+    assert answer["conversion_bucket_bytes"] == 0  # one engine trains and generates
     assert all(Path(path).is_file() for path in answer["written"])
 
 

@@ -69,6 +69,7 @@ def test_a_plan_of_the_mapper_runs_on_its_engines_at_toy_size(example, run, toy,
     result = run("run", toy(example), "--plan", file, "--iterations", 2, "--scale-down", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "scaled down from" in result.stderr
+    assert "the transition converted weights in buckets of at most" in result.stdout
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert all(math.isfinite(line["actor/loss"]) for line in lines)
     plan, job = read_plan(file)

@@ -158,7 +158,8 @@ def test_memory_of_a_role_is_its_resident_part_and_the_largest_call() -> None:
     layouts = some_layouts(facts, 0)
     memory = pricing.role_memory(facts, "actor", layouts)
     assert set(memory.resident) == {"parameters", "gradients", "optimizer"}
-    assert set(memory.transient) == {"generate_sequences", "compute_loss", "update_actor"}
+    assert set(memory.transient) == {"transition", "generate_sequences", "compute_loss", "update_actor"}
+    assert set(memory.transient["transition"]) == {"generation weights", "conversion bucket"}
     each = np.stack([sum(classes.values()) for classes in memory.transient.values()])
     assert memory.transient_bytes == pytest.approx(each.max(axis=0))
     frozen = pricing.role_memory(facts, "reference", RoleLayouts(inference=layouts.inference))

@@ -7,6 +7,7 @@ transition reads them where they are.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -99,6 +101,10 @@ class FsdpEngine:
             if local.numel():
                 found[name] = local.to(self.dtype)
         return found
+
+    def present(self) -> AbstractContextManager[None]:
+        """Parameters never leave the device."""
+        return nullcontext()
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""

@@ -18,6 +18,7 @@ from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
 from executor.engines.torch_native.heads import log_probs_and_entropy
+from executor.engines.torch_native.offload import HostMemory, spans_of
 from executor.transition.architecture import read_architecture
 from executor.transition.checkpoint import fill, reader_of
 from executor.transition.megatron_layout import MegatronLayout
@@ -26,6 +27,7 @@ from simulator.groups import training_coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -77,6 +79,32 @@ class MegatronEngine:
             self._build()
             fill(arch, self.layout.stored(self.identity.rank), self.tensors(), read)
             self._wrap()
+        parameters = spans_of(self.tensors().values())
+        states = {"parameters": lambda: parameters}
+        if self.optimizer is not None:
+            states["optimizer"] = lambda: self._optimizer_states(parameters)
+        self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
+        self.host.send_away()
+
+    def _optimizer_states(self, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+        from executor.engines.megatron.optimizer import state_tensors
+
+        known = {tensor.data_ptr() for tensor in parameters}
+        return [found for found in spans_of(state_tensors(self.optimizer)) if found.data_ptr() not in known]
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return self.host.seconds
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return self.host.num_bytes
+
+    def present(self) -> AbstractContextManager[None]:
+        """Have the parameters on the device inside the block."""
+        return self.host.present("parameters")
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -115,11 +143,13 @@ class MegatronEngine:
 
     def check_replicas(self) -> None:
         """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
-        require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.dp)
+        with self.present():
+            require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.dp)
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
-        save_model(self, folder)
+        with self.present():
+            save_model(self, folder)
 
     def saved_state(self) -> EngineState:
         if self.optimizer is None:
@@ -129,7 +159,7 @@ class MegatronEngine:
         if self.cuts_states:
             replica = training_coordinates(rank, x)[2]
             alike = range(replica * x.p * x.t, (replica + 1) * x.p * x.t)
-        with self.session():
+        with self.session(), self.host.present("parameters", "optimizer"):
             chunks = on_host(chunks_to_write(self.layout, rank, self._held(), alike))
         return EngineState(chunks, {"optimizer_steps": self.num_steps})
 
@@ -139,7 +169,7 @@ class MegatronEngine:
         from executor.engines.megatron.optimizer import expect_states, publish_masters
 
         self.num_steps = counters["optimizer_steps"]
-        with self.session(), torch.no_grad():
+        with self.session(), self.host.present("parameters", "optimizer", changed=True), torch.no_grad():
             expect_states(self.optimizer, self.num_steps)
             fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
             publish_masters(self.optimizer, self.chunks)
@@ -164,7 +194,7 @@ class MegatronEngine:
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
         sums: dict[str, torch.Tensor] = {}
-        with self.session():
+        with self.session(), self.host.present("parameters", "optimizer", changed=True):
             for chunk in self.chunks:
                 chunk.zero_grad_buffer()
             self.optimizer.zero_grad()
@@ -205,7 +235,7 @@ class MegatronEngine:
     def _forward(self, batch: TensorDict, output: Callable[[torch.Tensor, Micro], torch.Tensor]) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
         micros = self._micros(rows, first)
-        with self.session(), torch.no_grad():
+        with self.session(), self.present(), torch.no_grad():
             outputs = run_passes(self.chunks, micros, output, train=False)
         if not self._is_last:
             return None

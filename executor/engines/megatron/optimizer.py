@@ -104,3 +104,13 @@ def _mains(inner: Any) -> Iterator[tuple[Any, Any, int]]:
         yield from ((parameter, parameter, 0) for group in inner.fp32_from_fp32_groups for parameter in group)
     else:
         yield from ((p, p, 0) for group in inner.optimizer.param_groups for p in group["params"])
+
+
+def state_tensors(optimizer: Any) -> Iterator[torch.Tensor]:
+    """Masters and moments of Megatron's optimizer; in fp32 its masters are the parameters themselves."""
+    for one in _parts_of(optimizer):
+        for group in one.optimizer.param_groups:
+            for master in group["params"]:
+                yield master.data
+                state = one.optimizer.state.get(master, {}).values()
+                yield from (found for found in state if isinstance(found, torch.Tensor) and found.dim())

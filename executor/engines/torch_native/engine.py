@@ -38,6 +38,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -100,6 +101,10 @@ class TorchNativeEngine:
     def host_bytes(self) -> int:
         """Bytes of those copies."""
         return self.host.num_bytes
+
+    def present(self) -> AbstractContextManager[None]:
+        """Have the parameters on the device inside the block."""
+        return self.host.present("parameters")
 
     def load(self) -> None:
         if self.spec.dtype not in DTYPES:
@@ -213,7 +218,7 @@ class TorchNativeEngine:
             return
         x, rank = self.degrees, self.identity.rank
         weights: Any = self.flat.weights
-        with self.host.present("parameters"):
+        with self.present():
             if (x.pg, x.tg) != (x.p, x.t):
                 weights = gather_generation_weights(self.flat.data, self.arch, x, rank, self.groups.micro_dp)
                 if self.spec.check_weights:
@@ -226,7 +231,7 @@ class TorchNativeEngine:
     def _pass_on(self, link: LayoutLink) -> None:
         """Send the weights to the pool that generates, or receive them there."""
         if link.link.sends:
-            with self.host.present("parameters"):
+            with self.present():
                 link.send(self.tensors())
         else:
             trained = link.receive(self.layout, self.tensors())
@@ -296,7 +301,7 @@ class TorchNativeEngine:
         self, batch: TensorDict, output: Callable[[Replica, torch.Tensor, int, MicroBatch], torch.Tensor]
     ) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
-        with self.host.present("parameters"):
+        with self.present():
             x = self._for_scoring()
             outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
         return None if outputs is None else torch.cat(outputs).float().cpu()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     Tensors = Callable[[], list[torch.Tensor]]
 
@@ -25,7 +25,8 @@ class HostMemory:
     Parameters
     ----------
     states
-        The tensors of each state; asked again each time, since an optimizer makes some of its own late.
+        The tensors of each state, each alone in its storage; asked again whenever a state leaves, since an optimizer
+        makes some of its own late.
     away
         Names of those that wait on the host.
     """
@@ -33,6 +34,7 @@ class HostMemory:
     def __init__(self, states: Mapping[str, Tensors], away: Collection[str]) -> None:
         self._states, self._away = dict(states), frozenset(away)
         self._copies: dict[str, list[torch.Tensor]] = {}
+        self._gone: dict[str, list[torch.Tensor]] = {}
         self.seconds, self.num_bytes = 0.0, 0
 
     def send_away(self) -> None:
@@ -52,12 +54,12 @@ class HostMemory:
 
     def _come(self, name: str) -> None:
         with self._counted(self._copies[name]):
-            for tensor, copy in zip(self._states[name](), self._copies[name], strict=True):
+            for tensor, copy in zip(self._gone[name], self._copies[name], strict=True):
                 tensor.untyped_storage().resize_(copy.untyped_storage().nbytes())
                 tensor.copy_(copy)
 
     def _leave(self, name: str, *, changed: bool) -> None:
-        tensors = self._states[name]()
+        self._gone[name] = tensors = self._states[name]()
         if changed:
             with self._counted(tensors):
                 self._copies[name] = [_on_host(tensor) for tensor in tensors]
@@ -72,6 +74,17 @@ class HostMemory:
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - start_s
         self.num_bytes += sum(t.numel() * t.element_size() for t in tensors)
+
+
+def spans_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """One flat tensor over each storage that ``tensors`` lie in: what leaves, where an engine packs its own buffers."""
+    found: dict[int, torch.Tensor] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in found:  # noqa: SLF001 - its identity while it lives
+            num = storage.nbytes() // tensor.element_size()
+            found[storage._cdata] = tensor.new_empty(0).set_(storage, 0, (num,), (1,))  # type: ignore[call-overload]  # noqa: SLF001
+    return list(found.values())
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
