@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.checkpoint import Saver, checkpoint_at, latest, load
+from executor.checkpoint_files import clean
 from executor.controller import Controller
 from executor.launch_local import LocalLauncher
 from executor.models import build_models
@@ -103,6 +104,7 @@ class Trial:
         assert newest is not None, "the one before is always there"
         before = newest.manifest.iteration
         killed = self.killed(before + 1, step, time_s)
+        clean(self.root)
         line = {"step": step, "time_s": time_s, "killed": killed, "before": before, "found": self.loaded()}
         print(json.dumps(line), flush=True)
         return killed
