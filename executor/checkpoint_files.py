@@ -2,7 +2,7 @@
 
     DIR/iteration-00000012/manifest.json          what is here: sizes, digests, counters; written last
                           /actor/*.safetensors    the shards of a role, in DCP's safetensors form
-    DIR/.iteration-00000014.partial/              being written; or what a killed run left
+    DIR/.iteration-00000014.3f9a01c2.partial/     being written; or what a killed run left
     DIR/.iteration-00000008.removed/              being deleted
 
 A checkpoint is written aside, every file and folder is synced, and one rename makes it visible. No pointer says which
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -97,10 +98,11 @@ class Checkpoint:
 
 
 def begin_aside(root: Path, iteration: int, roles: Iterable[str]) -> Path:
-    """An empty folder beside the checkpoints, with one inside for each role; ranks write there."""
-    aside = root / f".{_name(iteration)}.partial"
-    if aside.exists():
-        shutil.rmtree(aside)
+    """An empty folder beside the checkpoints, with one inside for each role; ranks write there.
+
+    Never the same one twice: a rank that was given up may still be writing into an older one.
+    """
+    aside = root / f".{_name(iteration)}.{uuid.uuid4().hex[:8]}.partial"
     for role in roles:
         (aside / role).mkdir(parents=True)
     return aside
@@ -206,7 +208,7 @@ def clean(root: Path) -> None:
     """Delete what killed runs left half written or half deleted."""
     for kind in ("partial", "removed"):
         for folder in root.glob(f".iteration-*.{kind}"):
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # what somebody still writes into goes the next time
 
 
 def sync_file(path: Path) -> None:

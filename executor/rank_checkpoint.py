@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+CUDA_BYTES = 16
+"""Size of the state of a GPU's generator: seed and offset. All zeros stand for a run that had no GPU."""
+
+
 def report_name(rank: int) -> str:
     """The file that says what a rank wrote; gone once the checkpoint is complete."""
     return f"rank-{rank:05d}.json"
@@ -96,9 +100,9 @@ def _random_chunks(rank: int) -> list[Chunk]:
     kept = torch.tensor([*words, np.nan if gauss is None else gauss], dtype=torch.float64)
     numpy: Any = np.random.get_state()  # noqa: NPY002 - a user's function may draw from it
     _, keys, *rest = numpy
-    states = {"torch": torch.get_rng_state(), "python": kept, "numpy": torch.tensor([*keys.tolist(), *rest])}
-    if torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
+    words_of_numpy = torch.tensor([*keys.tolist(), *rest], dtype=torch.float64)
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.zeros(CUDA_BYTES, dtype=torch.uint8)
+    states = {"torch": torch.get_rng_state(), "python": kept, "numpy": words_of_numpy, "cuda": cuda}
     return [Chunk(f"random.{kind}.rank-{rank:05d}", whole_box(v.shape), v) for kind, v in states.items()]
 
 
@@ -109,5 +113,5 @@ def _set_random(states: list[Chunk]) -> None:
     random.setstate((3, tuple(int(word) for word in words), None if np.isnan(gauss) else gauss))
     *keys, pos, has_gauss, cached = by_kind["numpy"].tolist()
     np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), int(pos), int(has_gauss), cached))  # noqa: NPY002
-    if "cuda" in by_kind:
+    if torch.cuda.is_initialized() and by_kind["cuda"].any():
         torch.cuda.set_rng_state(by_kind["cuda"])

@@ -44,7 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hybridmap import overrides.yaml --from verl --device h100-80gb-sxm --mean-response-length 200",
     ),
     "ui": ("hybridmap ui", "hybridmap ui JOB.yaml --port 8080"),
-    "run": ("hybridmap run RUN.yaml --plan hybridmap-out/plan.json",),
+    "run": ("hybridmap run RUN.yaml --plan hybridmap-out/plan.json", "hybridmap run RUN.yaml --resume"),
 }
 
 

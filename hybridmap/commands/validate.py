@@ -142,6 +142,7 @@ def _measure(
             for record in records:
                 taken[record.key] = taken.get(record.key, 0) + record.bytes_in
 
+    config = config.model_copy(update={"checkpoint": None})  # measured without what no plan predicts
     before = os.getloadavg()[0]
     view = RunView(iterations + WARMUP_ITERATIONS, quiet=quiet)
     try:

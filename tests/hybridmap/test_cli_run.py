@@ -83,6 +83,26 @@ def test_json_is_one_document(run, run_job, tmp_path):
 
 @needs_torch
 @quiet
+def test_a_run_goes_on_by_itself_and_not_beside_itself(run, run_job, tmp_path):
+    job, out = run_job(checkpoint={"every": 1, "dir": "saved"}), ("--out", tmp_path / "out")
+    assert run("run", job, *out, "--iterations", 2).exit_code == 0
+    again = run("run", job, *out, "--iterations", 3)
+    assert again.exit_code == 2
+    assert "has checkpoints up to iteration 2, this run begins at 0: --resume goes on" in again.stderr
+    assert run("run", job, *out, "--iterations", 3, "--resume").exit_code == 0
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [0, 1, 2]
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["iteration-00000002", "iteration-00000003"]
+    branch = run("run", job, "--out", tmp_path / "branch", "--resume-from", tmp_path / "saved" / "iteration-00000002")
+    assert branch.exit_code == 2
+    assert "has checkpoints up to iteration 3, this run begins at 2" in branch.stderr
+    both = run("run", job, "--resume", "--resume-from", tmp_path)
+    assert both.exit_code == 2
+    assert "give one of them" in both.stderr
+
+
+@needs_torch
+@quiet
 def test_the_plan_that_the_mapper_found_runs(run, run_job, tmp_path):
     """From the same file: plan, then run what was planned."""
     job = run_job("remax-tiny", plan=...)
