@@ -137,6 +137,20 @@ def test_restarts_in_a_row_are_bounded_and_progress_begins_a_new_row(tmp_path):
         kept(tmp_path, Policy("stop"), 4, 1)
 
 
+def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_path):
+    faults = [
+        {"role": "critic", "api": "update_critic", "call": 2},
+        {"role": "actor", "api": "init_model", "attempt": 1},
+        {"role": "reward", "api": "load_checkpoint", "attempt": 2},
+    ]
+    run(JOB, colocated("ppo"), config(launcher="local", faults=faults, **SURVIVES), tmp_path, ITERATIONS)
+    require_undisturbed(tmp_path, reference)
+    lines = survived(tmp_path)
+    assert [line["attempt"] for line in lines] == [1, 2, 3]
+    assert [line["call"] for line in lines] == ["critic.update_critic", "actor.init_model", "reward.load_checkpoint"]
+    assert lines[0]["down_s"] > lines[2]["down_s"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "told"), [
     (Fault("actor", "update_actor", call=2, rank=1, kind="kill"), "its process ended"),
