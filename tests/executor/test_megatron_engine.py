@@ -10,10 +10,12 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
+from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
@@ -87,7 +89,20 @@ def on_ranks(rank, paths, cases):
             spec = spec_of(paths[family], value_head)
             engine = MegatronEngine(identity, "", Degrees(p, t, d, p, t), spec, MegatronOptions(**options))
             found[i, value_head] = trained(engine, mine, value_head)
+            found[i, value_head, "told"] = checked(engine, spoiled=rank == p * t * d - 1)
     return found
+
+
+def checked(engine, *, spoiled):
+    """Compare copies, flip a bit where it is to be ``spoiled``, compare again: what this rank is told then."""
+    engine.check_replicas()
+    if spoiled:
+        flip_bit(engine.tensors())
+    try:
+        engine.check_replicas()
+    except UnequalWeightsError as error:
+        return str(error)
+    return ""
 
 
 def alone(rank, paths):
@@ -136,3 +151,15 @@ def test_only_the_last_stage_answers(found):
     _, four = found
     assert four[0][0, False] is None
     assert four[3][0, False] is not None
+
+
+@pytest.mark.parametrize("i", range(len(FOUR)), ids=[f"{f}-{x}-{o}" for f, x, o in FOUR])
+def test_a_flipped_bit_in_a_data_parallel_copy_is_noticed_by_its_group(i, found):
+    _, four = found
+    _, (p, t, d), options = FOUR[i]
+    told = [four[rank][i, False, "told"] for rank in range(4)]
+    members = {rank for rank in range(4) if rank % (p * t) == 3 % (p * t)} if d > 1 else set()
+    if options.get("ep", 1) > 1:  # a rank's experts have fewer copies than the rest of its weights
+        members = {rank for rank in members if told[rank]}
+    assert {rank for rank in range(4) if told[rank]} == members
+    assert all("is not the same on all its replicas: rank" in told[rank] for rank in members)
