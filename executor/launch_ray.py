@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -151,10 +152,12 @@ class RayLauncher:
         bundle = {"GPU": 1.0} if self.uses_gpus else {"CPU": 1.0}
         group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
         self._groups.append(group)
-        if not group.wait(PLACEMENT_TIMEOUT_S):
+        began_s = time.monotonic()
+        if not self._is_placed(group, pool.num_ranks):
+            waited_s = time.monotonic() - began_s
             kind = "GPUs" if self.uses_gpus else "CPU slots"
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {kind} in {PLACEMENT_TIMEOUT_S:.0f} s; "
+                f"pool {pool.name} found no {pool.num_ranks} free {kind} in {waited_s:.0f} s; "
                 f"the cluster has {self.num_devices}, others may hold some"
             )
         share = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
@@ -162,6 +165,14 @@ class RayLauncher:
             share | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
             for i in range(pool.num_ranks)
         ]
+
+    def _is_placed(self, group: Any, num_ranks: int) -> bool:
+        """Wait for a placement group; not for devices of a node that is gone."""
+        deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
+        while not group.wait(min(PLACEMENT_TIMEOUT_S, ASKED_S)):
+            if time.monotonic() > deadline_s or self.num_devices < num_ranks:
+                return False
+        return True
 
     def node_of(self, rank: Any) -> str:
         return self._nodes.get(id(rank), "")
