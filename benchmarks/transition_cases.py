@@ -24,7 +24,7 @@ from executor.transition.transfers import EVEN, TransferPlan, plan_transfers
 from executor.transition.vllm_layout import VllmLayout
 from executor.transition.wire import Wire
 from profiles.errors import InputError
-from simulator.groups import Degrees, TransitionMethod, gather_groups
+from simulator.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Case:
     method: TransitionMethod = "hybridflow"
     vpp: int = 1
     ep: int = 1
-    bucket_elements: int = 1 << 26
+    bucket_elements: int = BUCKET_ELEMENTS
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Both layouts; ``InputError`` if the model does not divide."""
@@ -220,4 +220,4 @@ def random_case(seed: int, num_ranks: int) -> Case:
     x = Degrees(p, t, d, pg, tg)
     method: TransitionMethod = draw.choice(["hybridflow", "hybridflow", "hybridflow-v", "ds-chat"])
     target: Target = draw.choice(["native", "vllm"])
-    return Case(arch, x, source, target, method, vpp, ep, draw.choice([1, 200, 1 << 20]))
+    return Case(arch, x, source, target, method, vpp, ep, draw.choice([16, 200, 1 << 20]))

@@ -115,15 +115,15 @@ def right_padded(rows: list[list[int]], length: int, filler: int) -> tuple[torch
 def read_examples(file: Path) -> list[Example]:
     """Lines of ``{"prompt": .., "answer": ..}``; errors name the line."""
     try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}") from error
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a null byte
+        raise InputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     examples = []
     for number, line in enumerate(lines, start=1):
         try:
             document = json.loads(line)
             examples.append(Example(str(document["prompt"]), str(document.get("answer", ""))))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise FileFormatError(f"{file}, line {number}: no JSON object with a prompt ({error})") from error
     if not examples:
         raise InputError(f"{file}: no prompts")

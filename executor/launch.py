@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from executor.pools import ResourcePool
     from executor.records import CallRecord, CallRequest, Submitted
@@ -21,6 +21,14 @@ class Launcher(Protocol):
     @property
     def uses_gpus(self) -> bool:
         """Whether those devices are GPUs; else they are CPU processes."""
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Devices by kind, where the nodes say what they have; empty where none does."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Machines that ranks can start on."""
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
         """Start the ranks of a pool, in rank order; ``InfeasibleError`` if they find no place."""

@@ -32,6 +32,8 @@ class LocalLauncher:
 
     def __init__(self, num_devices: int = 8) -> None:
         self.num_devices = num_devices
+        self.kinds: dict[str, int] = {}
+        self.num_nodes = 1
 
     @property
     def uses_gpus(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,10 @@ from executor.records import Identity, Item, Submitted, waited_on
 from executor.relay import Head, Relay
 from executor.worker import RankProcess
 from profiles.errors import InfeasibleError, InputError
+from profiles.store import device_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from executor.pools import ResourcePool
     from executor.records import CallRecord, CallRequest
@@ -24,6 +27,11 @@ ASKED_S = 1.0
 OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+"""Environment of the processes of a cluster of our own."""
 
 FAN_OUT = 32
 """Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
@@ -72,7 +80,8 @@ class RayLauncher:
     """Starts ranks on a Ray cluster: the one at ``address``, or one of our own on this machine.
 
     A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
-    CPUs). Raises ``InputError`` where Ray is missing or the address answers nothing.
+    CPUs). Nodes may declare a custom resource by the name of their device (``kinds``); then a pool goes to nodes of its
+    kind. Raises ``InputError`` where Ray is missing or the address answers nothing.
     """
 
     def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
@@ -94,6 +103,17 @@ class RayLauncher:
         """Devices of the nodes that are alive now."""
         return int(self._ray.cluster_resources().get("GPU" if self.uses_gpus else "CPU", 0))
 
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Devices of each kind that the cluster declares as a custom resource, on the nodes that are alive now."""
+        resources = self._ray.cluster_resources()
+        return {name: int(resources[name]) for name in device_names() if name in resources}
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that are alive now."""
+        return sum(node["Alive"] for node in self._ray.nodes())
+
     def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
         quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
         if address:
@@ -105,7 +125,8 @@ class RayLauncher:
             return
         # "local": without it Ray joins whatever cluster last ran on this machine, a stranger's or a dead one
         own = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
-        self._ray.init("local", **own, **quiet)
+        with _on_loopback(self._ray):
+            self._ray.init("local", **own, **quiet)
         self._owns_cluster = True
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
@@ -145,24 +166,29 @@ class RayLauncher:
         return ranks
 
     def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
-        """Reserve a bundle per rank; options that put one actor into each."""
+        """Reserve a bundle per rank, on nodes of the pool's kind; options that put one actor into each."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = {"GPU": 1.0} if self.uses_gpus else {"CPU": 1.0}
+        kind = {pool.kind: 1.0} if pool.kind in self.kinds else {}
+        bundle = {"GPU" if self.uses_gpus else "CPU": 1.0, **kind}
         group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
         self._groups.append(group)
         began_s = time.monotonic()
         if not self._is_placed(group, pool.num_ranks):
             waited_s = time.monotonic() - began_s
-            kind = "GPUs" if self.uses_gpus else "CPU slots"
+            what, have = "GPUs" if self.uses_gpus else "CPU slots", self.num_devices
+            if pool.kind is not None and kind:
+                what, have = f"{what} of kind {pool.kind}", self.kinds[pool.kind]
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {kind} in {waited_s:.0f} s; "
-                f"the cluster has {self.num_devices}, others may hold some"
+                f"pool {pool.name} found no {pool.num_ranks} free {what} in {waited_s:.0f} s; "
+                f"the cluster has {have}, others may hold some"
             )
-        share = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
+        share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
         return [
-            share | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
+            share
+            | {"resources": kind}
+            | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
             for i in range(pool.num_ranks)
         ]
 
@@ -242,6 +268,28 @@ class RayLauncher:
         self.clear()
         if self._owns_cluster:
             self._ray.shutdown()
+
+
+@contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """What Ray starts meanwhile listens on 127.0.0.1 alone: whoever reaches one of its ports can run code.
+
+    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment, in which our
+    ranks find the address to meet at too; this process read it when Ray was imported.
+    """
+    from ray._private import ray_constants
+
+    before = dict(os.environ)
+    os.environ.update(LOOPBACK if sys.platform == "linux" else {})
+    clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        for name in LOOPBACK:
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:

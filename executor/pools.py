@@ -9,6 +9,8 @@ from profiles.errors import InfeasibleError, InputError, NotYetError
 from simulator.groups import Degrees
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
 CONTROLLER_POOL = "controller"
@@ -17,16 +19,20 @@ CONTROLLER_POOL = "controller"
 
 @dataclass(frozen=True)
 class ResourcePool:
-    """A set of ranks that belong to one another. The same pool for two roles means shared processes."""
+    """A set of ranks that belong to one another. The same pool for two roles means shared processes.
+
+    ``kind`` is the device that the plan places the pool on, by its name in the catalogue.
+    """
 
     name: str
     num_ranks: int
     on_device: bool = True
+    kind: str | None = None
 
 
 def resource_pools(plan: Plan) -> tuple[ResourcePool, ...]:
     """The pools of a plan in plan order, and the controller's own."""
-    pools = tuple(ResourcePool(pool.name, pool.num_gpus) for pool in plan.pools)
+    pools = tuple(ResourcePool(pool.name, pool.num_gpus, kind=pool.device) for pool in plan.pools)
     return (*pools, ResourcePool(CONTROLLER_POOL, 1, on_device=False))
 
 
@@ -38,6 +44,35 @@ def require_devices(plan: Plan, num_devices: int) -> None:
             f"placement on the {num_devices} that exist",
             fewest_gpus=plan.num_gpus,
         )
+
+
+def require_kinds(plan: Plan, declared: Mapping[str, int], num_nodes: int) -> None:
+    """Raise before anything starts if a cluster lacks the kinds of device that the plan's pools are placed on.
+
+    ``declared``: devices by kind, where the nodes name theirs; empty where they do not, and then one device is taken
+    to be as good as another. ``InfeasibleError`` for too few of a kind, ``InputError`` for a plan of several kinds on
+    several nodes that name none.
+    """
+    kinds = ", ".join(f"{num} x {kind}" for kind, num in plan.gpus.items())
+    if not declared:
+        if len(plan.gpus) > 1 and num_nodes > 1:
+            raise InputError(
+                f"the plan asks for {kinds}, and the {num_nodes} nodes of the cluster do not say what they have; start "
+                f"each with its kind: {_ray_start(next(iter(plan.gpus)))}"
+            )
+        return
+    for kind, num in plan.gpus.items():
+        if declared.get(kind, 0) < num:
+            has = ", ".join(f"{n} x {name}" for name, n in sorted(declared.items()))
+            raise InfeasibleError(
+                f"the plan asks for {kinds}, the nodes of the cluster declare {has}; a node that has {kind} says so "
+                f"when it starts: {_ray_start(kind)}",
+                fewest_gpus=plan.num_gpus,
+            )
+
+
+def _ray_start(kind: str) -> str:
+    return f"""ray start --resources='{{"{kind}": NUMBER OF GPUS}}'"""
 
 
 def require_supported(plan: Plan) -> None:

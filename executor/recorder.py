@@ -65,6 +65,7 @@ def _counts(records: Sequence[CallRecord]) -> Counts:
         bytes_out=sum(r.bytes_out for r in records),
         host_bytes=sum(r.host_bytes for r in records),
         host_s=max(r.host_s for r in records),
+        bucket_bytes=max(r.bucket_bytes for r in records),
         peak_memory_bytes=max(r.peak_memory_bytes for r in records),
     )
 

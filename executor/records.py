@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,20 @@ class CallRequest:
     returns: bool = True
 
 
+class WeightsMoved(NamedTuple):
+    """Bytes of weights that a rank received and sent, and of the buckets in which it converted them."""
+
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    bucket_bytes: int = 0
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
     ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
-    were copied between device and host for offload, in ``host_s``.
+    were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion.
     """
 
     number: int
@@ -55,6 +63,7 @@ class CallRecord:
     num_rows: int
     host_s: float = 0.0
     host_bytes: int = 0
+    bucket_bytes: int = 0
 
 
 @dataclass(frozen=True)

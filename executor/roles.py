@@ -13,6 +13,7 @@ from executor.batch import PADDING, real_rows
 from executor.engines.base import Sampling
 from executor.minibatch import minibatches
 from executor.protocols import register
+from executor.records import WeightsMoved
 from profiles.errors import InputError
 from simulator.groups import training_coordinates
 
@@ -69,10 +70,10 @@ class ModelWorker:
         """Bytes of those copies."""
         return int(getattr(self.engine, "host_bytes", 0))
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked; engines that do not count say nothing."""
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked; engines that do not count say nothing."""
         count = getattr(self.engine, "weights_moved", None)
-        return count() if count is not None else (0, 0)
+        return count() if count is not None else WeightsMoved()
 
     @register(protocol="ONE_TO_ALL")
     def transition_report(self) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from executor.checkpoint import latest
 from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
-from executor.pools import generate_ahead, require_devices, require_supported, resource_pools
+from executor.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from executor.run_identity import identity_of
 from executor.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
@@ -121,6 +121,7 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
     plan, config = start.plan, given.config
     require_runnable(plan, config.engines)
     require_devices(plan, launcher.num_devices)
+    require_kinds(plan, launcher.kinds, launcher.num_nodes)
     faults = tuple(fault for fault in config.faults if fault.attempt == start.attempt)
     controller = Controller(launcher, deadlines(config), faults)
     controller.start(resource_pools(plan))

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from executor.faults import Fault
 from profiles.errors import InputError
+from profiles.inside import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,7 +203,6 @@ def parse_run(document: Any, source: str = "run", base: Path | None = None) -> R
     """
     try:
         config = RunConfig.model_validate(document)
-        return config if base is None else _based(config, base)
     except ValidationError as error:
         problems = []
         for found in error.errors():
@@ -210,15 +210,19 @@ def parse_run(document: Any, source: str = "run", base: Path | None = None) -> R
             message = found["msg"].removeprefix("Value error, ")
             problems.append(f"{place + ': ' if place else ''}{message}")
         raise InputError(f"{source}: {'; '.join(problems)}") from None
+    try:
+        return config if base is None else _based(config, base)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _based(config: RunConfig, base: Path) -> RunConfig:
     data = config.data.model_copy(
-        update={name: str(base / path) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
+        update={name: str(inside(base, path)) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
     )
-    weights = {role: str(base / path) for role, path in config.weights.items()}
-    plan = str(base / config.plan) if config.plan else None
+    weights = {role: str(inside(base, path)) for role, path in config.weights.items()}
+    plan = str(inside(base, config.plan)) if config.plan else None
     checkpoint = config.checkpoint
     if checkpoint is not None and checkpoint.dir is not None:
-        checkpoint = checkpoint.model_copy(update={"dir": str(base / checkpoint.dir)})
+        checkpoint = checkpoint.model_copy(update={"dir": str(inside(base, checkpoint.dir))})
     return config.model_copy(update={"data": data, "weights": weights, "plan": plan, "checkpoint": checkpoint})

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def scale_down(plan: Plan, num_devices: int) -> Plan:
     """A plan of at most ``num_devices`` devices with the structure of ``plan``; ``plan`` itself if it fits.
 
-    The largest pool halves until all fit, so pools keep their order of size. In a halved pool, data parallelism
-    shrinks first, then tensor, then pipeline parallelism: degrees stay divisors of what the model was split by.
+    The largest pool halves until all fit, so pools keep their order of size. In a halved pool, context parallelism
+    shrinks first, then data, tensor and pipeline parallelism: degrees stay divisors of what the model was split by.
     Raises ``InfeasibleError`` if even one device a pool is too many.
     """
     if num_devices < 1:
@@ -67,12 +67,15 @@ def _shrunk_role(entry: RolePlan, plan: Plan, sizes: dict[str, int]) -> RolePlan
 
 
 def _shrunk(layout: Layout, factor: int) -> Layout:
-    """``layout`` on one ``factor``-th of the ranks."""
+    """``layout`` on one ``factor``-th of the ranks.
+
+    What overlays other degrees (experts, copies of attention) goes, and interleaving where one stage is left.
+    """
     degrees = {}
-    for name in ("dp", "tp", "pp"):
-        degree = getattr(layout, name)
+    for name in ("cp", "dp", "tp", "pp"):
+        degree = getattr(layout, name, 1)
         cut = max(k for k in range(1, degree + 1) if degree % k == 0 and factor % k == 0)
         degrees[name], factor = degree // cut, factor // cut
-    if hasattr(layout, "ep"):
-        degrees["ep"] = 1
-    return layout.model_copy(update=degrees)
+    overlays = {"ep": 1, "attention_dp": 1} | ({"vpp": 1} if degrees["pp"] == 1 else {})
+    known = type(layout).model_fields
+    return layout.model_copy(update={name: n for name, n in (degrees | overlays).items() if name in known})

@@ -23,7 +23,7 @@ class TextCodec:
         try:
             from transformers import AutoTokenizer
 
-            self._loaded = AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True)
+            self._loaded = AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True, trust_remote_code=False)
         except (ImportError, OSError, ValueError) as error:
             raise InputError(f"tokenizer {self.tokenizer}: {error}") from error
 

@@ -17,7 +17,7 @@ from executor.errors import SYMPTOMS, Failure, UpstreamError
 from executor.futures import FutureShare, resolve
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.protocols import registration_of
-from executor.records import CallRecord
+from executor.records import CallRecord, WeightsMoved
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,13 +90,14 @@ class RankProcess:
             output = drop_padding(output)  # filler rows end where they were used
         comm_s, host_s, host_bytes = (now - then for now, then in zip(_counters(worker), before, strict=True))
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
-        weights_in, weights_out = _weights_moved(worker)
+        weights = _weights_moved(worker)
         record = CallRecord(
             request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
             start_s, end_s, wait_s=start_s - asked_s, comm_s=comm_s,
-            bytes_in=num_bytes(argument) + weights_in, bytes_out=num_bytes(stored) + weights_out,
+            bytes_in=num_bytes(argument) + weights.received_bytes, bytes_out=num_bytes(stored) + weights.sent_bytes,
             peak_memory_bytes=peak_memory_bytes(),
             num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
+            bucket_bytes=weights.bucket_bytes,
         )  # fmt: skip
         return stored, record
 
@@ -126,10 +127,10 @@ def _counters(worker: Any) -> tuple[float, float, int]:
     return getattr(worker, "comm_s", 0.0), getattr(worker, "host_s", 0.0), getattr(worker, "host_bytes", 0)
 
 
-def _weights_moved(worker: Any) -> tuple[int, int]:
-    """Bytes of weights that this call received and sent: a transition's own batch, so to say."""
+def _weights_moved(worker: Any) -> WeightsMoved:
+    """Weights that this call received and sent: a transition's own batch, so to say."""
     moved = getattr(worker, "weights_moved", None)
-    return moved() if moved is not None else (0, 0)
+    return moved() if moved is not None else WeightsMoved()
 
 
 def _host_address() -> str:

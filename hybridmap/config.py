@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.job_inputs import cluster_document, response_document, role_document
+from hybridmap.job_inputs import cluster_document, engine_document, response_document, role_document
 from hybridmap.job_leaves import MOST_SAMPLES
 from hybridmap.job_problems import parse_job
 from hybridmap.job_request import (
@@ -152,8 +152,8 @@ def _job(parsed: JobFile, source: str, base: Path | None) -> Job:
                 "workload": _workload_document(parsed, base),
                 "cluster": [_cluster(parsed, base, i) for i in range(len(parsed.cluster))],
                 "engines": {
-                    "training": parsed.engines.training or default_engine("training"),
-                    "generation": parsed.engines.generation or default_engine("generation"),
+                    "training": engine_document(parsed.engines.training or default_engine("training"), base),
+                    "generation": engine_document(parsed.engines.generation or default_engine("generation"), base),
                 },
                 "implementation": parsed.implementation.model_dump(),
                 "objective": objective_document(parsed.objective),

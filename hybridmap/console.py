@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -24,9 +25,18 @@ BAR_AFTER_S = 2.0
 """Seconds before a progress bar shows; shorter work needs none."""
 
 
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+"""What our own tables write to a terminal: colour and weight."""
+
+
+def shown(text: str) -> str:
+    """``text`` without characters that a terminal obeys or cannot show: names come from files of others."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def say(text: str = "") -> None:
     """Print a line of the answer."""
-    typer.echo(text)
+    typer.echo(shown(text))
 
 
 def say_json(document: object) -> None:
@@ -36,7 +46,7 @@ def say_json(document: object) -> None:
 
 def warn(text: str) -> None:
     """Print a line beside the answer."""
-    typer.echo(f"warning: {text}", err=True)
+    typer.echo(shown(f"warning: {text}"), err=True)
 
 
 def say_table(table: Table) -> None:
@@ -56,7 +66,7 @@ def say_table(table: Table) -> None:
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
-        typer.echo(line.rstrip())
+        typer.echo("".join(part if i % 2 else shown(part) for i, part in enumerate(_STYLE.split(line.rstrip()))))
 
 
 def new_table(columns: Sequence[str], right: Sequence[str] = ()) -> Table:
@@ -110,7 +120,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def fail(error: HybridmapError, as_json: bool) -> NoReturn:
     """End the command with the one message of an expected outcome."""
     if not as_json:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(shown(f"Error: {error}"), err=True)
     elif isinstance(error, InfeasibleError):
         say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
     else:

@@ -142,6 +142,7 @@ class SearchSection(Section):
     interleaving: Flag = False
     offload: Flag = False
     tensor_parallel_across_nodes: Flag = False
+    scoring_layouts: Flag = False
 
 
 class PinSection(Section):

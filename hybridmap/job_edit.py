@@ -7,9 +7,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from profiles.errors import InputError
+from profiles.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +31,7 @@ def parse_setting(text: str) -> Setting:
         raise InputError(f"--set {text}: expected KEY=VALUE or KEY=VALUE,VALUE, such as workload.prompts=256,512")
     values = []
     for part in _split(rest):
-        try:
-            values.append(yaml.safe_load(part))
-        except yaml.YAMLError as error:
-            raise InputError(f"--set {text}: '{part}' is no value ({str(error).splitlines()[0]})") from None
+        values.append(parse_yaml(part, f"--set {text}: no value"))
     return Setting(path.strip(), tuple(values))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.catalogue import load_model, model_names
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.hf_config import parse_config
+from profiles.inside import inside
 from profiles.store import device_names, load_device
 from profiles.units import MIB
 
@@ -37,8 +38,8 @@ def role_document(role: RoleSection, base: Path | None) -> dict[str, Any]:
 
 
 def _embedded_config(text: str, base: Path) -> dict[str, Any]:
+    path = inside(base, text)
     name = load_model(text, base).name  # also says what is wrong with the file
-    path = base / text
     path = path / "config.json" if path.is_dir() else path
     config = dict(parse_config(path.read_bytes(), str(path)))
     try:
@@ -70,14 +71,27 @@ def _device(text: str, base: Path | None) -> str:
     if text in device_names():
         return text
     try:
-        folder = base / text if base is not None else None
+        folder = inside(base, text) if base is not None else None
         if folder is not None and folder.is_dir():
             return str(folder.resolve())
+    except InputError:
+        raise
     except (OSError, ValueError):  # a name too long, or with a null byte
         pass
     if base is None and text.startswith("/"):
         return text  # a device folder, as an earlier reading of the job resolved it
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
+
+
+def engine_document(text: str, base: Path | None) -> str:
+    """An engine by name, or by the whole path of its file."""
+    if not text.endswith(".yaml"):
+        return text
+    if base is not None:
+        return str(inside(base, text).absolute())
+    if not text.startswith("/"):
+        raise InputError(f"engine file '{text}': a job that a plan embeds has whole paths alone")
+    return text
 
 
 def response_document(response: int | LognormalSection | HistogramSection, base: Path | None) -> Any:
@@ -88,7 +102,7 @@ def response_document(response: int | LognormalSection | HistogramSection, base:
     if isinstance(document.get("histogram"), str):
         if base is None:
             raise FileFormatError(f"the histogram {document['histogram']} is a path, its columns should be here")
-        return {"histogram": _read_histogram(base / document["histogram"])}
+        return {"histogram": _read_histogram(inside(base, document["histogram"]))}
     return document
 
 
@@ -102,6 +116,13 @@ def _read_histogram(path: Path) -> dict[str, list[float]]:
         raise InputError(f"cannot read the histogram {path}: {getattr(error, 'strerror', None) or error}") from None
     if len(raw) > MAX_HISTOGRAM_BYTES:
         raise FileFormatError(f"{path}: larger than {MAX_HISTOGRAM_BYTES // MIB} MiB; give it in coarser steps")
+    try:
+        return _histogram(text, path)
+    except csv.Error as error:
+        raise FileFormatError(f"{path}: not CSV ({error})") from None
+
+
+def _histogram(text: str, path: Path) -> dict[str, list[float]]:
     reader = csv.DictReader(io.StringIO(text))
     names = [name.strip() for name in reader.fieldnames or ()]
     if sorted(names) != ["count", "length"]:

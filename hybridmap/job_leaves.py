@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
+from profiles.workload import MOST_TOKENS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,8 +20,8 @@ EXPECTED = "expected"
 """Type of the validation errors whose message is what would have been right."""
 
 MOST_NODES = 1_024
+MOST_GPUS_PER_NODE = 1_024
 MOST_SAMPLES = 10_000_000
-MOST_TOKENS = 10_000_000
 
 
 def refusal(expected: str) -> PydanticCustomError:

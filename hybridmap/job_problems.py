@@ -88,6 +88,8 @@ def _refusal(error: ValidationError, source: str) -> InputError:
 def _line(detail: ErrorDetails) -> str:
     place = _place(detail["loc"])
     kind = detail["type"]
+    if not place:  # pydantic has no place for a key that it cannot read
+        return f"a key: {detail['msg']}"
     if kind == "extra_forbidden":
         return str(_as_unknown_key(detail))
     if kind == "missing":

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Tag
 from hybridmap import job_choices
 from hybridmap.job_leaves import (
     EXPECTED,
+    MOST_GPUS_PER_NODE,
     MOST_NODES,
     Name,
     NotNegative,
@@ -121,9 +122,9 @@ class ClusterSection(Section):
 
     device: Name
     nodes: Annotated[Any, whole(MOST_NODES)]
-    gpus_per_node: Annotated[Any, whole(1024)] | None = None
+    gpus_per_node: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
     inter_node_gbps: Annotated[Any, number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
-    nvlink_domain_gpus: Annotated[Any, whole(1024)] | None = None
+    nvlink_domain_gpus: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
     nodes_per_pod: Annotated[Any, whole(MOST_NODES)] | None = None
 
 

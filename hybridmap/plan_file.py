@@ -166,7 +166,7 @@ def read_json(path: Path) -> object:
     if len(raw) > MAX_BYTES:
         raise FileFormatError(f"{path}: larger than {MAX_BYTES // MIB} MiB, which no plan file is")
     try:
-        return json.loads(raw)
+        return json.loads(raw.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         cut = ": truncated?" if error.pos >= len(raw.rstrip()) - 1 else ""
         place = f"line {error.lineno}, column {error.colno}"

@@ -82,7 +82,14 @@ def show_run(rows: list[dict[str, float]], timeline: Timeline, out: Path) -> Non
         table.add_row(stage, f"{seconds:.3f}")
     table.add_row("iteration", f"{timeline.iteration_s:.3f}")
     say_table(table)
+    if bucket := conversion_bucket_bytes(timeline):
+        say(f"the transition converted weights in buckets of at most {bucket / 1e6:,.3f} MB on a rank")
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN))
+
+
+def conversion_bucket_bytes(timeline: Timeline) -> int:
+    """The largest conversion bucket of an iteration's transitions; 0 where engines share a layout."""
+    return max((span.counts.bucket_bytes for span in timeline.spans if span.counts is not None), default=0)
 
 
 def run_document(rows: list[dict[str, float]], timeline: Timeline, out: Path) -> dict[str, Any]:
@@ -94,6 +101,7 @@ def run_document(rows: list[dict[str, float]], timeline: Timeline, out: Path) ->
         "iteration_s": timeline.iteration_s,
         "stages": dict(timeline.stages),
         "num_devices": timeline.num_gpus,
+        "conversion_bucket_bytes": conversion_bucket_bytes(timeline),
         "written": [str(out / name) for name in WRITTEN],
     }
 

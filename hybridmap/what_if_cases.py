@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import model_validator
+
 from hybridmap import __version__
 from hybridmap.config import job_from_mapping
 from hybridmap.frontier_text import changes
@@ -63,6 +65,15 @@ class WhatIfFile(Record):
     seed: int
     base: CaseRecord
     cases: tuple[CaseRecord, ...]
+
+    @model_validator(mode="after")
+    def _cases_have_the_settings(self) -> WhatIfFile:
+        if not self.settings:
+            raise ValueError("no settings")
+        for i, case in enumerate(self.cases):
+            if set(case.settings) != set(self.settings):
+                raise ValueError(f"cases.{i} sets {', '.join(case.settings)}, the file {', '.join(self.settings)}")
+        return self
 
 
 def what_if(

@@ -9,25 +9,10 @@ import yaml
 
 from profiles.errors import FileFormatError, InputError
 from profiles.units import MIB
+from profiles.yaml_text import MAX_BYTES, parse_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MAX_BYTES = MIB
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """``SafeLoader`` that refuses a key given twice: YAML would take the last one without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> object:
@@ -38,21 +23,9 @@ def read_yaml(path: Path) -> object:
     InputError
         There is no such file, or it cannot be read.
     FileFormatError
-        It is too large, not UTF-8 or not YAML; the message has line and column.
+        It is too large, not UTF-8 or no YAML that ``parse_yaml`` takes; the message has line and column.
     """
-    text = _read_text(path)
-    try:
-        return yaml.load(text, Loader=_StrictLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise FileFormatError(f"{path}: {place}{error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise FileFormatError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
-    except RecursionError:
-        raise FileFormatError(f"{path}: nested too deep") from None
-    except ValueError as error:  # a number or a date that Python cannot hold
-        raise FileFormatError(f"{path}: not YAML: {error}") from None
+    return parse_yaml(_read_text(path), str(path))
 
 
 def _read_text(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
 from mapper.role_table import RoleTable, joined, to_mib
+from mapper.scoring_rows import NUM_ZERO_STAGES, PricedRows, Spreads, priced, with_copies
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from simulator import memory, pricing, resharding
 from simulator.plan import RECOMPUTE_LEVELS
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from mapper.problem import Problem
     from mapper.space import Space
     from profiles.records import Floats, Ints
-    from simulator.dataflow import Call, Dataflow
+    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
     from simulator.layouts import Layouts
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
-NUM_ZERO_STAGES = 4
+AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
+"""Whether the parameters of a trained role wait in host memory, by option."""
 
 
 def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
@@ -47,28 +49,15 @@ def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool)
         table = rollout_table(facts, sizes, pin, problem.mode, problem.space, prune)
     else:
         table = _weights_table(facts, problem.flow, role, sizes, pin, problem.space)
-        if problem.flow.generates(role):
-            table = _with_generation(facts, role, table, pin, problem.space, prune)
         if problem.space.offload:
             table = _with_offload(facts, problem, table)
+        if problem.flow.generates(role):
+            table = _with_generation(facts, role, table, pin, problem.space, prune)
     capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     allowed = pin.device in (None, kind)
     fits = (table.resident_bytes + table.transient_bytes <= capacity) & allowed
     table = replace(table.take(np.flatnonzero(fits)), kind=np.full(int(np.sum(fits)), position, dtype=np.int64))
     return table.take(_pruned(table)) if prune else table
-
-
-@dataclass(frozen=True, eq=False)
-class _PricedRows:
-    """Layouts of one call, what each costs, and which spread of the weights it belongs to; all ``[C]``."""
-
-    layouts: Layouts
-    spread: Ints
-    seconds: Floats
-    need_bytes: Floats
-
-    def take(self, index: Ints) -> _PricedRows:
-        return _PricedRows(self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index])
 
 
 def _weights_table(
@@ -77,7 +66,7 @@ def _weights_table(
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
-    that it trains in, with a micro-batch of its own.
+    that it trains in, with a micro-batch of its own, or where ``space`` allows it on a copy of its weights in another.
     """
     spec, work = facts.roles[role], facts.workload
     kinds = {call.kind: call for call in flow.calls_of(role)}
@@ -91,12 +80,18 @@ def _weights_table(
         per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
         chunked = spec.shape.num_layers if space.interleaving else 0
         rows = layout_space.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked)
-        train = _priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
+        train = priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
         per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
         rows = layout_space.cross(degrees, zero, (0,), per_rank)
-        forward = _priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
+        forward = priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
+        if space.scoring_layouts:
+            copies = layout_space.degrees(facts, spec.shape, sizes[-1], work.num_samples, space=space)
+            per_rank = np.asarray([-(-work.num_samples // x[0]) for x in copies], dtype=np.int64)
+            rows = layout_space.cross(copies, (0,), (0,), per_rank)
+            trained_in = Spreads.of(degrees, np.unique(train.spread), last_degrees(degrees))
+            forward = with_copies(facts, kinds["forward"], forward, trained_in, _pinned(pin, "inference", *rows))
         left, right = _pairs(train.spread, forward.spread)
         train, forward = train.take(left), forward.take(right)
     used = np.asarray([dp * tp * pp * cp for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
@@ -115,21 +110,8 @@ def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layo
     return layouts.take(index), owner[index]
 
 
-def _priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> _PricedRows:
-    """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
-    shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
-    need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
-    need = memory.total(need_of(facts, shape, layouts, logits))
-    fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
-    layouts, need = layouts.take(fits), need[fits]
-    given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
-    seconds = pricing.call_cost(facts, call, given).time.s
-    rows = _PricedRows(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
-    return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
-
-
 def _paired(
-    facts: Facts, flow: Dataflow, role: str, train: _PricedRows | None, forward: _PricedRows | None,
+    facts: Facts, flow: Dataflow, role: str, train: PricedRows | None, forward: PricedRows | None,
     gpus_of_spread: Ints, last_dp: Ints,
 ) -> RoleTable:  # fmt: skip
     """One table of rows that pair training with inference in the same spread (or have only one of them)."""
@@ -141,6 +123,10 @@ def _paired(
     resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
     spread = present[0].spread // NUM_ZERO_STAGES
     train_key = next((call.key for call in flow.calls_of(role) if call.kind == "train"), None)
+    slack = weights_slack(facts, role, train_key, layouts.weights, last_dp[spread])
+    if forward is not None and np.any(forward.gain_s > 0):
+        gains = {call.key: forward.gain_s for call in flow.calls_of(role) if call.kind == "forward"}
+        slack = replace(slack, seconds=slack.seconds | gains)
     return RoleTable(
         role=role,
         kind=np.zeros(len(present[0].seconds), dtype=np.int64),
@@ -152,27 +138,33 @@ def _paired(
         kv_bytes=np.zeros(len(present[0].seconds)),
         num_priced=sum(len(rows.seconds) for rows in present),
         offload=np.zeros(len(present[0].seconds), dtype=np.int64),
-        slack=weights_slack(facts, role, train_key, layouts.weights, last_dp[spread]),
+        slack=slack,
     )
 
 
 def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable:
-    """The rows as they are, and again with each choice of what waits in host memory, by the prices of ``simulate``."""
+    """The rows as they are, and again with each choice of what waits in host memory; before they meet an engine.
+
+    Copies are all that the times gain: those of the transition stand under its key until the rest of it is known.
+    """
     apart = problem.mode.own_pool and facts.dataflow.generates(table.role)
-    tables = [table]
+    waits = problem.flow.generates(table.role)
+    calls = [call for call in facts.dataflow.calls_of(table.role) if call.key in table.durations_s]
+    calls += [call for call in facts.dataflow.calls_of(table.role) if call.kind == "transition" and waits]
+    none = np.zeros(len(table))
+    tables = []
     for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
-        if option:
-            layouts = replace(table.layouts, offload=option, separate_generation=apart)
-            needs = pricing.role_memory(facts, table.role, layouts)
-            costs = pricing.role_costs(facts, table.role, layouts)
-            tables.append(
-                replace(
-                    table, durations_s={key: costs[key].time.s for key in table.durations_s},
-                    resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
-                    transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
-                    offload=np.full(len(table), i, dtype=np.int64),
-                )
-            )  # fmt: skip
+        layouts = replace(table.layouts, offload=option, separate_generation=apart)
+        needs = pricing.role_memory(facts, table.role, layouts)
+        copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
+        tables.append(
+            replace(
+                table, durations_s={key: table.durations_s.get(key, none) + s for key, s in copies.items()},
+                resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
+                transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
+                offload=np.full(len(table), i, dtype=np.int64),
+            )
+        )  # fmt: skip
     return joined(tables)
 
 
@@ -185,13 +177,15 @@ def _with_generation(facts: Facts, role: str, table: RoleTable, pin: Pin, space:
     left, right = _pairs(table.layouts.weights.num_gpus, rows.engine.num_gpus)
     paired, rows = table.take(left), rows.take(right)
     training = paired.layouts.weights
-    shared = resharding.shares_weights(facts, training, rows.engine)
+    shared = resharding.shares_weights(facts, training, rows.engine) & ~AWAY[paired.offload]
     transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
+    transition = transition + paired.durations_s.get("transition", 0.0)
     durations = dict(paired.durations_s)
     for call in flow.calls_of(role):
         if call.kind in ("transition", "generate"):
             durations[call.key] = transition if call.kind == "transition" else rows.seconds
-    need = np.where(shared, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
+    need = np.where(shared, 0.0, rows.weight_bytes) + np.maximum(rows.kv_bytes + rows.working_bytes, bucket)
     slack = paired.slack
     if np.any(slack.last_dp > training.dp):
         gained = engine_slack(facts, training, slack.last_dp, rows.engine, rows.seconds)
@@ -216,7 +210,8 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
     rows = engine_rows(facts, role, used, pin, space, mode.steady_steps, prune)
-    num_priced = rows.num_priced
+    num_priced, spec = rows.num_priced, facts.roles[role]
+    bucket = resharding.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=ROLLOUT,
@@ -224,7 +219,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
         resident_bytes=np.zeros(len(rows.seconds)),
-        transient_bytes=rows.weight_bytes + rows.kv_bytes + rows.working_bytes,
+        transient_bytes=rows.weight_bytes + np.maximum(rows.kv_bytes + rows.working_bytes, bucket),
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
         kv_bytes=rows.kv_bytes,
         num_priced=num_priced,
@@ -238,8 +233,8 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
 
     A pool fits if for each role what that one keeps and adds, plus what the others keep, fits; so what counts is what
     a role keeps, and that plus what it adds (in the whole MiB that the search adds up).
-    ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees, which generation and transition
-    depend on.
+    ``keep_apart`` compares only rows of the same GPUs, tensor and pipeline degrees and offload, which generation and
+    transition depend on.
     """
     values = _compared(table)
     if table.slack.any:  # a row that stands for others must not make way for one that is only better by itself
@@ -247,6 +242,7 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     if keep_apart:
         weights = table.layouts.weights
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
+        key = key * 4 + table.offload  # where parameters are away, an engine cannot run from them
         return non_dominated_by_group(key, values)
     if table.role == ROLLOUT:  # what the transfer of weights depends on
         engine = table.layouts.generation
@@ -264,8 +260,9 @@ def _compared(table: RoleTable) -> Floats:
 
 def _merged_durations(table: RoleTable) -> list[Floats]:
     """Durations by call, the transition added to the generation that always follows it directly on the same pool."""
-    out = {key: value for key, value in table.durations_s.items() if key != "transition"}
-    if "transition" in table.durations_s:
+    out = dict(table.durations_s)
+    if {"transition", "generate_sequences"} <= set(out):
+        del out["transition"]
         out["generate_sequences"] = out["generate_sequences"] + table.durations_s["transition"]
     return list(out.values())
 

@@ -10,40 +10,31 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from mapper.better import memory_limit
 from mapper.families import RESOURCES, scaled
 from mapper.findings import Finding, findings
-from mapper.makespan import makespan
 from mapper.mode import mode_of
 from mapper.placing import placement_of
-from mapper.problem import Group
 from mapper.shortlist import make_shortlist
 from mapper.space import PLAIN
 from mapper.thresholds import Scan, changed, scan
-from simulator.feasibility import layouts_of
-from simulator.plan import RolePlan
-from simulator.pricing import role_memory
 from simulator.simulate import build_timeline, price_calls, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mapper.better import MemoryLimit
     from mapper.families import Family
     from mapper.pins import AnyPin
     from mapper.problem import Placement, Problem
     from mapper.result import RunnerUp
-    from mapper.shortlist import Shortlist
     from mapper.space import Space
     from simulator.facts import Facts
-    from simulator.plan import Plan, Pool
+    from simulator.plan import Plan
     from simulator.timeline import Timeline
 
 STEP = 1.05
 """Factor on a family's time, up and down, whose effect is taken as the slope."""
-
-WORTHWHILE = 1e-3
-"""A configuration counts as better when it saves this share of the iteration."""
 
 
 @dataclass(frozen=True)
@@ -61,31 +52,6 @@ class StageCause:
     @property
     def bottleneck(self) -> Family:
         return max(self.shares, key=lambda family: self.shares[family])
-
-
-@dataclass(frozen=True)
-class Better:
-    """A faster configuration of one role, the others as planned, and the memory per GPU that it lacks."""
-
-    entry: RolePlan
-    short_bytes: float
-    iteration_s: float
-
-
-@dataclass(frozen=True)
-class MemoryLimit:
-    """What fills a pool's fullest GPU; ``better`` is the faster configuration that lacks least, if memory binds.
-
-    Not ``searched``: the plan generates on a pool of its own, where no such configuration is looked for.
-    """
-
-    pool: str
-    used_bytes: int
-    capacity_bytes: int
-    call: str
-    classes: Mapping[str, int]
-    better: Better | None
-    searched: bool = True
 
 
 @dataclass(frozen=True)
@@ -173,41 +139,6 @@ def idle_of(facts: Facts, plan: Plan, timeline: Timeline) -> tuple[Idle, ...]:
         if timeline.iteration_s > at:
             waits[pool.name, last] = waits.get((pool.name, last), 0.0) + timeline.iteration_s - at
     return tuple(Idle(pool, seconds, call) for (pool, call), seconds in waits.items() if seconds > 1e-9)
-
-
-def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, shortlist: Shortlist) -> MemoryLimit:
-    """What fills a pool, and the nearest faster configuration of one of its roles that does not fit."""
-    peak = timeline.memory[pool.name]
-    better = [found for role in pool.roles if (found := _better(facts, plan, pool, role, timeline, shortlist))]
-    return MemoryLimit(
-        pool=pool.name, used_bytes=peak.used_bytes, capacity_bytes=peak.capacity_bytes, call=peak.peak_call,
-        classes=peak.classes, better=min(better, key=lambda b: b.short_bytes, default=None),
-        searched=not mode_of(plan).own_pool,
-    )  # fmt: skip
-
-
-def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline, shortlist: Shortlist) -> Better | None:
-    """The row of ``role`` that makes the iteration faster, does not fit beside the others, and lacks least."""
-    if mode_of(plan).own_pool:  # calls of one role on two pools: not looked into
-        return None
-    table = shortlist.tables[role]
-    table = table.take(shortlist.base.rows(role, Group(pool.roles, pool.device), pool.num_gpus))
-    if not len(table):
-        return None
-    facts = facts.on(pool.device)
-    needs = [role_memory(facts, other, layouts_of(plan.role(other), plan)) for other in pool.roles if other != role]
-    kept = sum(float(need.resident_bytes[0]) for need in needs) + facts.generation.memory_reserve_bytes
-    beside = max((float(need.transient_bytes[0]) for need in needs), default=0.0)
-    short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - facts.memory_capacity_bytes
-    durations = {span.call: np.asarray(span.duration_s) for span in timeline.spans} | dict(table.durations_s)
-    ends = makespan(shortlist.base, placement_of(plan), durations)
-    rows = np.flatnonzero((short > 0) & (ends < timeline.iteration_s * (1 - WORTHWHILE)))
-    if not len(rows):
-        return None
-    row = int(rows[np.argmin(short[rows])])
-    training, inference, generation = table.records(row)
-    entry = RolePlan(role=role, pool=pool.name, training=training, inference=inference, generation=generation)
-    return Better(entry, float(short[row]), float(ends[row]))
 
 
 def _confirmed(problem: Problem, won: Placement, whole: Scan | None, deadline: float) -> bool | None:

@@ -7,7 +7,7 @@ GPUs allowed, so budgets between two that are equally fast need no solving.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from simulator.timeline import Timeline
 
 
+SHARE_OF_LISTED = 0.5
+"""Share of the time for the listed degrees where others are left out; what is not used goes to the bounds."""
+
+
 @dataclass(frozen=True)
 class FrontierPoint:
     """The fastest plan on a number of GPUs; no other point has fewer GPUs and is as fast.
@@ -50,7 +54,7 @@ class FrontierPoint:
         The plan is the best known on budgets from ``num_gpus`` up to this one: the last pool size before the next
         point's.
     bound_s
-        No plan on at most ``up_to_gpus`` GPUs is faster, rounding included.
+        No plan on at most ``up_to_gpus`` GPUs is faster, rounding and degrees that are not listed included.
     gap
         ``(iteration_s - bound_s) / iteration_s``, a fraction.
     proven
@@ -108,11 +112,16 @@ def frontier(
     problem = make_problem(facts, placement, even, pins, mode, space)
     x = make_instance(problem)
     budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
-    steps, none_below = trace(Search(x, seed, deadline), budgets, progress or (lambda done, total: None))
+    relaxed = x.relaxed()
+    search = Search(x, seed, deadline)
+    listed = search if relaxed is None else search.with_share(SHARE_OF_LISTED)
+    steps, none_below = trace(listed, budgets, progress or (lambda done, total: None))
     if not steps:
         if none_below:
             raise explain_infeasible(problem)
         raise InputError(f"no plan was found or ruled out within {time_limit_s:g} s; give a longer time limit")
+    if relaxed is not None:
+        steps, none_below = with_left_out(replace(search, x=relaxed), steps, budgets, none_below)
     points = [_point(x, problem, step, price, none_below or i > 0) for i, step in enumerate(steps)]
     return tuple(points)
 
@@ -140,6 +149,24 @@ def trace(search: Search, budgets: list[int], progress: Callable[[int, int], Non
             _spread(search.x, known, budgets, choice)
     progress(len(budgets), len(budgets))
     return _steps(known, bound, budgets)
+
+
+def with_left_out(search: Search, steps: list[Step], budgets: list[int], none_below: bool) -> tuple[list[Step], bool]:
+    """``steps`` with bounds that cover the degrees that are not listed; ``search`` is of the relaxed instance.
+
+    What is proven for a budget bounds every smaller one, so the largest comes first. Also whether no budget before the
+    first step's holds a plan in any degree.
+    """
+    out: list[Step] = []
+    bound = 0
+    for i, step in enumerate(reversed(steps)):
+        _, proven = search.with_share(1 / (len(steps) + 1 - i)).at(step.last_budget, step.choice)
+        bound = max(bound, 0 if is_never(proven) else proven)
+        out.insert(0, replace(step, bound_ticks=min(step.bound_ticks, bound)))
+    before = [n for n in budgets if n < gpus_of(steps[0].choice)]
+    if none_below and before:
+        none_below = is_never(search.at(before[-1], None)[1])
+    return out, none_below
 
 
 def _order(count: int) -> list[int]:

@@ -34,7 +34,7 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
                 RolePlan(
                     role=role, pool=names[group], training=training, inference=inference,
                     generation=engine if elsewhere else generation, generation_pool=where if elsewhere else None,
-                    offload=_offload(x, problem, role, choice.rows[role]),
+                    offload=offload_of(x, problem, role, choice.rows[role]),
                 )
             )  # fmt: skip
     return Plan(
@@ -65,7 +65,8 @@ def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:
     )
 
 
-def _offload(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
+def offload_of(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
+    """What waits in host memory in a row of a role's table."""
     options = OFFLOADS if problem.facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
     return options[int(x.tables[role].offload[row])]
 

@@ -30,11 +30,14 @@ class Space:
         States of a role wait in host memory while other roles have the GPUs.
     tensor_parallel_across_nodes
         Tensor-parallel groups may leave the NVLink domain.
+    scoring_layouts
+        A trained role may score in a layout of its own, on a copy of its weights that is gathered for it.
     """
 
     interleaving: bool = False
     offload: bool = False
     tensor_parallel_across_nodes: bool = False
+    scoring_layouts: bool = False
 
 
 PLAIN = Space()
@@ -44,6 +47,13 @@ def check_space(facts: Facts, space: Space) -> None:
     """Raise ``InputError`` for a permission that the job has no use for."""
     if space.interleaving and not facts.training.interleaving:
         raise InputError(f"interleaving: {facts.training.name} runs no interleaved pipelines; leave it out")
+    if space.scoring_layouts and not facts.training.scoring_layouts:
+        raise InputError(f"scoring_layouts: {facts.training.name} scores in the training layout only; leave it out")
+    if space.scoring_layouts and not any(_trains_and_scores(facts, role) for role in facts.roles):
+        raise InputError(
+            "scoring_layouts: no trained role scores (a critic does, and the actor with old_log_prob: trainer); "
+            "leave it out"
+        )
     if space.tensor_parallel_across_nodes and all(
         group.num_gpus <= group.nvlink_domain_gpus for group in (facts.on(kind).group for kind in facts.kinds)
     ):
@@ -51,3 +61,7 @@ def check_space(facts: Facts, space: Space) -> None:
             "tensor_parallel_across_nodes: all GPUs of a kind are in one NVLink domain, so there is nothing to cross; "
             "leave it out"
         )
+
+
+def _trains_and_scores(facts: Facts, role: str) -> bool:
+    return {"train", "forward"} <= {call.kind for call in facts.dataflow.calls_of(role)}

@@ -11,10 +11,10 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError
+from profiles.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,11 +80,9 @@ def load_calibration(folder: Path) -> Calibration:
         return UNCALIBRATED
     raw = path.read_bytes()
     try:
-        file = CalibrationFile.model_validate(yaml.safe_load(raw))
+        file = CalibrationFile.model_validate(parse_yaml(raw, str(path)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path}: cannot be read as a calibration layer") from error
     return Calibration({c.call: c.factor for c in file.corrections}, hashlib.sha256(raw).hexdigest())

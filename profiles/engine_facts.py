@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.yaml_text import parse_yaml
 
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "engines"
@@ -55,6 +55,7 @@ class _EngineFile(BaseModel):
     head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
+    scoring_layouts: bool = False
     facts: dict[str, Fact]
 
 
@@ -112,6 +113,7 @@ class TrainingEngine:
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
+    ``scoring_layouts``: a trained model may score in another layout than it trains in, on a copy of its weights.
     """
 
     name: str
@@ -136,6 +138,7 @@ class TrainingEngine:
     interleaving: bool = False
     sequence_parallel: bool = True
     head_on_responses: bool = False
+    scoring_layouts: bool = False
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
     forward_s_per_layer: float = 0.0
@@ -196,6 +199,7 @@ def load_training_engine(name: str) -> TrainingEngine:
     fixed = {
         "facts_hash": digest, "zero_stages": file.zero_stages, "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel, "head_on_responses": file.head_on_responses,
+        "scoring_layouts": file.scoring_layouts,
     }  # fmt: skip
     return _build(TrainingEngine, name, {**fixed, **values})
 
@@ -236,6 +240,6 @@ def _parsed(path: Path, changed_ns: int) -> tuple[_EngineFile, str]:
     """``changed_ns`` tells a file that was measured again from the one that was read before."""
     raw = path.read_bytes()
     try:
-        return _EngineFile.model_validate(yaml.safe_load(raw)), hashlib.sha256(raw).hexdigest()
-    except (ValidationError, yaml.YAMLError) as error:
+        return _EngineFile.model_validate(parse_yaml(raw, f"engine file {path.name}")), hashlib.sha256(raw).hexdigest()
+    except ValidationError as error:
         raise FileFormatError(f"engine file {path.name}: {error}") from error

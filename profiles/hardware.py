@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -217,10 +217,7 @@ def load_spec(folder: Path) -> DeviceSpec:
     """Read ``folder/device.yaml``; ``FileFormatError`` names the file and the field that is wrong."""
     path = folder / DEVICE_FILE
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parsed = _DeviceFile.model_validate(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FileFormatError(f"{path}: cannot be read as a device file ({_first_line(error)})") from error
+        parsed = _DeviceFile.model_validate(read_yaml_file(path))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
@@ -248,7 +245,3 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         **whole,
         **rates,
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

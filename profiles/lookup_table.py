@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from profiles.errors import FileFormatError
 from profiles.interpolate import Key, split_by_key
 from profiles.table_check import ERROR, check_table
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +79,7 @@ class TableCard:
 def read_card(path: Path) -> TableCard:
     """Read ``<table>.yaml``; ``FileFormatError`` names the file."""
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        content = yaml.load(path.read_bytes(), Loader=loader)
+        content = read_yaml_file(path)
         return TableCard(
             str(content["sha256"]),
             dict(content.get("facts") or {}),
@@ -88,7 +87,7 @@ def read_card(path: Path) -> TableCard:
             dict(content.get("units") or {}),
             int(content["rows"]) if "rows" in content else None,
         )
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
 
 
@@ -107,7 +106,9 @@ def read_table(path: Path, card: TableCard) -> Table:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         source = pq.read_table(io.BytesIO(content))
-    except (pa.ArrowException, OSError) as error:
+        source.validate(full=True)  # lengths, offsets, text that is UTF-8
+        source.column_names  # noqa: B018  # names that are not raise here
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         place = f"; {path.stem}.yaml describes {card.rows:,} rows" if card.rows is not None else ""
         raise FileFormatError(
             f"{path}: truncated or changed, not a parquet file any more ({len(content):,} bytes; from row 1, column "

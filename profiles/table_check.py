@@ -40,6 +40,8 @@ def check_table(path: Path, table: pa.Table, units: Mapping[str, str], rows: int
         if name not in table.column_names:
             raise FileFormatError(f"{path}: column '{name}' is missing, {path.stem}.yaml has it")
     for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise FileFormatError(f"{path}: column '{name}' is there twice")
         if units and name not in units:
             raise FileFormatError(f"{path}: column '{name}' is not in {path.stem}.yaml")
     if rows is not None and table.num_rows != rows:

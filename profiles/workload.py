@@ -14,6 +14,9 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from profiles.records import Floats
 
+MOST_TOKENS = 10_000_000
+MOST_WEIGHT = 1e18
+
 LengthKind = Literal["fixed", "lognormal", "histogram"]
 
 DEFAULT_LOGNORMAL_SIGMA = 0.8
@@ -68,8 +71,10 @@ class LengthDistribution:
         """Empirical distribution: ``weights[i]`` samples of ``lengths[i]`` tokens."""
         if len(lengths) != len(weights) or not lengths:
             raise InputError(f"histogram: {len(lengths)} lengths and {len(weights)} weights")
-        if min(lengths) <= 0 or min(weights) < 0 or sum(weights) <= 0:
-            raise InputError("histogram: lengths must be positive, weights non-negative and not all zero")
+        if not 0 < min(lengths) <= max(lengths) <= MOST_TOKENS:
+            raise InputError(f"histogram: lengths must be positive, at most {MOST_TOKENS:,} tokens")
+        if not 0 <= min(weights) <= max(weights) <= MOST_WEIGHT or sum(weights) <= 0:
+            raise InputError(f"histogram: weights must be non-negative, at most {MOST_WEIGHT:g}, and not all zero")
         order = np.argsort(lengths)
         lens, wts = np.asarray(lengths)[order], np.asarray(weights, dtype=np.float64)[order]
         mean = float((lens * wts).sum() / wts.sum())

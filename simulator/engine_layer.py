@@ -133,8 +133,8 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
     """Activations of a group from stage to stage and back to the first, once a step."""
     pp, tp = layouts.pp[:, None], layouts.tp[:, None]
-    hop = comms.point_to_point(facts, rows * shape.hidden * facts.activation_bytes / tp, tp + 0 * pp)
-    return hop * np.where(pp > 1, pp, 0.0)
+    num_bytes = rows * shape.hidden * facts.activation_bytes / tp
+    return comms.pipeline_hops(facts, num_bytes, tp, pp, layouts.dp[:, None], 2.0)  # back to the first is one more
 
 
 def _heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Floats, Ints, Ints]:

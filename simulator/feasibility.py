@@ -10,12 +10,13 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
-from simulator import memory
+from simulator import memory, scoring
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
 
 if TYPE_CHECKING:
+    from profiles.records import Floats
     from simulator.facts import Facts
     from simulator.plan import ParallelLayout, Plan, Pool, RolePlan
 
@@ -86,12 +87,29 @@ def memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
             continue
         whole = role_memory(facts.on(pool.device), entry.role, layouts_of(entry, plan), plan.resharding)
         calls = {c.key: c for c in facts.dataflow.calls_of(entry.role)}
-        runs = {k: m for k, m in whole.transient.items() if (engine if calls[k].kind == "generate" else here)}
+        runs = {
+            key: found
+            for key, needs in whole.transient.items()
+            if (found := _on_pool(calls[key].kind, needs, here, engine, entry.separate_generation))
+        }
         for needs in runs.values():
             if entry.generation is not None and "kv cache" in needs:
                 needs["kv cache"] = np.asarray([float(entry.generation.kv_cache_bytes)])
         out[entry.role] = RoleMemory(whole.resident if here else {}, runs)
     return out
+
+
+def _on_pool(kind: str, needs: dict[str, Floats], here: bool, engine: bool, apart: bool) -> dict[str, Floats]:
+    """The part of what a call needs that falls on a pool where the role is (``here``) or generates (``engine``).
+
+    A transition between pools needs its weights and buckets where they arrive, and the rest where they come from.
+    """
+    if kind == "generate":
+        return needs if engine else {}
+    if kind != "transition" or not apart:
+        return needs if here else {}
+    arriving = ("generation weights", "conversion bucket")
+    return {name: size for name, size in needs.items() if (engine if name in arriving else here)}
 
 
 def _largest_transient(memories: dict[str, RoleMemory]) -> tuple[str, dict[str, float]]:
@@ -200,12 +218,28 @@ def _check_role_layouts(entry: RolePlan, plan: Plan, facts: Facts) -> list[Viola
         if layout is not None:
             out += _check_parallel(entry.role, layout, samples, facts)
     if entry.training and entry.inference and _degrees(entry.training) != _degrees(entry.inference):
-        message = (
-            f"{entry.role} trains in {_degrees(entry.training)} and scores in {_degrees(entry.inference)} "
-            "(dp, tp, pp, cp, ep, zero); a trained role scores in its training layout"
-        )
-        out.append(Violation("layouts", message))
+        out += _check_scoring_copy(entry.role, entry.training, entry.inference, facts)
     return out
+
+
+def _check_scoring_copy(role: str, training: ParallelLayout, copy: ParallelLayout, facts: Facts) -> list[Violation]:
+    """A copy in a layout of its own: the engine makes one, of whole weights, on GPUs and a width that training has."""
+    both = f"{role} trains in {_degrees(training)} and scores in {_degrees(copy)} (dp, tp, pp, cp, ep, zero)"
+    if not facts.training.scoring_layouts:
+        return [
+            Violation("layouts", f"{both}; with {facts.training.name} a trained role scores in its training layout")
+        ]
+    if not bool(scoring.apart(Layouts.of([training]), Layouts.of([copy]))[0]) or copy.zero_stage:
+        return [
+            Violation("layouts", f"{both}; it scores in its training layout, or on a whole copy (zero 0) in another")
+        ]
+    if copy.num_gpus > training.num_gpus:
+        more = f"{copy.num_gpus} GPUs to score and {training.num_gpus} that hold the weights"
+        return [Violation("layouts", f"{both}; that is {more}: give the copy no more of them")]
+    if copy.num_gpus // copy.dp > training.num_gpus // training.dp:
+        wider = f"{copy.num_gpus // copy.dp} GPUs, training's has {training.num_gpus // training.dp}"
+        return [Violation("layouts", f"{both}; a replica of the copy has {wider}: a copy is no wider")]
+    return []
 
 
 def _degrees(layout: ParallelLayout) -> tuple[int, ...]:

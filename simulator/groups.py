@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Literal
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 GenerationGrouping = Literal["hybridflow", "hybridflow-v", "consecutive"]
 TransitionMethod = Literal["hybridflow", "hybridflow-v", "ds-chat"]
+BUCKET_ELEMENTS = 1 << 26
+"""Elements that a transition between engines converts at once, where their layouts differ."""
+
+LINK_BUCKET_BYTES = 64 << 20
+"""Bytes of one broadcast between pools; a receiver holds two of them."""
+
 METHODS: tuple[TransitionMethod, ...] = ("hybridflow", "hybridflow-v", "ds-chat")
 
 
@@ -181,6 +187,19 @@ def gather_groups(method: TransitionMethod, x: Degrees) -> list[list[int]]:
     if method == "hybridflow-v":
         return _groups(x, lambda r: training_coordinates(r, x)[2:])
     return [list(range(x.num_ranks))]
+
+
+def in_buckets(sizes: Iterable[int], most: int) -> list[list[int]]:
+    """Numbers of consecutive items, as many to a bucket as have ``most`` together; a larger item has its own."""
+    buckets: list[list[int]] = []
+    filled = 0
+    for i, size in enumerate(sizes):
+        if not buckets or filled + size > most:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(i)
+        filled += size
+    return buckets
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     last = training.launched(facts, last, facts.training.forward_s_per_pass)
     slowest = training.slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
-    hops = training.hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_micro + layouts.pp - 2, 0.0)
+    hops = training.hops(facts, shape, layouts, batch, num_micro)
     slowest_rank = training.slowest_rank(facts, layouts, batch, num_micro)
     cost = (slowest * (num_micro - 1) + through) * slowest_rank + Cost.serial(nothing.compute, hops)
     cost = cost + training.per_call(facts, layouts)

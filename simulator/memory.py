@@ -138,6 +138,13 @@ def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, preci
     return params_per_gpu(shape, "lm", layouts.tp, layouts.pp, one) * precision_bytes
 
 
+def widest_layer_tensor(shape: ModelShape) -> int:
+    """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked."""
+    gate_up = (2 if shape.gated_mlp else 1) * shape.hidden
+    experts = shape.moe.num_experts * shape.moe.expert_ffn if shape.moe else 0
+    return gate_up * max(shape.ffn if shape.num_dense_layers else 0, experts)
+
+
 def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
 

@@ -9,7 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     import pandas as pd
 
-Degree = Annotated[int, Field(ge=1)]
+MOST = 10_000_000
+"""No count of a plan is larger: GPUs, samples, sequences. Products of counts stay within 64 bits."""
+
+MOST_BYTES = 2**60
+Degree = Annotated[int, Field(ge=1, le=MOST)]
+Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
 Resharding = Literal["hybridflow", "hybridflow-v", "ds-chat"]
@@ -22,9 +27,9 @@ ROLLOUT = "rollout"
 
 
 class Record(BaseModel):
-    """A frozen record that refuses unknown fields and round-trips through JSON."""
+    """A frozen record that refuses unknown fields, NaN and infinity, and round-trips through JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ParallelLayout(Record):
@@ -66,7 +71,7 @@ class GenerationLayout(Record):
     ep: Degree = 1
     attention_dp: Degree = 1
     max_num_seqs: Degree
-    kv_cache_bytes: Annotated[int, Field(ge=0)]
+    kv_cache_bytes: Bytes
 
     @property
     def num_gpus(self) -> int:
@@ -103,7 +108,7 @@ class Pool(Record):
 
     name: str
     device: str
-    first_gpu: Annotated[int, Field(ge=0)]
+    first_gpu: Annotated[int, Field(ge=0, le=MOST)]
     num_gpus: Degree
     roles: tuple[str, ...]
 

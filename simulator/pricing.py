@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Priced
 from profiles.units import DTYPE_BYTES
-from simulator import generation, inference, memory, resharding, training
+from simulator import generation, inference, memory, resharding, scoring, training
 from simulator.cost import Cost
 from simulator.dataflow import CONTROLLER, Call
 from simulator.layouts import GenerationLayouts, Layouts
@@ -130,6 +130,9 @@ def _engine_cost(
     elif call.kind == "forward":
         assert layouts.inference is not None, f"{call.key} needs an inference layout"
         cost = inference.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
+        if layouts.training is not None:
+            gathered = scoring.gather_time(facts, spec.shape, layouts.training, layouts.inference)
+            cost = cost + Cost.serial(Priced.zero(gathered.shape), gathered)
     else:
         assert layouts.generation is not None, f"{call.key} needs a generation layout"
         if call.kind == "transition":
@@ -139,7 +142,7 @@ def _engine_cost(
         else:
             steps = layouts.steady_steps
             return generation.steady_generation_cost(there, spec.shape, layouts.generation, spec.precision, steps)
-    return cost + _host_traffic(facts, call, layouts)
+    return cost + host_traffic(facts, call, layouts)
 
 
 def _transition(
@@ -153,7 +156,7 @@ def _transition(
     return resharding.transition_cost(facts, spec.shape, layouts.weights, engine, spec.precision, method)
 
 
-def _host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
+def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     """Copies of offloaded states between GPU and host memory, charged to the call that needs the room or the states.
 
     A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out
@@ -230,9 +233,14 @@ def role_memory(
         elif call.kind == "forward":
             assert layouts.inference is not None, f"{call.key} needs an inference layout"
             transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
+            if layouts.training is not None and np.any(own := scoring.apart(layouts.training, layouts.inference)):
+                copy = scoring.copy_bytes(facts, spec.shape, head, layouts.inference, transient[call.key])
+                transient[call.key] |= {name: np.where(own, size, 0.0) for name, size in copy.items()}
         elif call.kind == "generate":
             transient[call.key] = _generation_memory(facts, role, layouts)
-        elif resharding_method != "hybridflow":  # Table 2: these gather the whole model on each GPU
+        elif resharding_method == "hybridflow":
+            transient[call.key] = _conversion_memory(facts, role, layouts)
+        else:  # Table 2: these gather the whole model on each GPU
             whole: float | Floats = resharding.transition_peak_bytes(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
@@ -248,6 +256,19 @@ def _calls_of(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Call, ...]
     calls = facts.dataflow.calls_of(role)
     engine = ("generate", "transition")
     return calls if layouts.generation is not None else tuple(c for c in calls if c.kind not in engine)
+
+
+def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """The transition: both shards and the conversion bucket, before there is a KV cache."""
+    assert layouts.generation is not None, f"{role} generates"
+    spec, engine, apart = facts.roles[role], layouts.generation, layouts.separate_generation
+    weights = _shard_bytes(facts, role, layouts)
+    if apart:
+        bucket = resharding.receiving_bucket_bytes(spec.shape, engine, spec.precision)
+        return {"generation weights": weights, "conversion bucket": bucket}
+    bucket = resharding.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
+    shared = resharding.shares_weights(facts, layouts.weights, engine)
+    return {"generation weights": np.where(shared, 0.0, weights), "conversion bucket": bucket}
 
 
 def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:

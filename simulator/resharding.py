@@ -14,7 +14,7 @@ from profiles.records import Basis, Floats, Priced, where
 from profiles.units import DTYPE_BYTES
 from simulator import comms, memory
 from simulator.cost import Cost
-from simulator.groups import Degrees, transition_shares
+from simulator.groups import BUCKET_ELEMENTS, LINK_BUCKET_BYTES, Degrees, transition_shares
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -71,8 +71,7 @@ def transition_cost(
     ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
     receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
     ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer
-    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and passing what was gathered
-    through its buffers at the engine's rate.
+    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_s``.
     """
     whole = shape.num_params * DTYPE_BYTES[precision]
     if method == "hybridflow":
@@ -87,12 +86,43 @@ def transition_cost(
     engine = facts.generation
     layerwise = 0.0 if method == "hybridflow" else engine.gather_s_per_layer_per_gpu
     rounds = layerwise * shape.num_layers * training.num_gpus
-    seconds = engine.transition_fixed_s + handled / engine.reload_bytes_per_s + rounds + export_s(facts, shape)
+    seconds = engine.transition_fixed_s + conversion_s(facts, handled) + rounds + export_s(facts, shape)
     if facts.implementation.sleeping_engine == "keeps-weights":
         seconds = seconds + 2.0 * handled / facts.training.offload_bytes_per_s
     software = Priced.of(seconds, Basis.PUBLISHED)
     nothing = Priced.zero(same.shape)
     return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+
+
+def conversion_s(facts: Facts, handled: Floats) -> Floats:
+    """Seconds of passing ``handled`` bytes on each GPU through the bucket into the engine's own tensors."""
+    return np.asarray(handled / facts.generation.reload_bytes_per_s, dtype=np.float64)
+
+
+def conversion_bucket_bytes(
+    facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
+) -> Floats:
+    """Most bytes on a GPU in which weights change from the trainer's layout to the engine's, ``[C]``.
+
+    The executor's own bound: a bucket holds ``BUCKET_ELEMENTS``, but a gathered tensor is never cut. It has the size of
+    its generation shard, a layer's for each of the training stages that meet in one of generation's. Zero where
+    generation runs from the training buffers.
+    """
+    one = DTYPE_BYTES[precision]
+    stages = np.maximum(training.pp // generation.pp, 1)
+    widest = stages * memory.widest_layer_tensor(shape)
+    gathered = np.where(stages == 1, np.maximum(widest, shape.embedding_params), widest) / generation.tp
+    nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    bucket = np.maximum(np.where(nested, gathered, 0.0), BUCKET_ELEMENTS)
+    bucket = np.minimum(bucket, shape.num_params * training.num_gpus)  # a toy: no rank sends more to all others
+    return np.where(shares_weights(facts, training, generation), 0.0, bucket * one)
+
+
+def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, precision: str) -> Floats:
+    """Most bytes in which a GPU of a generation pool receives weights: two broadcasts, one of them on its way."""
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    largest = max(shape.embedding_params, memory.widest_layer_tensor(shape)) * DTYPE_BYTES[precision]
+    return np.full(len(generation), 2.0 * min(whole, max(largest, LINK_BUCKET_BYTES)))
 
 
 def export_s(facts: Facts, shape: ModelShape) -> float:
@@ -155,6 +185,6 @@ def weight_sync_cost(
     engine = facts.generation
     domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)
     tree = whole * engine.sync_s_per_byte * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
-    seconds = engine.transition_fixed_s + shard / engine.reload_bytes_per_s + tree + export_s(facts, shape)
+    seconds = engine.transition_fixed_s + conversion_s(facts, shard) + tree + export_s(facts, shape)
     software = Priced.of(seconds, Basis.PUBLISHED)
     return Cost.serial(software, moved)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from simulator.dataflow import Stage
-from simulator.plan import Record
+from simulator.plan import Bytes, Degree, Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+MOST_S = 1e15
+Seconds = Annotated[float, Field(ge=-MOST_S, le=MOST_S)]
+"""Of a start or a duration, thirty million years at most: sums and microseconds of it are numbers still."""
+
+
 class Counts(Record):
     """What the ranks of a measured span counted: sums over its ranks, ``peak_memory_bytes`` of the fullest.
 
-    ``bytes_in`` and ``bytes_out`` are rows of the batch; ``host_bytes`` were copied between device and host for
-    offload, in ``host_s`` seconds of the slowest rank.
+    ``bytes_in`` and ``bytes_out`` are rows of the batch, or weights; ``host_bytes`` were copied between device and host
+    for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
+    held besides its shards to convert weights from one engine's layout to another's.
     """
 
-    bytes_in: int
-    bytes_out: int
-    host_bytes: int
-    host_s: float
-    peak_memory_bytes: int
+    bytes_in: Bytes
+    bytes_out: Bytes
+    host_bytes: Bytes
+    host_s: Seconds
+    peak_memory_bytes: Bytes
+    bucket_bytes: Bytes = 0
 
 
 class Span(Record):
@@ -36,10 +45,10 @@ class Span(Record):
     role: str
     pool: str
     stage: Stage
-    start_s: float
-    end_s: float
-    compute_s: float
-    comm_s: float
+    start_s: Seconds
+    end_s: Seconds
+    compute_s: Seconds
+    comm_s: Seconds
     basis: dict[str, float]
     critical: bool = False
     counts: Counts | None = None
@@ -52,10 +61,10 @@ class Span(Record):
 class PoolMemory(Record):
     """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``."""
 
-    used_bytes: int
-    capacity_bytes: int
+    used_bytes: Bytes
+    capacity_bytes: Bytes
     peak_call: str
-    classes: dict[str, int]
+    classes: dict[str, Bytes]
 
 
 class Timeline(Record):
@@ -67,13 +76,13 @@ class Timeline(Record):
 
     schema_version: Literal[1] = 1
     source: Literal["simulated", "measured"]
-    iteration_s: float
-    stages: dict[Stage, float]
+    iteration_s: Annotated[float, Field(gt=0, le=MOST_S)]
+    stages: dict[Stage, Seconds]
     spans: tuple[Span, ...]
     memory: dict[str, PoolMemory]
     basis: dict[str, float]
-    tokens: float
-    num_gpus: int
+    tokens: Annotated[float, Field(ge=0, le=MOST_S)]
+    num_gpus: Degree
 
     @property
     def tokens_per_s(self) -> float:

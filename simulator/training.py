@@ -225,10 +225,9 @@ def pipeline_cost(
     head = one.head_forward + one.head_backward
     slowest = slowest_stage(layer, head, shape, layouts)
     through = layer * float(shape.num_layers) + head
-    num_hops = 2.0 * (num_micro * layouts.vpp + layouts.pp - 2)
-    hops = hop(facts, shape, layouts, batch) * np.where(layouts.pp > 1, num_hops, 0.0)
+    there_and_back = hops(facts, shape, layouts, batch, num_micro * layouts.vpp) * 2.0
     ramp = (through + slowest * -1.0) * (1.0 / layouts.vpp)
-    return slowest * num_micro + ramp + Cost.serial(Priced.zero((len(layouts),)), hops)
+    return slowest * num_micro + ramp + Cost.serial(Priced.zero((len(layouts),)), there_and_back)
 
 
 def slowest_stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:
@@ -351,7 +350,7 @@ def _moe_layer_cost(
     )
 
 
-def hop(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
-    """One micro-batch's activations to the next stage; each tensor-parallel rank sends its slice."""
+def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes: Floats) -> Priced:
+    """Activations of ``passes`` micro-batches from stage to stage; each tensor-parallel rank sends its slice."""
     num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes / layouts.tp
-    return comms.point_to_point(facts, num_bytes, layouts.tp * layouts.cp)
+    return comms.pipeline_hops(facts, num_bytes, layouts.tp * layouts.cp, layouts.pp, layouts.dp, passes)

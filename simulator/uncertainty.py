@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import profiles
 from profiles.errors import FileFormatError
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +82,6 @@ def load_calibration(path: Path = FILE) -> Calibration:
         The file cannot be read as one.
     """
     try:
-        return Calibration.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        return Calibration.model_validate(read_yaml_file(path))
+    except ValidationError as error:
         raise FileFormatError(f"{path}: no calibration of intervals ({str(error).splitlines()[0]})") from error

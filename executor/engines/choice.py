@@ -24,14 +24,16 @@ class EngineChoice:
 
     def linked(self, address: str, senders: Degrees, receivers: Degrees) -> tuple[EngineChoice, EngineChoice]:
         """The two sides of a model that trains on one pool and generates on another, meeting at ``address``."""
-        from executor.engines.torch_native.engine import ModelSpec
-        from executor.engines.torch_native.weight_link import LinkSpec
-
-        if not isinstance(self.spec, ModelSpec):
+        if isinstance(self.spec, FunctionSpec | FakeSpec):
             return self, self
-        link = LinkSpec(address, senders, receivers, sends=True)
-        frozen = replace(self.spec, optimizer=None, scoring=None, offload=(), link=replace(link, sends=False))
-        return EngineChoice(replace(self.spec, link=link)), EngineChoice(frozen)
+        from executor.engines.hybrid_spec import HybridSpec
+        from executor.transition.pool_link import PoolLink
+
+        sending, receiving = (PoolLink(address, senders, receivers, sends=sends) for sends in (True, False))
+        if isinstance(self.spec, HybridSpec):
+            return EngineChoice(replace(self.spec, link=sending)), EngineChoice(replace(self.spec, link=receiving))
+        frozen = replace(self.spec, optimizer=None, scoring=None, offload=(), link=receiving)
+        return EngineChoice(replace(self.spec, link=sending)), EngineChoice(frozen)
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         """The engine of one rank, not yet loaded."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
-from executor.checks import UnequalWeightsError
 from executor.engines.saving import save_model
 from executor.engines.torch_native.comms import own_group
-from executor.transition.checksum import sums_of, totals
+from executor.records import WeightsMoved
+from executor.transition.checksum import require_equal, sums_of_stored
 from executor.transition.memory_meter import MemoryMeter
 from executor.transition.mover import move
 from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
@@ -70,7 +70,9 @@ class Generator(Protocol):
 
 
 class HybridEngine:
-    """See ``executor.engines.base.Engine``. ``make_generator`` is called once the trainer is loaded.
+    """See ``executor.engines.base.Engine``.
+
+    ``make_generator`` makes the generation engine from the loaded trainer's architecture, type and clock.
 
     The generation engine's memory is given back whenever the model trains or scores. Where each training shard lies
     inside the rank's generation shard, the trainer's memory is given back while it generates, too: going back is to
@@ -89,7 +91,7 @@ class HybridEngine:
         self._generating = False
         self._transitions = 0
         self._asleep: list[tuple[Any, int]] = []
-        self._told = (0, 0, 0)
+        self._told = 0
 
     @property
     def comm_s(self) -> float:
@@ -97,7 +99,8 @@ class HybridEngine:
 
     def load(self) -> None:
         self.trainer.load()
-        self.generator: Generator = self._make_generator(self.trainer)
+        trainer = self.trainer
+        self.generator: Generator = self._make_generator(trainer.arch, trainer.dtype, trainer.clock)
         self.plan, self.reason = self._planned()  # a pair that cannot be is refused before the engine starts
         self._way_back = self._slices()
         self.generator.load()
@@ -192,6 +195,7 @@ class HybridEngine:
         target = self.generator.tensors()
         try:
             with MemoryMeter([*source.values(), *target.values()]) as meter:
+                shards_bytes = meter.peak_bytes
                 move(self.plan, rank, source, target, self.wire, self._group)
                 self.wire.agree(ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
@@ -201,6 +205,7 @@ class HybridEngine:
         self.report = TransitionReport(
             path=self._path, received_bytes=self.wire.count.received_bytes,
             sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
+            bucket_bytes=meter.peak_bytes - shards_bytes,
             training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
             seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
             kept_bytes=0 if self._way_back else sum(tensor.nbytes for tensor in source.values()), reason=self.reason,
@@ -237,13 +242,12 @@ class HybridEngine:
         self._to_training()
         self.trainer.load_state(fill, counters)
 
-    def weights_moved(self) -> tuple[int, int]:
-        """Bytes of weights received and sent since this was last asked."""
-        count = self.wire.count if hasattr(self, "wire") else None
-        if count is None or self._told == (count.received_bytes, count.sent_bytes, self._transitions):
-            return 0, 0
-        self._told = (count.received_bytes, count.sent_bytes, self._transitions)
-        return count.received_bytes, count.sent_bytes
+    def weights_moved(self) -> WeightsMoved:
+        """What the transition moved, if there was one since this was last asked."""
+        if self.report is None or self._told == self._transitions:
+            return WeightsMoved()
+        self._told = self._transitions
+        return WeightsMoved(self.report.received_bytes, self.report.sent_bytes, self.report.bucket_bytes)
 
     @property
     def _path(self) -> str:
@@ -271,32 +275,12 @@ class HybridEngine:
 
     def require_equal_weights(self) -> None:
         """Raise ``UnequalWeightsError`` for the first tensor in which a generation replica differs from the trainer."""
-        rank, shapes = self.identity.rank, {t.name: t.shape for t in self.trainer.arch.tensors().values()}
-        mine = sums_of(self.trainer.layout, rank, self.trainer.tensors(), shapes)
-        theirs = sums_of(self.generator.layout, rank, self.generator.tensors(), shapes)
+        rank, arch = self.identity.rank, self.trainer.arch
+        mine = sums_of_stored(self.trainer.layout.stored(rank), self.trainer.tensors(), arch)
+        theirs = sums_of_stored(self.generator.layout.stored(rank), self.generator.tensors(), arch)
         everyone: list[Any] = [(mine, theirs)]
         if self.degrees.num_ranks > 1:
             everyone = [None] * self.degrees.num_ranks
             dist.all_gather_object(everyone, (mine, theirs))
-        trained = totals({box: value for found, _ in everyone for box, value in found.items()})
-        for other, (_, found) in enumerate(everyone):
-            for (name, box), value in found.items():
-                same = [e[1][name, box] for e in everyone if (name, box) in e[1]]
-                if any(v != value for v in same):
-                    raise UnequalWeightsError(f"rank {other} generates with other values of {name} than its peers")
-        generated = totals({box: value for _, found in everyone for box, value in found.items()})
-        repeated = self._repeated(everyone)
-        for name, value in trained.items():
-            if name not in repeated and generated.get(name) != value:
-                raise UnequalWeightsError(f"after the transition {name} differs from what was trained")
-
-    def _repeated(self, everyone: list[Any]) -> set[str]:
-        """Tensors whose boxes overlap between ranks, so sums of distinct boxes are not the whole."""
-        volumes: dict[str, int] = {}
-        for name, box in {key for _, found in everyone for key in found}:
-            size = 1
-            for start, stop in box:
-                size *= stop - start
-            volumes[name] = volumes.get(name, 0) + size
-        shapes = {t.name: t.shape for t in self.trainer.arch.tensors().values()}
-        return {name for name, size in volumes.items() if size != torch.Size(shapes[name]).numel()}
+        trained = {box: value for found, _ in everyone for box, value in found.items()}
+        require_equal(arch, trained, [found for _, found in everyone])

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
+    from executor.engines.torch_native.comms import CommClock
     from executor.engines.torch_native.engine import ModelSpec
     from executor.records import Identity
     from executor.run_config import GenerationEngine, TrainingEngine
+    from executor.transition.architecture import Architecture
+    from executor.transition.pool_link import PoolLink
+    from executor.transition.regions import Layout
     from simulator.groups import Degrees, TransitionMethod
     from simulator.plan import Recompute
 
@@ -18,7 +24,8 @@ class HybridSpec:
     """A role on engines that are not the embedded one. ``generation`` is ``None`` for roles that never generate.
 
     ``vpp``, ``ep``, ``recompute`` and ``sequence_parallel`` are those of the plan's training layout. ``max_length`` of
-    prompt and response together, 0 for the model's own limit. ``method`` is the plan's resharding.
+    prompt and response together, 0 for the model's own limit. ``method`` is the plan's resharding. ``link`` leads to
+    the other side where training and generation have pools of their own.
     """
 
     model: ModelSpec
@@ -30,18 +37,34 @@ class HybridSpec:
     sequence_parallel: bool = False
     max_length: int = 0
     method: TransitionMethod = "hybridflow"
+    link: PoolLink | None = None
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         """The engine of one rank, not yet loaded."""
+
+        def generator(arch: Architecture, dtype: torch.dtype, clock: CommClock) -> Any:
+            return self._generator(identity, degrees, arch, dtype, clock)
+
+        if self.link is not None and not self.link.sends:
+            from executor.engines.linked import ReceivingEngine
+
+            return ReceivingEngine(identity, address, self.model, self.link, self._senders_layout, generator)
         trainer = self._trainer(identity, address, degrees)
         if self.generation is None:
             return trainer
+        if self.link is not None:
+            from executor.engines.linked import SendingEngine
+
+            return SendingEngine(trainer, self.link)
         from executor.engines.hybrid import HybridEngine
 
         return HybridEngine(
-            identity, degrees, trainer, lambda loaded: self._generator(identity, degrees, loaded), method=self.method,
-            check_weights=self.model.check_weights,
-        )  # fmt: skip
+            identity, degrees, trainer, generator, method=self.method, check_weights=self.model.check_weights
+        )
+
+    def _senders_layout(self, arch: Architecture) -> Layout:
+        assert self.link is not None
+        return training_layout(self.training, arch, self.link.senders, self.vpp, self.ep)
 
     def _trainer(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         if self.training == "megatron-core":
@@ -53,16 +76,31 @@ class HybridSpec:
             from executor.engines.fsdp.engine import FsdpEngine
 
             return FsdpEngine(identity, address, degrees, self.model)
-        from executor.engines.native_trainer import NativeTrainer
+        from executor.engines.torch_native.engine import TorchNativeEngine
 
-        return NativeTrainer(identity, address, degrees, self.model)
+        return TorchNativeEngine(identity, address, degrees, self.model)
 
-    def _generator(self, identity: Identity, degrees: Degrees, trainer: Any) -> Any:
+    def _generator(
+        self, identity: Identity, degrees: Degrees, arch: Architecture, dtype: torch.dtype, clock: CommClock
+    ) -> Any:
         if self.generation == "vllm":
             from executor.engines.vllm.engine import VllmEngine, VllmOptions
 
             options = VllmOptions(self.model.max_num_seqs, self.model.kv_cache_bytes, self.max_length)
-            return VllmEngine(identity.rank, degrees, trainer.arch, self.model.path, trainer.dtype, options)
+            return VllmEngine(identity.rank, degrees, arch, self.model.path, dtype, options)
         from executor.engines.native_generator import NativeGenerator
 
-        return NativeGenerator(identity.rank, degrees, self.model, trainer)
+        return NativeGenerator(identity.rank, degrees, self.model, arch, dtype, clock)
+
+
+def training_layout(engine: TrainingEngine, arch: Architecture, degrees: Degrees, vpp: int, ep: int) -> Layout:
+    """What every rank of a training engine holds; ``InputError`` if the model does not divide."""
+    if engine == "megatron-core":
+        from executor.transition.megatron_layout import MegatronLayout
+
+        return MegatronLayout(arch, degrees, vpp, ep)
+    from executor.transition.native_layout import FsdpLayout, NativeLayout
+
+    if engine == "fsdp2":
+        return FsdpLayout(arch, degrees.num_ranks)
+    return NativeLayout(arch, degrees, "training", transposed=False)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from executor.engines.saving import save_model
+from executor.engines.torch_native.comms import CommClock, join_world
+from executor.engines.torch_native.engine import DTYPES
+from executor.transition.architecture import read_architecture
+from executor.transition.checksum import require_arrived
 from executor.transition.pool_link import LayoutLink
 
 if TYPE_CHECKING:
@@ -13,7 +20,12 @@ if TYPE_CHECKING:
 
     from executor.checkpoint_shards import Chunk, EngineState
     from executor.engines.base import Objective, Sampling
+    from executor.engines.hybrid import Generator
+    from executor.engines.torch_native.engine import ModelSpec
+    from executor.records import Identity, WeightsMoved
+    from executor.transition.architecture import Architecture
     from executor.transition.pool_link import PoolLink
+    from executor.transition.regions import Layout
 
 
 class SendingEngine:
@@ -27,20 +39,28 @@ class SendingEngine:
         return float(self.trainer.comm_s)
 
     def load(self) -> None:
-        self.trainer.load()
-        rank, device = self.trainer.identity.rank, self.trainer.device
-        self.link = LayoutLink(rank, self._link, self.trainer.layout, device, self.trainer.clock)
+        trainer = self.trainer
+        trainer.load()
+        timeout_s, device = trainer.spec.collective_timeout_s, trainer.device
+        self.link = LayoutLink(
+            trainer.identity.rank, self._link, trainer.arch, trainer.layout, device, trainer.clock, timeout_s
+        )
 
-    def log_probs(self, batch: TensorDict) -> Any:
-        return self.trainer.log_probs(batch)
+    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+        found: torch.Tensor | None = self.trainer.log_probs(batch)
+        return found
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
         found: dict[str, float] | None = self.trainer.update(objectives)
         return found
 
     def save(self, folder: str) -> None:
-        """Write the model in Hugging Face layout."""
-        self.trainer.save(folder)
+        """Write the model in Hugging Face layout; every rank calls this."""
+        save_model(self.trainer, folder)
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked."""
+        return self.link.moved()
 
     def saved_state(self) -> EngineState:
         """The trainer's part of a checkpoint."""
@@ -57,25 +77,45 @@ class SendingEngine:
 
 
 class ReceivingEngine:
-    """Generates; its transition receives. ``source`` is the layout of the senders."""
+    """Generates; its transition receives, and compares what arrived with the senders' checksums.
 
-    def __init__(self, rank: int, generator: Any, link: PoolLink, source: Any, device: Any, clock: Any) -> None:
-        self.rank, self.generator, self._link = rank, generator, link
-        self._source, self._device, self.clock = source, device, clock
+    ``source`` makes the layout of the senders, ``make_generator`` the engine, which never gives its memory back.
+    """
+
+    def __init__(
+        self, identity: Identity, address: str, spec: ModelSpec, link: PoolLink,
+        source: Callable[[Architecture], Layout], make_generator: Callable[[Architecture, torch.dtype, CommClock], Any],
+    ) -> None:  # fmt: skip
+        self.identity, self.address, self.spec, self._link = identity, address, spec, link
+        self._source, self._make_generator = source, make_generator
+        self.clock = CommClock()
 
     @property
     def comm_s(self) -> float:
-        return float(self.clock.seconds)
+        return self.clock.seconds
 
     def load(self) -> None:
+        arch, device = read_architecture(self.spec.path), torch.device(self.spec.device)
+        self.arch = arch
+        source = self._source(arch)
+        join_world(self.identity, self.address, device, alone=True)
+        self.generator: Generator = self._make_generator(arch, DTYPES[self.spec.dtype], self.clock)
         self.generator.load()
-        self.link = LayoutLink(self.rank, self._link, self._source, self._device, self.clock)
+        self.generator.restore()
+        timeout_s = self.spec.collective_timeout_s
+        self.link = LayoutLink(self.identity.rank, self._link, arch, source, device, self.clock, timeout_s)
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked."""
+        return self.link.moved()
 
     def to_generation(self) -> None:
         """Receive the weights into the generator's tensors."""
-        self.link.receive(self.generator.layout, self.generator.tensors())
+        layout, tensors = self.generator.layout, self.generator.tensors()
+        trained = self.link.receive(layout, tensors)
+        if self.spec.check_weights:
+            require_arrived(self.arch, layout, self.identity, tensors, trained)
         self.generator.ready()
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
-        found: TensorDict = self.generator.generate(batch, sampling)
-        return found
+        return self.generator.generate(batch, sampling)

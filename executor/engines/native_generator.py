@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from executor.engines.torch_native import generation as decoding
 from executor.engines.torch_native.comms import make_groups
-from executor.engines.torch_native.config import load_config
 from executor.engines.torch_native.replica import Replica
 from executor.engines.torch_native.resharding import generation_slice
 from executor.transition.native_layout import NativeLayout
@@ -17,22 +16,26 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.engines.base import Sampling
+    from executor.engines.torch_native.comms import CommClock
     from executor.engines.torch_native.engine import ModelSpec
+    from executor.transition.architecture import Architecture
     from simulator.groups import Degrees
 
 
 class NativeGenerator:
     """Holds a generation shard of its own between ``restore`` and ``release``."""
 
-    def __init__(self, rank: int, degrees: Degrees, spec: ModelSpec, trainer: Any) -> None:
-        self.rank, self.degrees, self.spec, self.trainer = rank, degrees, spec, trainer
-        self.layout = NativeLayout(trainer.arch, degrees, "generation", transposed=False)
+    def __init__(
+        self, rank: int, degrees: Degrees, spec: ModelSpec, arch: Architecture, dtype: torch.dtype, clock: CommClock
+    ) -> None:
+        self.rank, self.degrees, self.spec = rank, degrees, spec
+        self.arch, self.dtype, self.clock = arch, dtype, clock
+        self.layout = NativeLayout(arch, degrees, "generation", transposed=False)
         self._weights: dict[str, torch.Tensor] = {}
 
     def load(self) -> None:
         """Nothing but groups to make: weights come with the transition."""
-        self.config = load_config(self.spec.path)
-        self.groups = make_groups(self.rank, self.degrees, self.trainer.clock)
+        self.groups = make_groups(self.rank, self.degrees, self.clock)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights by their names, undefined until the transition has written them."""
@@ -40,8 +43,8 @@ class NativeGenerator:
 
     def restore(self) -> None:
         """Take memory for the weights."""
-        kind = {"dtype": self.trainer.dtype, "device": self.spec.device}
-        self._weights = {s.name: torch.empty(s.shape, **kind) for s in self.layout.stored(self.rank)}
+        blank = torch.empty(0, dtype=self.dtype, device=self.spec.device)
+        self._weights = {s.name: blank.new_empty(s.shape) for s in self.layout.stored(self.rank)}
 
     def ready(self) -> None:
         """Nothing to prepare."""
@@ -55,7 +58,7 @@ class NativeGenerator:
         from tensordict import TensorDict
 
         piece = generation_slice(self.rank, self.degrees)
-        replica = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, self._weights)
+        replica = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, self._weights)
         parts = []
         with torch.no_grad():
             for rows in batch.split(self.spec.max_num_seqs):

@@ -48,15 +48,13 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise InputError(f"the run names the engine {name}, which is not installed: pip install 'hybridmap[gpu]'")
     for entry in plan.roles:
-        if not engines.embedded:
-            _require_no_embedded_feature(entry, engines)
         for layout in (entry.training, entry.inference):
             if layout is not None:
                 _require_layout(entry.role, layout, engines.training)
         if entry.generation is not None:
             _require_generation(entry, entry.generation, engines)
         if not engines.embedded:
-            _require_embedded(entry)
+            _require_no_embedded_feature(entry, engines)
 
 
 def _require_no_embedded_feature(entry: RolePlan, engines: EnginesSection) -> None:
@@ -64,12 +62,12 @@ def _require_no_embedded_feature(entry: RolePlan, engines: EnginesSection) -> No
     a, b = entry.training, entry.inference
     if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
         raise NotYetError(
-            f"{entry.role}: another layout for scoring than for training cannot run on {engines.training}"
+            f"{entry.role}: another layout for scoring than for training cannot run yet on {engines.training}; "
+            "torch-native has it"
         )
     if entry.offload:
-        raise NotYetError(f"{entry.role}: offload of {', '.join(entry.offload)} cannot run on {engines.training} yet")
-    if entry.separate_generation:
-        raise NotYetError(f"{entry.role}: a generation pool of its own cannot run on {engines.generation} yet")
+        away = ", ".join(entry.offload)
+        raise NotYetError(f"{entry.role}: offload of {away} cannot run yet on {engines.training}; torch-native has it")
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
@@ -92,21 +90,6 @@ def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
             raise NotYetError(
                 f"{role}: {name} {getattr(layout, name)} cannot run yet on {engine}; megatron-core has it"
             )
-
-
-def _require_embedded(entry: RolePlan) -> None:
-    """What only the engine that trains and generates in one can do yet."""
-    if entry.separate_generation:
-        raise NotYetError(f"{entry.role}: generation on a pool of its own cannot run yet but on torch-native")
-    if entry.offload:
-        away = ", ".join(entry.offload)
-        raise NotYetError(f"{entry.role}: offload of {away} cannot run yet on these engines; torch-native has it")
-    a, b = entry.training, entry.inference
-    if a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
-        raise NotYetError(
-            f"{entry.role}: another layout for scoring than for training cannot run yet on these engines; torch-native "
-            "has it"
-        )
 
 
 def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: EnginesSection) -> None:
@@ -133,19 +116,14 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     x = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
     if x.nests or config.engines.embedded:
         return None
+    from executor.engines.hybrid_spec import training_layout
     from executor.transition.architecture import read_architecture
-    from executor.transition.native_layout import FsdpLayout, NativeLayout
+    from executor.transition.native_layout import NativeLayout
     from executor.transition.transfers import plan_transfers
     from executor.transition.vllm_layout import VllmLayout
 
     arch = read_architecture(config.weights_of(entry.role))
-    source: Layout = NativeLayout(arch, x, "training", transposed=False)
-    if config.engines.training == "megatron-core":
-        from executor.transition.megatron_layout import MegatronLayout
-
-        source = MegatronLayout(arch, x, a.vpp, a.ep)
-    elif config.engines.training == "fsdp2":
-        source = FsdpLayout(arch, x.num_ranks)
+    source = training_layout(config.engines.training, arch, x, a.vpp, a.ep)  # type: ignore[arg-type]
     native = NativeLayout(arch, x, "generation", transposed=False)
     target: Layout = VllmLayout(arch, x) if config.engines.generation == "vllm" else native
     moved = plan_transfers(arch, source, target)

@@ -14,7 +14,9 @@ from profiles.errors import FileFormatError, InputError, NotYetError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral")
+DENSE = ("llama", "qwen2", "qwen3")
+FAMILIES = (*DENSE, "qwen3_moe", "mixtral")
+MOST_SIZE = 10_000_000
 EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
 
 
@@ -132,11 +134,13 @@ def read_architecture(path: str | Path, *, has_score: bool = False) -> Architect
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
     try:
-        document = json.loads(file.read_text())
+        document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{file}: not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise FileFormatError(f"{file}: a config is a JSON object")
     return architecture_of(document, str(file), has_score=has_score)
 
 
@@ -146,24 +150,43 @@ def architecture_of(document: dict[str, Any], source: str, *, has_score: bool = 
     if kind not in FAMILIES:
         raise NotYetError(f"{source}: weight maps exist for {', '.join(FAMILIES)}, not for '{kind}'")
     rope = document.get("rope_parameters") or document.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise FileFormatError(f"{source}: rope_parameters must be an object")
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling != "default":
         raise NotYetError(f"{source}: rotary scaling '{scaling}' cannot run yet")
     if document.get("attention_bias") and kind != "qwen2":
         raise NotYetError(f"{source}: attention_bias cannot run yet")
-    try:
-        hidden, heads = document["hidden_size"], document["num_attention_heads"]
-        experts = document.get("num_local_experts") or document.get("num_experts") or 0
-        return Architecture(
-            model_type=kind, hidden=hidden, num_layers=document["num_hidden_layers"], vocab=document["vocab_size"],
-            num_heads=heads, num_kv_heads=document.get("num_key_value_heads") or heads,
-            head_dim=document.get("head_dim") or hidden // heads,
-            ffn=(document.get("moe_intermediate_size") if experts else None) or document["intermediate_size"],
-            tied=bool(document.get("tie_word_embeddings", False)), num_experts=experts,
-            experts_per_token=document.get("num_experts_per_tok", 0) if experts else 0, has_score=has_score,
-            rope_theta=float(rope.get("rope_theta", document.get("rope_theta", 10_000.0))),
-            norm_eps=float(document.get("rms_norm_eps", 1e-6)),
-            max_length=int(document.get("max_position_embeddings", 2048)),
-        )  # fmt: skip
-    except KeyError as error:
-        raise FileFormatError(f"{source}: key {error} is missing") from error
+    hidden, heads = _size(document, "hidden_size", source), _size(document, "num_attention_heads", source)
+    experts = document.get("num_local_experts") or document.get("num_experts") or 0
+    width = "moe_intermediate_size" if experts and document.get("moe_intermediate_size") else "intermediate_size"
+    return Architecture(
+        model_type=kind, hidden=hidden, num_layers=_size(document, "num_hidden_layers", source),
+        vocab=_size(document, "vocab_size", source), num_heads=heads,
+        num_kv_heads=_size(document, "num_key_value_heads", source, heads),
+        head_dim=_size(document, "head_dim", source, max(hidden // heads, 1)), ffn=_size(document, width, source),
+        tied=bool(document.get("tie_word_embeddings", False)),
+        num_experts=_size({"num_experts": experts}, "num_experts", source) if experts else 0,
+        experts_per_token=_size(document, "num_experts_per_tok", source) if experts else 0, has_score=has_score,
+        rope_theta=_positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
+        norm_eps=_positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
+        max_length=_size(document, "max_position_embeddings", source, 2048),
+    )  # fmt: skip
+
+
+def _size(document: dict[str, Any], key: str, source: str, default: int | None = None) -> int:
+    """A whole number from 1 to ten million; a key that is missing or null has its default, if it has one."""
+    value = document.get(key)
+    if value is None and default is not None:
+        return default
+    if key not in document:
+        raise FileFormatError(f"{source}: key '{key}' is missing")
+    if type(value) is not int or not 0 < value <= MOST_SIZE:
+        raise FileFormatError(f"{source}: {key} must be a whole number from 1 to {MOST_SIZE:,}")
+    return value
+
+
+def _positive(value: object, key: str, source: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+        raise FileFormatError(f"{source}: {key} must be a positive number")
+    return float(value)

@@ -53,7 +53,7 @@ def _drawing(arch: Architecture, seed: int) -> Reader:
     def read(tensor: Tensor, box: Box) -> torch.Tensor:
         if tensor.name not in latest:
             latest.clear()  # boxes of one tensor follow one another: keep one whole tensor at most
-            latest[tensor.name] = drawn(Parameter(tensor.name, tensor.shape, tensor.layer), arch, seed)  # type: ignore[arg-type]
+            latest[tensor.name] = drawn(Parameter(tensor.name, tensor.shape, tensor.layer), arch, seed)
         return latest[tensor.name][tuple(slice(a, b) for a, b in box)]
 
     return read

@@ -14,6 +14,8 @@ class TransitionReport:
     path
         ``local`` (every rank has its part already), ``gather`` (bucket by bucket into the engine's own tensors), or
         ``general`` where no group can.
+    bucket_bytes
+        Of the peak, what conversion took besides the two shards: the largest bucket. ``TransferPlan`` says the same.
     by_cause
         What the weight map says this rank receives, by cause; sums to ``received_bytes``.
     kept_bytes
@@ -26,6 +28,7 @@ class TransitionReport:
     received_bytes: int
     sent_bytes: int
     peak_bytes: int
+    bucket_bytes: int
     training_bytes: int
     generation_bytes: int
     seconds: float

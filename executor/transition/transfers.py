@@ -8,7 +8,8 @@ spread over data-parallel ranks, and everything where layouts do not nest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,10 @@ from executor.transition.architecture import EMBEDDING, HEAD, SCORE
 from executor.transition.native_layout import cut_dimension
 from executor.transition.regions import Box, Region, Stored, intersection, volume
 from profiles.errors import InputError
+from simulator.groups import BUCKET_ELEMENTS, in_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from executor.transition.architecture import Architecture
     from executor.transition.regions import Layout
@@ -69,9 +71,8 @@ class GatherBucket:
 
 @dataclass(frozen=True)
 class ExchangeBucket:
-    """Boxes of some layers that change ranks, over all ranks; ``Piece.source.rank`` may equal the target's."""
+    """Boxes that change ranks at once, over all ranks; ``Piece.source.rank`` may equal the target's."""
 
-    layers: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
 
@@ -88,6 +89,19 @@ class TransferPlan:
     def group_of(self, rank: int) -> tuple[int, ...]:
         """The gathering group of a rank; empty where nothing gathers."""
         return next((group for group in self.gathers if rank in group), ())
+
+    def conversion_elements(self, rank: int) -> int:
+        """Elements of the largest bucket that a rank holds besides its shards: a gather's, or sent and got at once."""
+        gathers = self.gathers.get(self.group_of(rank), ())
+        gathered = [bucket.elements_of_each * len(bucket.group) for bucket in gathers]
+        exchanged = [
+            sum(
+                piece.num_elements * ((piece.source.rank == rank) + (piece.target.rank == rank))
+                for piece in bucket.pieces if piece.source.rank != piece.target.rank
+            )
+            for bucket in self.exchanges
+        ]  # fmt: skip
+        return max([*gathered, *exchanged], default=0)
 
     def received_elements(self, rank: int) -> dict[str, int]:
         """Elements that a rank gets from others, by cause."""
@@ -154,7 +168,7 @@ class TransferPlan:
 
 def plan_transfers(
     arch: Architecture, source: Layout, target: Layout, groups: Sequence[Sequence[int]] = (), *,
-    bucket_elements: int = 1 << 26,
+    bucket_elements: int = BUCKET_ELEMENTS,
 ) -> TransferPlan:  # fmt: skip
     """How ``target`` gets what it needs. ``groups`` are those that all-gather (``simulator.groups.gather_groups``);
     without them everything is exchanged. ``InputError`` where the source holds no part that the target needs."""  # noqa: D205, D209
@@ -211,20 +225,12 @@ def _sufficient(slots: set[str], have: Sequence[tuple[Stored, ...]], need: Seque
 def _gather_buckets(
     group: tuple[int, ...], have: Sequence[tuple[Stored, ...]], slots: set[str], bucket_elements: int
 ) -> tuple[GatherBucket, ...]:
-    buckets: list[list[str]] = [[]]
-    size = 0
-    for stored in have[group[0]]:
-        if stored.slot not in slots:
-            continue
-        if size + stored.numel * len(group) > bucket_elements and buckets[-1]:
-            buckets.append([])
-            size = 0
-        buckets[-1].append(stored.slot)
-        size += stored.numel * len(group)
+    taken = [stored for stored in have[group[0]] if stored.slot in slots]
+    buckets = in_buckets([stored.numel * len(group) for stored in taken], bucket_elements)
     tables = [{stored.slot: stored for stored in have[rank]} for rank in group]
     return tuple(
-        GatherBucket(group, tuple(tuple(table[slot] for slot in bucket) for table in tables))
-        for bucket in buckets if bucket
+        GatherBucket(group, tuple(tuple(table[taken[i].slot] for i in bucket) for table in tables))
+        for bucket in buckets
     )  # fmt: skip
 
 
@@ -254,17 +260,29 @@ def _exchange_buckets(
     return tuple(_merged(by_layer, bucket_elements))
 
 
-def _merged(by_layer: dict[int, list[Piece]], bucket_elements: int) -> Iterable[ExchangeBucket]:
-    layers: list[int] = []
+def _merged(by_layer: dict[int, list[Piece]], bucket_elements: int) -> Iterator[ExchangeBucket]:
+    """Pieces in the order of their layers, as many to a bucket as no rank sends and gets more than fits."""
     pieces: list[Piece] = []
+    held: Counter[int] = Counter()
     for layer in sorted(by_layer):
-        layers.append(layer)
-        pieces += by_layer[layer]
-        if sum(piece.num_elements for piece in pieces) >= bucket_elements:
-            yield ExchangeBucket(tuple(layers), tuple(pieces))
-            layers, pieces = [], []
+        for piece in (part for whole in by_layer[layer] for part in _cut(whole, bucket_elements)):
+            ends = {piece.source.rank, piece.target.rank}
+            crossing = piece.num_elements if len(ends) == 2 else 0
+            if crossing and pieces and max(held[rank] for rank in ends) + crossing > bucket_elements:
+                yield ExchangeBucket(tuple(pieces))
+                pieces, held = [], Counter()
+            pieces.append(piece)
+            held.update(dict.fromkeys(ends, crossing))
     if pieces:
-        yield ExchangeBucket(tuple(layers), tuple(pieces))
+        yield ExchangeBucket(tuple(pieces))
+
+
+def _cut(piece: Piece, most: int) -> Iterator[Piece]:
+    """A piece that changes ranks, by rows, in parts of at most ``most`` elements; one row is never cut."""
+    (start, stop), rest = piece.box[0], piece.box[1:]
+    rows = max(most // volume(rest), 1) if piece.source.rank != piece.target.rank else stop - start
+    for first in range(start, stop, rows):
+        yield replace(piece, box=((first, min(first + rows, stop)), *rest))
 
 
 def pieces_of(arch: Architecture, holders: dict[str, dict[Box, list[Holding]]], target: Holding) -> list[Piece]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, working
+from profiles.yaml_text import read_yaml_file
 
 devices = typer.Typer(help="List profiled devices, show one, or import tables.")
 
@@ -121,15 +121,20 @@ def _facts(name: str) -> dict[str, Any]:
 
 def _table(sidecar: Path) -> dict[str, Any]:
     """What the sidecar of a table says of its origin."""
-    content = yaml.load(sidecar.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    sources = content.get("sources") or []
+    from profiles.lookup_table import read_card
+
+    content = read_yaml_file(sidecar)
+    found = content.get("sources")
+    sources = [s for s in found if isinstance(s, Mapping)] if isinstance(found, list) else []
     return {
         "table": sidecar.stem,
-        "rows": int(content.get("rows", 0)),
+        "rows": read_card(sidecar).rows or 0,
         "package": str(content.get("package", "")),
         "licence": str(content.get("licence", "")),
         "import_date": str(content.get("import_date", "")),
-        "measured_with": sorted({f"{s['framework']} {s['framework_version']}" for s in sources}),
+        "measured_with": sorted(
+            {f"{s.get('framework', '')} {s.get('framework_version', '')}".strip() for s in sources}
+        ),
     }
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hybridmap.config import Job
-    from mapper.explain import Explanation, MemoryLimit
+    from mapper.better import MemoryLimit
+    from mapper.explain import Explanation
     from mapper.families import Family
     from mapper.problem import Placement
     from mapper.result import RunnerUp
@@ -140,8 +141,6 @@ def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
         f"pool {limit.pool}: {gib(limit.used_bytes)} of {gib(limit.capacity_bytes)} GiB in {limit.call}, most of it "
         f"{largest} ({gib(limit.classes[largest])} GiB)"
     ]
-    if not limit.searched:
-        return lines
     if limit.better is None:
         return [*lines, f"pool {limit.pool}: memory does not bind; no other layout of one role would be faster"]
     entry = limit.better.entry

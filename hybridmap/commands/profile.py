@@ -99,12 +99,12 @@ def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
     """The config of a model that the torch-native engine can be probed with here; ``None`` if it cannot."""
     import json
 
-    from executor.engines.torch_native.config import MODEL_TYPES
+    from executor.transition.architecture import DENSE
     from profiles.catalogue import model_config_file
 
     document = json.loads(model_config_file(name).read_text(encoding="utf-8"))
     small = document.get("hidden_size", 0) <= (512 if kind == "cpu" else 2048)
-    return document if document.get("model_type") in MODEL_TYPES and small else None
+    return document if document.get("model_type") in DENSE and small else None
 
 
 def _measure(request: "Request", out: Path, as_json: bool) -> None:

@@ -74,10 +74,11 @@ def run(
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
     require_folder(out)
     require_installed()
+    config = with_planned_engines(given, given.run, plan if profile is None else None)
     if scale_down:
-        chosen = _scaled(chosen, given.run)
+        chosen = _scaled(chosen, config)
     begin = resume if resume_from is None else resume_from
-    _run(given, chosen, given.run, out, iterations or given.run.iterations, as_json, begin)
+    _run(given, chosen, config, out, iterations or given.run.iterations, as_json, begin)
 
 
 def require_installed() -> None:
@@ -128,6 +129,19 @@ def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None,
     return found
 
 
+def with_planned_engines(given: "Job", config: "RunConfig", path: Path | None) -> "RunConfig":
+    """``config`` with ``as-planned`` engines replaced by those that the plan was priced for.
+
+    They stand in the job inside the plan file; a plan without one, or made just now, is of this job.
+    """
+    from executor.engines.support import resolved
+    from hybridmap.plan_file import read_plan
+
+    source = path or (Path(config.plan) if config.plan else None)
+    embedded = read_plan(source)[1] if source is not None else None
+    return resolved(config, (embedded or given.document).get("engines", given.document["engines"]))
+
+
 def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
     from executor.launch_choice import count_devices
     from executor.scale_down import scale_down
@@ -152,11 +166,10 @@ def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[int],
 def _run(
     given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool, begin: Path | bool
 ) -> None:
-    from executor.engines.support import resolved, transition_note
+    from executor.engines.support import transition_note
     from executor.run import run as run_plan
     from hybridmap.run_view import RunView, run_document, show_run
 
-    config = resolved(config, given.document["engines"])
     if (note := transition_note(plan, config)) is not None:
         warn(note)
     view = RunView(iterations, quiet=as_json)

@@ -108,6 +108,15 @@ class Export:
     files: Mapping[str, str]
 
 
+def note_scoring_layouts(source: Source, out: Settings) -> None:
+    """Note trained roles that score on a copy in another layout: these systems score with the trainer's shards."""
+    for entry in source.plan.roles:
+        a, b = entry.training, entry.inference
+        if a is not None and b is not None and (a.dp, a.tp, a.pp, a.cp, a.ep) != (b.dp, b.tp, b.pp, b.cp, b.ep):
+            planned = f"t{b.tp} p{b.pp} d{b.dp}"
+            out.cannot(f"{entry.role}.inference", f"it scores as it is trained; the plan scores on a copy in {planned}")
+
+
 def notes_text(export: Export, title: str) -> str:
     """The notes beside a script, as Markdown."""
     lines = [f"# {title} on {export.system} {export.version}", ""]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hybridmap.exports.export import Export, Settings, notes_text
+from hybridmap.exports.export import Export, Settings, note_scoring_layouts, notes_text
 from hybridmap.notation import job_title
 from profiles.errors import InputError
 from simulator.feasibility import memories_on
@@ -41,6 +41,7 @@ def export_nemo_rl(source: Source) -> Export:
     _policy(source, found)
     _generation(source, found)
     _cluster(source, found)
+    note_scoring_layouts(source, found)
     title = job_title(source.facts)
     recipe = "recipe.yaml"
     head = [f"# {title}", "# Overrides for NeMo-RL's GRPO, written by hybridmap from a plan."]

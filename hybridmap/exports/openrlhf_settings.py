@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.export import Settings
+from hybridmap.exports.export import Settings, note_scoring_layouts
 from profiles.units import GIB
 from simulator.feasibility import memories_on
 
@@ -28,6 +28,7 @@ def openrlhf_settings(source: Source) -> Settings:
     _placement(source, out)
     _training(source, out)
     _engine(source, out)
+    note_scoring_layouts(source, out)
     _not_there(source, out)
     return out
 

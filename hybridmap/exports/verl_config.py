@@ -11,10 +11,11 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from hybridmap.job_problems import described
 from hybridmap.yaml_file import read_yaml
 from profiles.errors import FileFormatError, InputError
+from profiles.yaml_text import parse_yaml
+from simulator.plan import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,11 +101,13 @@ class VerlConfig:
         default = _default(key)
         return self.get(default.key) if isinstance(default, Same) else default
 
-    def whole(self, key: str) -> int:
-        """A value that must be a whole number of at least 1."""
+    def whole(self, key: str, most: int = MOST) -> int:
+        """A value that must be a whole number from 1 to ``most``."""
         value = self.get(key)
-        if type(value) is not int or value < 1:
-            raise InputError(f"{self.source}: {key}: got {value!r}, expected a whole number of at least 1")
+        if type(value) is not int or not 1 <= value <= most:
+            raise InputError(
+                f"{self.source}: {key}: got {described(value)}, expected a whole number from 1 to {most:,}"
+            )
         return value
 
     def whole_or(self, key: str, default: int) -> int:
@@ -115,7 +118,7 @@ class VerlConfig:
         """A value that must lie between 0 and 1."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            raise InputError(f"{self.source}: {key}: got {value!r}, expected a share between 0 and 1")
+            raise InputError(f"{self.source}: {key}: got {described(value)}, expected a share between 0 and 1")
         return float(value)
 
 
@@ -202,8 +205,8 @@ def _value(text: str) -> Any:
     if text in ("null", "None", ""):
         return None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return parse_yaml(text, "value")
+    except FileFormatError:
         return text
 
 

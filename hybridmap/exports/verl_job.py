@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.verl_places import ACTOR, ROLLOUT
+from hybridmap.job_leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.catalogue import hf_id, model_names
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
@@ -53,19 +55,28 @@ def roles_of(config: VerlConfig) -> tuple[str, ...]:
 
 def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[str, Pool]:
     """Each role's pool; GPUs are counted from the actor's, node by node."""
-    sizes = {"actor": config.whole("trainer.nnodes") * config.whole("trainer.n_gpus_per_node")}
+    sizes = {
+        "actor": config.whole("trainer.nnodes", MOST_NODES)
+        * config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
+    }
     home = dict.fromkeys(roles, "actor")
     if "critic" in roles and config.get("hybridmap.critic.nnodes"):
-        sizes["critic"] = config.whole("hybridmap.critic.nnodes") * config.whole("hybridmap.critic.n_gpus_per_node")
+        sizes["critic"] = config.whole("hybridmap.critic.nnodes", MOST_NODES) * config.whole(
+            "hybridmap.critic.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["critic"] = "critic"
     if "reward" in roles and config.get("hybridmap.reward.nnodes") and "critic" in sizes:
         home["reward"] = "critic"
     elif "reward" in roles and config.get("reward.reward_model.enable_resource_pool"):
         place = "reward.reward_model"
-        sizes["reward"] = config.whole(f"{place}.nnodes") * config.whole(f"{place}.n_gpus_per_node")
+        sizes["reward"] = config.whole(f"{place}.nnodes", MOST_NODES) * config.whole(
+            f"{place}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["reward"] = "reward"
     if config.get(f"{ROLLOUT}.nnodes"):
-        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes") * config.whole(f"{ROLLOUT}.n_gpus_per_node")
+        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes", MOST_NODES) * config.whole(
+            f"{ROLLOUT}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
         home["rollout"] = "rollout"
     made: dict[str, Pool] = {}
     first = 0
@@ -76,10 +87,15 @@ def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[st
     return {role: made[place] for role, place in home.items()}
 
 
+def _num_gpus(config: VerlConfig, section: str) -> int:
+    nodes = config.whole(f"{section}.nnodes", MOST_NODES)
+    return nodes * config.whole(f"{section}.n_gpus_per_node", MOST_GPUS_PER_NODE)
+
+
 def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapping[str, Pool]) -> dict[str, Any]:
     """The run as a job file would say it; errors as in ``import_verl``."""
     estimator = config.get("algorithm.adv_estimator")
-    if estimator not in ALGORITHMS:
+    if not isinstance(estimator, str) or estimator not in ALGORITHMS:
         raise UnknownNameError("algorithm.adv_estimator", str(estimator), ALGORITHMS)
     algorithm = ALGORITHMS[estimator]
     if algorithm == "ppo" and not {"reward", "reference", "critic"} <= set(roles):
@@ -88,7 +104,7 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
             f"{config.source}: a PPO run without {missing}; hybridmap's ppo has critic, reference and reward model "
             "(reward.reward_model.enable=True, algorithm.use_kl_in_reward=True)"
         )
-    per_node = config.whole("trainer.n_gpus_per_node")
+    per_node = config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
     gpus = sum(pool.num_gpus for pool in {pool.name: pool for pool in pools.values()}.values())
     cluster: dict[str, Any] = {"device": given.device, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
     if given.inter_node_gbps is not None:
@@ -115,7 +131,7 @@ def _model(config: VerlConfig, role: str, given: Given) -> str:
     short = path.rstrip("/").split("/")[-1].lower()
     names = [short, *(short.removesuffix(suffix) for suffix in SUFFIXES)]
     found = next((name for name in names if name in model_names()), None)
-    if found is None and (Path(path) / "config.json").exists():
+    if found is None and os.path.exists(Path(path) / "config.json"):  # unlike Path.exists, false for names too long
         return str((Path(path) / "config.json").resolve())
     if found is None:
         known = UnknownNameError("model", short, model_names())

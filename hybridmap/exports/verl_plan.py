@@ -9,7 +9,16 @@ from hybridmap.exports.verl_places import ACTOR, REF, ROLLOUT
 from profiles.errors import InputError, UnknownNameError
 from simulator import memory
 from simulator.layouts import GenerationLayouts
-from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan import (
+    MOST_BYTES,
+    RECOMPUTE_LEVELS,
+    GenerationLayout,
+    ParallelLayout,
+    Plan,
+    Pool,
+    RolePlan,
+    placement_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +164,7 @@ def _kv_cache(config: VerlConfig, layout: GenerationLayout, facts: Facts) -> int
     """What the engine's share of memory leaves beside its weights and its workspace, at most what its slots can use."""
     stated = f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes"
     if config.get(stated) is not None:
-        return config.whole(stated)
+        return config.whole(stated, MOST_BYTES)
     spec, columns = facts.roles["actor"], GenerationLayouts.of([layout])
     weights = float(memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
     workspace = float(memory.generation_working_bytes(facts, spec.shape, columns)[0])

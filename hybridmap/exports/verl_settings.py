@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.exports.export import Settings
+from hybridmap.exports.export import Settings, note_scoring_layouts
 from hybridmap.exports.verl_engines import reward_keys, rollout_keys
 from hybridmap.exports.verl_layouts import (
     fsdp_keys,
@@ -40,6 +40,7 @@ def verl_settings(source: Source) -> Settings:
     _critic(source, fsdp, out)
     reward_keys(source, out)
     _schedule(source, out)
+    note_scoring_layouts(source, out)
     _not_there(source, out)
     return out
 

@@ -201,7 +201,8 @@ def _training_file(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": "training", "engine": "torch-native", "version": VERSION,
         "note": "The embedded engine on this machine; measured by hybridmap profile.",
-        "zero_stages": [0, 1], "sequence_parallel": False, "head_on_responses": True, "facts": dict(facts),
+        "zero_stages": [0, 1], "sequence_parallel": False, "head_on_responses": True,
+        "scoring_layouts": True, "facts": dict(facts),
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Protects the reward for code: right programs pass, and no program hangs, cheats by leaving, or leaves processes."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_program_must_pass_all_tests_to_the_end(response, reward):
 
 
 def test_a_program_that_does_not_end_is_ended_with_its_children(monkeypatch, tmp_path):
-    monkeypatch.setattr(code_reward, "TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(code_reward, "LIMITS", replace(code_reward.LIMITS, wall_s=0.5))
     mark = tmp_path / "alive"
     program = (
         "import subprocess, sys\n"

@@ -7,7 +7,7 @@ import pytest
 from executor.engines.support import require_engines_run, resolved, transition_note
 from executor.run_config import EnginesSection
 from profiles.errors import InputError, NotYetError
-from simulator.plan import Plan
+from simulator.plan import ParallelLayout, Plan
 from tests.executor.plans import colocated, config
 
 FSDP = EnginesSection(training="fsdp2")
@@ -51,9 +51,12 @@ def test_what_megatron_cannot_run_is_named(plan, reason):
         require_engines_run(plan, MEGATRON)
 
 
+OTHER_SCORING = {"inference": ParallelLayout(dp=2)}
+
+
 @pytest.mark.parametrize(("changes", "reason"), [
-    ({"offload": ("optimizer",)}, "offload of optimizer cannot run on fsdp2 yet"),
-    ({"generation_pool": "B"}, "a generation pool of its own cannot run on torch-native yet"),
+    ({"offload": ("optimizer",)}, "offload of optimizer cannot run yet on fsdp2; torch-native has it"),
+    (OTHER_SCORING, "another layout for scoring than for training cannot run yet on fsdp2; torch-native has it"),
 ])  # fmt: skip
 def test_what_only_the_embedded_engine_has_is_named(changes, reason):
     made = colocated("grpo")

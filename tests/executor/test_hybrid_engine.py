@@ -68,7 +68,7 @@ def rounds(engine, rank, x, num=3):
         part, first = sequences_of(batch.split(8 // x.d)[rank // (x.p * x.t)])
         step = engine.update((Objective(part, first, likelihood),))
         found.append((responses.tolist(), step))
-    return found, engine.report, awake, engine.weights_moved()
+    return found, engine.report, awake, engine.weights_moved(), engine.plan.conversion_elements(rank) * 4
 
 
 def on_ranks(rank, path):
@@ -100,8 +100,9 @@ def test_tokens_and_losses_are_those_of_one_process(i, found):
 def test_bytes_are_counted_and_known(i, found):
     _, x, method = CASES[i]
     for rank in range(4):
-        _, report, awake, moved = found[1][rank][i]
-        assert moved == (report.received_bytes, report.sent_bytes)
+        _, report, awake, moved, expected_bucket = found[1][rank][i]
+        assert moved == (report.received_bytes, report.sent_bytes, report.bucket_bytes)
+        assert report.bucket_bytes == expected_bucket
         assert sum(report.by_cause.values()) == report.received_bytes
         assert report.peak_bytes >= report.training_bytes + report.generation_bytes
         if report.path == "general":

@@ -1,64 +1,123 @@
-"""Protects weight sync between pools: any layout on one side, any on the other, and every element arrives."""
+"""Protects weight sync between pools: any layout on one side, any on the other, every element arrives and is sent once.
 
+Ranks are threads here: a link has process groups of its own, so one process can hold both ends.
+"""
+
+import itertools
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
 
-from benchmarks.rank_pool import run_on_ranks
 from benchmarks.transition_cases import fill_whole, wrong_tensors
 from executor.engines.torch_native.comms import CommClock
 from executor.transition.architecture import Architecture
+from executor.transition.checksum import require_equal, sums_of_stored
 from executor.transition.megatron_layout import MegatronLayout
 from executor.transition.native_layout import FsdpLayout, NativeLayout
-from executor.transition.pool_link import LayoutLink, PoolLink, require_whole
+from executor.transition.pool_link import LayoutLink, PoolLink, parts_to_send
+from executor.transition.regions import volume
 from executor.transition.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.groups import Degrees
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-GQA = Architecture("llama", hidden=8, num_layers=4, vocab=10, num_heads=4, num_kv_heads=2, head_dim=2, ffn=8)
-PAIRS = [  # senders, how many of them hold the model once, receivers
-    (MegatronLayout(GQA, Degrees(2, 2, 1, 2, 2)), 4, VllmLayout(GQA, Degrees(1, 2, 2, 1, 2))),
-    (MegatronLayout(GQA, Degrees(1, 2, 2, 1, 2)), 2, VllmLayout(GQA, Degrees(2, 1, 2, 2, 1))),
-    (FsdpLayout(GQA, 4), 4, NativeLayout(GQA, Degrees(1, 1, 4, 1, 2), "generation", transposed=False)),
-]
+GQA = Architecture("llama", hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
+TIED = replace(GQA, tied=True, model_type="qwen3")
+EXPERTS = replace(GQA, model_type="qwen3_moe", num_experts=4, experts_per_token=2)
 
 
-def sync(rank, ports):
-    wrong = []
-    for (source, num, target), port in zip(PAIRS, ports, strict=True):
-        sends, mine = rank < 4, rank % 4
-        link = PoolLink(f"tcp://127.0.0.1:{port}", num, 4, sends, bucket_bytes=200)
-        end = LayoutLink(mine, link, source, torch.device("cpu"), CommClock())
-        layout = source if sends else target
-        tensors = {stored.name: torch.full(stored.shape, -2.0) for stored in layout.stored(mine)}
-        for _ in range(2):
-            if sends:
-                fill_whole(GQA, source, mine, tensors)
-                end.send(tensors)
-            else:
-                end.receive(target, tensors)
-        wrong.append((wrong_tensors(GQA, layout, mine, tensors), end.sent_bytes, end.received_bytes))
-    return wrong
+def degrees(p, t, d=1):
+    return Degrees(p, t, d, p, t)
 
 
-def free_port():
+def native(arch, x):
+    return NativeLayout(arch, x, "training", transposed=False)
+
+
+NATIVE = [degrees(1, 1), degrees(2, 1), degrees(1, 2), degrees(2, 2), degrees(1, 1, 2)]
+PAIRS = [  # senders, receivers
+    (GQA, MegatronLayout(GQA, degrees(2, 2)), VllmLayout(GQA, degrees(1, 2, 2))),
+    (GQA, MegatronLayout(GQA, degrees(1, 2, 2)), VllmLayout(GQA, degrees(2, 1, 2))),
+    (GQA, MegatronLayout(GQA, degrees(2, 1), vpp=2), VllmLayout(GQA, degrees(1, 4))),
+    (GQA, FsdpLayout(GQA, 4), VllmLayout(GQA, degrees(1, 2, 2))),
+    (TIED, MegatronLayout(TIED, degrees(2, 2)), VllmLayout(TIED, degrees(2, 1))),
+    (TIED, FsdpLayout(TIED, 2), native(TIED, degrees(2, 2))),
+    (EXPERTS, MegatronLayout(EXPERTS, degrees(1, 2, 2), ep=2), VllmLayout(EXPERTS, degrees(1, 2))),
+    *((arch, native(arch, a), native(arch, b)) for (a, b), arch in zip(
+        itertools.product(NATIVE, NATIVE), itertools.cycle([GQA, TIED]), strict=False)),
+]  # fmt: skip
+
+
+def transfer(arch, source, target, bucket_bytes):
+    """Two rounds; the second must win. Per sender what it sent, per receiver tensors, bytes, and its checksums."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    there = PoolLink(address, degrees(1, 1, source.num_ranks), degrees(1, 1, target.num_ranks), True, bucket_bytes)
+
+    def blank(layout, rank):
+        return {stored.name: torch.full(stored.shape, -2.0) for stored in layout.stored(rank)}
+
+    def send(rank):
+        link = LayoutLink(rank, there, arch, source, torch.device("cpu"), CommClock())
+        tensors = blank(source, rank)
+        link.send(tensors)
+        fill_whole(arch, source, rank, tensors)
+        link.send(tensors)
+        return link.moved()[1]
+
+    def receive(rank):
+        link = LayoutLink(rank, replace(there, sends=False), arch, source, torch.device("cpu"), CommClock())
+        tensors = blank(target, rank)
+        link.receive(target, tensors)
+        trained = link.receive(target, tensors)
+        assert link.moved()[0] > 0 == link.moved()[0]
+        return tensors, link.received_bytes, trained
+
+    with ThreadPoolExecutor(source.num_ranks + target.num_ranks) as threads:
+        sent = [threads.submit(send, 0)]
+        time.sleep(0.05)  # who knocks before rank 0 is there waits a second or two
+        sent += [threads.submit(send, rank) for rank in range(1, source.num_ranks)]
+        received = [threads.submit(receive, rank) for rank in range(target.num_ranks)]
+        return [f.result(timeout=60) for f in sent], [f.result(timeout=60) for f in received]
 
 
-def test_receivers_get_every_element_from_whatever_layout():
-    found = run_on_ranks(8, sync, [free_port() for _ in PAIRS])
-    for i in range(len(PAIRS)):
-        assert not [rank for rank in range(8) if found[rank][i][0]]
-        sent = sum(found[rank][i][1] for rank in range(4))
-        assert all(found[rank][i][2] == sent for rank in range(4, 8))  # a broadcast: everybody hears everything
+@pytest.mark.parametrize(("i", "bucket_bytes"), [(i, (200, 1, 1 << 30)[i % 3]) for i in range(len(PAIRS))])
+def test_every_receiver_gets_every_element_from_any_layout(i, bucket_bytes):
+    arch, source, target = PAIRS[i]
+    sent, received = transfer(arch, source, target, bucket_bytes)
+    sums = []
+    trained = received[0][2]
+    for rank, (tensors, received_bytes, theirs) in enumerate(received):
+        assert theirs == trained
+        assert wrong_tensors(arch, target, rank, tensors) == []
+        assert received_bytes == sum(sent)  # a broadcast: everybody hears everything
+        sums.append(sums_of_stored(target.stored(rank), tensors, arch))
+    require_equal(arch, trained, sums)
+    next(iter(received[0][0].values())).reshape(-1)[0] += 1
+    sums[0] = sums_of_stored(target.stored(0), received[0][0], arch)
+    with pytest.raises(InputError, match=r"differs from what was trained|than its peers"):
+        require_equal(arch, trained, sums)
 
 
-def test_senders_that_hold_only_a_part_are_refused():
-    sizes = {name: torch.Size(tensor.shape).numel() for name, tensor in GQA.tensors().items()}
-    require_whole(PAIRS[0][0], 4, sizes)
-    with pytest.raises(InputError, match="the first 2 ranks hold"):
-        require_whole(PAIRS[0][0], 2, sizes)
+@pytest.mark.parametrize("i", range(len(PAIRS)))
+def test_every_element_is_sent_once(i):
+    arch, source, _ = PAIRS[i]
+    parts = [stored for mine in parts_to_send(arch, source) for stored in mine]
+    size = sum(volume(tuple((0, n) for n in tensor.shape)) for tensor in arch.tensors().values())
+    assert sum(stored.numel - stored.padding for stored in parts) == size
+
+
+def test_ranks_that_hold_only_a_part_are_refused():
+    class Half:
+        num_ranks = 2
+
+        def stored(self, rank):
+            return PAIRS[0][1].stored(rank)
+
+    with pytest.raises(InputError, match="the ranks that train hold"):
+        parts_to_send(GQA, Half())

@@ -9,6 +9,7 @@ from executor.pools import (
     generate_ahead,
     generator_degrees_of,
     require_devices,
+    require_kinds,
     require_supported,
     resource_pools,
 )
@@ -30,7 +31,8 @@ def changed(role="actor", **changes):
 def test_pools_are_the_plans_and_one_for_the_controller():
     split = plan("ppo", {"A": (("actor", "reference"), (1, 2, 2)), "B": (("critic", "reward"), (1, 1, 2))})
     assert resource_pools(split) == (
-        ResourcePool("A", 4), ResourcePool("B", 2), ResourcePool(CONTROLLER_POOL, 1, on_device=False),
+        ResourcePool("A", 4, kind="cpu"), ResourcePool("B", 2, kind="cpu"),
+        ResourcePool(CONTROLLER_POOL, 1, on_device=False),
     )  # fmt: skip
 
 
@@ -39,6 +41,30 @@ def test_too_few_devices_is_one_error_that_offers_scale_down():
     with pytest.raises(InfeasibleError, match="asks for 4 devices, there are 3; --scale-down runs") as caught:
         require_devices(colocated("ppo", (1, 2, 2)), 3)
     assert caught.value.fewest_gpus == 4
+
+
+def two_kinds():
+    made = generating_apart(colocated("ppo", (1, 2, 2)), (1, 1, 2))
+    kinds = zip(made.pools, ("h100-80gb-sxm", "a100-80gb-sxm"), strict=True)
+    return made.model_copy(update={"pools": tuple(pool.model_copy(update={"device": kind}) for pool, kind in kinds)})
+
+
+def test_a_cluster_that_names_its_devices_must_have_those_of_the_plan():
+    plan = two_kinds()
+    require_kinds(plan, {"h100-80gb-sxm": 4, "a100-80gb-sxm": 2}, 2)
+    require_kinds(plan, {}, 1)  # one machine has one kind, and is asked for no name
+    asked = "the plan asks for 4 x h100-80gb-sxm, 2 x a100-80gb-sxm, the nodes of the cluster declare "
+    with pytest.raises(
+        InfeasibleError, match=asked + r"1 x a100-80gb-sxm, 8 x h100-80gb-sxm; a node that has a100-80gb"
+    ):
+        require_kinds(plan, {"h100-80gb-sxm": 8, "a100-80gb-sxm": 1}, 2)
+    with pytest.raises(InfeasibleError, match=asked + r"8 x a100-80gb-sxm; a node that has h100-80gb-sxm says so"):
+        require_kinds(plan, {"a100-80gb-sxm": 8}, 2)
+    with pytest.raises(
+        InputError, match=r"the 2 nodes of the cluster do not say .* ray start --resources=.*h100-80gb-sxm"
+    ):
+        require_kinds(plan, {}, 2)
+    require_kinds(colocated("ppo"), {}, 2)
 
 
 def test_degrees_of_training_and_generation():

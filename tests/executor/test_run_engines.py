@@ -7,11 +7,12 @@ import json
 import math
 
 import pytest
+import torch
 
 from executor.algorithms import SCRIPTS
 from executor.algorithms.step import Step
 from executor.run import run
-from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
+from tests.executor.plans import ROLES, TINY, colocated, config, generating_apart, job, learned, metrics, plan
 
 ray = pytest.importorskip("ray")
 missing = [name for name in ("megatron", "vllm") if importlib.util.find_spec(name) is None]
@@ -87,7 +88,6 @@ def assert_same_curve(found, reference):
 
 
 def greedy_of_transformers(folder, prompts, mask, num):
-    import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -99,6 +99,19 @@ def greedy_of_transformers(folder, prompts, mask, num):
                 ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], dim=1)
             rows.append(ids[0, -num:].tolist())
     return rows
+
+
+def log_probs_of_transformers(folder, batch):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    with torch.no_grad():
+        for prompt, seen, response in zip(batch["prompts"], batch["prompt_mask"], batch["responses"], strict=True):
+            ids = torch.cat([prompt[seen], response])
+            found = model(ids[None]).logits[0, -len(response) - 1 : -1].log_softmax(-1)
+            rows.append(found.gather(1, response[:, None])[:, 0])
+    return torch.stack(rows)
 
 
 @pytest.mark.parametrize(("training", "generation"), [
@@ -121,6 +134,65 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
     assert checked == [True] * ITERATIONS
     assert_same_curve(metrics(tmp_path), reference)
+
+
+def watched_grpo(models, batches, folder, seen):
+    """GRPO that keeps the weights before each update, what was generated, and what would be greedily."""
+    for i, prompts in enumerate(batches):
+        for future in models.actor.save_model(str(folder / f"version-{i}")):
+            future.wait()
+        batch = prompts | models.actor.generate_sequences(prompts)
+        greedy = models.actor.generate_sequences(prompts, do_sample=False, suffix="greedy")
+        batch |= models.reward.compute_reward(batch)
+        batch |= models.controller.compute_advantage(batch)
+        actor = models.actor.update_actor(batch)
+        seen.append((batch.get(), greedy.get()))
+        yield Step(batch, {"actor": actor})
+
+
+APART = [  # training engine and layout, generation engine and layout, schedule, how many iterations ahead
+    ("megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "one-step-off", 1),
+    ("megatron-core", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
+    ("megatron-core", (2, 1, 1), "vllm", (1, 2, 1), "async", 2),
+    ("fsdp2", (1, 1, 2), "vllm", (1, 1, 1), "one-step-off", 1),
+    ("fsdp2", (1, 1, 2), "torch-native", (1, 1, 2), "async", 2),
+    ("torch-native", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long if i else []) for i, c in enumerate(APART)])
+def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, weights, tmp_path, monkeypatch):
+    """Staleness is what the schedule says; greedy tokens and log-probs are transformers' under the weights named."""
+    trainer, training, generator, generation, schedule, ahead = case
+    seen = []
+    monkeypatch.setitem(SCRIPTS, "grpo", lambda models, batches: watched_grpo(models, batches, tmp_path, seen))
+    made = generating_apart(colocated("grpo", training), generation, schedule, ahead or 1)
+    run_config = settings(weights, launcher="ray", engines={"training": trainer, "generation": generator})
+    timelines = run(job("grpo", prompts=4, samples=2, minibatches=2), made, run_config, tmp_path, 4)
+    found = metrics(tmp_path)
+    assert [line["actor/staleness"] for line in found] == [min(i, ahead) for i in range(4)]
+    assert all(math.isfinite(line["actor/loss"]) for line in found)
+    for i, (batch, greedy) in enumerate(seen):
+        version = max(i - ahead, 0)
+        assert set(batch["version"].tolist()) == set(greedy["version"].tolist()) == {version}
+        folder = tmp_path / f"version-{version}"
+        expected = greedy_of_transformers(folder, batch["prompts"], batch["prompt_mask"], 3)
+        assert greedy["responses"].tolist() == expected
+        theirs = log_probs_of_transformers(folder, batch)
+        assert torch.allclose(batch["log_probs"], theirs, atol=1e-4)
+        if version:
+            before = log_probs_of_transformers(tmp_path / f"version-{version - 1}", batch)
+            assert not torch.allclose(theirs, before, atol=1e-3)  # else the comparison says nothing
+    assert_the_model_was_sent_once(timelines[-1], weights)
+
+
+def assert_the_model_was_sent_once(timeline, weights):
+    """All that train send the model together, and every rank that generates gets it whole."""
+    from executor.transition.architecture import read_architecture
+
+    sent = sum(span.counts.bytes_out for span in timeline.spans if span.call == "transition" and span.pool == "A")
+    sizes = [math.prod(tensor.shape) for tensor in read_architecture(str(weights)).tensors().values()]
+    assert sent >= 4 * sum(sizes)
 
 
 @pytest.mark.long

@@ -40,6 +40,21 @@ def test_data_parallelism_goes_first_then_tensor_then_pipeline():
     assert [(x.p, x.t, x.d) for x in degrees] == [(2, 2, 4), (2, 2, 2), (2, 2, 1), (2, 1, 1), (1, 1, 1)]
 
 
+def test_what_overlays_other_degrees_goes():
+    big = colocated("grpo", (2, 2, 4))
+    wide = big.role("actor").training.model_copy(update={"ep": 4, "vpp": 2, "cp": 2})
+    engine = big.role("actor").generation.model_copy(update={"ep": 2, "attention_dp": 2})
+    roles = (big.role("actor").model_copy(update={"training": wide, "inference": None, "generation": engine}),)
+    pools = (big.pools[0].model_copy(update={"num_gpus": 32}),)
+    engine = engine.model_copy(update={"dp": 8})
+    big = big.model_copy(update={"roles": (roles[0].model_copy(update={"generation": engine}),), "pools": pools})
+    actor = scale_down(big, 4).role("actor")
+    assert (actor.training.cp, actor.training.dp, actor.training.tp, actor.training.pp) == (1, 1, 2, 2)
+    assert (actor.training.ep, actor.training.vpp) == (1, 2)
+    assert (actor.generation.num_gpus, actor.generation.ep, actor.generation.attention_dp) == (4, 1, 1)
+    assert scale_down(big, 1).role("actor").training.vpp == 1
+
+
 def test_generation_shrinks_with_its_pool():
     small = scale_down(colocated("ppo", (1, 4, 2), generation=(1, 2)), 2)
     x = degrees_of(small.role("actor"), 2)

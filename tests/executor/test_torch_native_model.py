@@ -7,11 +7,12 @@ import torch
 from tensordict import TensorDict
 
 from executor.engines.base import Sampling
-from executor.engines.torch_native.config import config_from, load_config
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.heads import next_tokens, uniforms
-from executor.engines.torch_native.weights import Slice, cut_out, drawn, parameters_of
+from executor.engines.torch_native.weights import Slice, cut_out, drawn, parameters_of, read_dense
 from executor.records import Identity
+from executor.transition.architecture import architecture_of
+from executor.transition.native_layout import require_even
 from profiles.errors import FileFormatError, InputError, NotYetError
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
@@ -140,7 +141,7 @@ def test_bf16_runs_and_stays_near_fp32():
 
 
 def test_random_weights_do_not_depend_on_the_slice():
-    config = load_config(TINY)
+    config = read_dense(TINY)
     whole = {p.name: drawn(p, config, 7) for p in parameters_of(config, Slice(0, 1, 0, 1), value_head=False)}
     seen = set()
     for stage in range(2):
@@ -153,7 +154,7 @@ def test_random_weights_do_not_depend_on_the_slice():
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
-    ({"model_type": "gpt2"}, NotYetError, "runs llama, qwen2, qwen3, not 'gpt2'"),
+    ({"model_type": "gpt2"}, NotYetError, "exist for llama, qwen2, qwen3, qwen3_moe, mixtral, not for 'gpt2'"),
     ({"rope_scaling": {"rope_type": "yarn"}}, NotYetError, "rotary scaling 'yarn'"),
     ({"attention_bias": True}, NotYetError, "attention_bias"),
     ({"vocab_size": None}, None, ""),
@@ -164,7 +165,14 @@ def test_configs_that_cannot_run_say_why(change, error, message):
         document.pop("vocab_size")
         error, message = FileFormatError, "'vocab_size' is missing"
     with pytest.raises(error, match=message):
-        config_from(document, "x")
+        architecture_of(document, "x")
+
+
+def test_experts_are_left_to_other_engines(tmp_path):
+    experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(TINY.read_text()) | experts))
+    with pytest.raises(NotYetError, match="'mixtral' has experts, which the torch-native engine cannot run yet"):
+        engine(tmp_path)
 
 
 def test_weights_that_do_not_fit_the_config_are_named(saved, tmp_path):
@@ -182,9 +190,9 @@ def test_weights_that_do_not_fit_the_config_are_named(saved, tmp_path):
 
 def test_degrees_that_do_not_divide_the_model_are_refused():
     with pytest.raises(InputError, match="num_kv_heads 2 does not divide by tensor-parallel degree 4"):
-        load_config(TINY).require_divisible(Degrees(1, 4, 1, 1, 1))
+        require_even(read_dense(TINY), 1, 4)
     with pytest.raises(InputError, match="2 layers do not divide into 4 pipeline stages"):
-        load_config(TINY).require_divisible(Degrees(4, 1, 1, 1, 1))
+        require_even(read_dense(TINY), 4, 1)
 
 
 def test_a_kv_budget_limits_the_sequences_at_once_and_must_hold_one():

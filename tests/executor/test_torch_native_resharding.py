@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from executor.engines.torch_native.config import config_from
 from executor.engines.torch_native.flat import extents_of
 from executor.engines.torch_native.resharding import assemble, generation_slice, training_slice
 from executor.engines.torch_native.weights import cut_out, drawn, parameters_of
+from executor.transition.architecture import architecture_of
 from simulator.groups import Degrees, micro_dp_groups
 from tests.executor.plans import TINY
 
@@ -22,13 +22,13 @@ LAYOUTS = [
     Degrees(p, t, 2, pg, tg) for p in POWERS for t in POWERS for pg in POWERS for tg in POWERS
     if p % pg == 0 and t % tg == 0
 ]  # fmt: skip
-CONFIG = config_from(json.loads(TINY.read_text()) | {"num_hidden_layers": 4, "num_key_value_heads": 4}, "test")
+CONFIG = architecture_of(json.loads(TINY.read_text()) | {"num_hidden_layers": 4, "num_key_value_heads": 4}, "test")
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_every_generation_shard_is_assembled_exactly(family, tied):
-    config = replace(CONFIG, model_type=family, tied_embeddings=tied)
+    config = replace(CONFIG, model_type=family, tied=tied)
     for x in LAYOUTS:
         for group in micro_dp_groups(x)[: x.pg * x.tg]:
             tables = [extents_of(parameters_of(config, training_slice(r, x), value_head=False), x.t) for r in group]

@@ -34,11 +34,11 @@ class Interrupted(ActorWorker):
 
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        from executor.transition.checksum import sums_of
+        from executor.transition.checksum import sums_of_stored
 
         trainer = self.engine.trainer
-        shapes = {tensor.name: tensor.shape for tensor in trainer.arch.tensors().values()}
-        return sums_of(trainer.layout, self.engine.identity.rank, trainer.tensors(), shapes)
+        stored = trainer.layout.stored(self.engine.identity.rank)
+        return sums_of_stored(stored, trainer.tensors(), trainer.arch)
 
     @register(protocol="ONE_TO_ALL")
     def interrupted_transition(self):

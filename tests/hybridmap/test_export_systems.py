@@ -8,6 +8,7 @@ import yaml
 
 from hybridmap.exports.systems import SYSTEMS, export_plan
 from profiles.errors import InputError
+from tests.builders import replace_role
 from tests.hybridmap.export_plans import JOBS, plan_file
 
 
@@ -91,3 +92,18 @@ def test_out_gets_everything(run, planned, tmp_path):
     assert sorted(p.name for p in (tmp_path / "launch").iterdir()) == sorted(answer["files"])
     assert (tmp_path / "launch" / "run_openrlhf.sh").stat().st_mode & 0o100
     assert answer["cannot_follow"]
+
+
+@pytest.mark.parametrize(("name", "role"), [("standalone", "critic"), ("grpo", "actor")])
+def test_scoring_on_a_copy_in_another_layout_is_a_point_of_every_system(name, role):
+    """A plan that no system can follow there: a copy in one more data-parallel half, half as wide."""
+    file = plan_file(name)
+    entry = file.plan.role(role)
+    trained = entry.training.model_copy(update={"tp": 2, "dp": max(entry.training.num_gpus // 2, 1), "pp": 1})
+    copy = trained.model_copy(update={"tp": 1, "dp": trained.num_gpus, "zero_stage": 0, "recompute": "none"})
+    plan = replace_role(file.plan, role, training=trained, inference=copy)
+    changed = file.model_copy(update={"plan": plan})
+    for system in SYSTEMS if name == "grpo" else ("verl", "openrlhf"):
+        points = {point.place: point.text for point in export_plan(changed, name, system).points}
+        assert f"on a copy in t1 p1 d{copy.dp}" in points[f"{role}.inference"]
+        assert f"{role}.inference" not in {point.place for point in export_plan(file, name, system).points}

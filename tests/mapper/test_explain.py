@@ -7,6 +7,7 @@ import pytest
 
 from mapper.explain import explain, idle_of, stage_causes
 from mapper.families import RESOURCES, scaled
+from mapper.mode import Mode
 from mapper.placing import placement_of
 from mapper.search import find_plan
 from mapper.shortlist import make_shortlist
@@ -121,3 +122,26 @@ def test_findings_carry_the_numbers_of_the_plan(flipped):
     assert own <= spans["generate_sequences"] + spans["transition"] + 1e-9
     placement = by_topic["placement"].numbers
     assert 0 < placement["busy"] <= 1 and 0 < placement["planned_busy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "memory_gib", "engine_too"), [("sync", 16, True), ("sync", 24, False), ("one-step-off", 18, False)]
+)
+def test_a_better_layout_of_a_trainer_or_an_engine_apart_fits_with_what_it_lacks(schedule, memory_gib, engine_too):
+    """On pools of their own too: what is named runs with that much memory, in the time that is said."""
+    facts = make_facts(
+        "grpo", gpus_per_node=4, memory_bytes=memory_gib * 2**30, work=workload(2048, 512, 512),
+        roles={"actor": "llama-3.2-1b", "reference": "llama-3.2-1b"},
+    )  # fmt: skip
+    best = find_plan(facts, runners_up=False, modes=(Mode(schedule, own_pool=True),))
+    answer = explain(facts, best.plan, (), budget_s=1.0)
+    found = [limit.better for limit in answer.memory if limit.better is not None]
+    changed_engine = [better.entry.generation != best.plan.role("actor").generation for better in found]
+    assert changed_engine == [False, True] if engine_too else changed_engine == [False]
+    for better in found:
+        larger = int(facts.memory_capacity_bytes + better.short_bytes + 2**20)
+        roomy = replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=larger)))
+        entries = tuple(better.entry if e.role == better.entry.role else e for e in best.plan.roles)
+        plan = best.plan.model_copy(update={"roles": entries})
+        assert simulate(plan, roomy).iteration_s == pytest.approx(better.iteration_s, rel=1e-9)
+        assert better.iteration_s < best.iteration_s

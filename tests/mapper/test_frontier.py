@@ -8,17 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper import layout_space
 from mapper.algorithm1 import exhaustive
 from mapper.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
 from mapper.choices import fits, gpus_of, ticks_of
-from mapper.frontier import frontier, trace
+from mapper.frontier import frontier, trace, with_left_out
 from mapper.goal import Objective
 from mapper.greedy import greedy
-from mapper.instance import Instance
+from mapper.instance import Instance, make_instance
+from mapper.problem import make_problem
+from mapper.result import OPTIMAL_GAP
 from mapper.search import find_plan
 from mapper.solver import Solution
 from profiles.errors import InfeasibleError, InputError
-from tests.builders import tiny_facts, toy_instance
+from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
 
 ROLES = ("actor", "critic", "reference", "reward")
 seeds = st.integers(0, 10**6)
@@ -155,3 +158,32 @@ def test_objectives_of_a_job_agree_with_its_frontier() -> None:
 def test_a_target_that_nothing_reaches_names_the_fastest() -> None:
     with pytest.raises(InfeasibleError, match=r"no plan ends an iteration within 0.001 s: the fastest on all 2 GPUs"):
         find_plan(tiny_facts(memory_gib=64.0), objective=Objective("gpus", target_iteration_s=0.001))
+
+
+def test_bounds_cover_the_degrees_that_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coarse from 4 ranks on: a point's bound is below every plan of all degrees, and that of a search on as many."""
+    work = workload(96, 512, 512, minibatches=2)
+    facts = make_facts("grpo", nodes=6, roles={"actor": TINY, "reference": TINY}, work=work, reserve_bytes=1e9)
+    every = frontier(facts, placement="colocate")
+    monkeypatch.setattr(layout_space, "EVERY", 4)
+    assert make_instance(make_problem(facts)).relaxed() is not None
+    coarse = frontier(facts, placement="colocate")
+    for point in coarse:
+        fastest = min(p.iteration_s for p in every if p.num_gpus <= point.up_to_gpus)
+        assert point.bound_s <= fastest * (1 + 1e-9)
+        assert point.proven == (point.gap <= OPTIMAL_GAP)
+    whole = find_plan(facts, placement="colocate", runners_up=False)
+    assert coarse[-1].bound_s == pytest.approx(whole.bound_s, rel=1e-9)
+
+
+def test_a_bound_of_what_is_left_out_is_taken_over_by_every_smaller_budget() -> None:
+    """An instance whose rows could all be a fifth faster: each bound is that of brute force over those."""
+    x = toy(3, 60)
+    faster = replace(x, ticks={r: {k: t * 4 // 5 for k, t in calls.items()} for r, calls in x.ticks.items()})
+    steps, none_below = trace(searching(x), [1, 2, 4, 8], lambda done, total: None)
+    granted, still_none = with_left_out(searching(faster), steps, [1, 2, 4, 8], none_below)
+    best = brute(faster)
+    assert still_none == none_below
+    for before, after in zip(steps, granted, strict=True):
+        assert after.bound_ticks == best[before.last_budget] <= before.bound_ticks
+        assert after.choice == before.choice

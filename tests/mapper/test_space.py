@@ -2,6 +2,8 @@
 where there is nothing to gain.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,9 +15,10 @@ from mapper.mode import ROLLOUT, Mode
 from mapper.problem import make_problem
 from mapper.search import find_plan
 from mapper.sharing import Share
-from mapper.space import PLAIN, Space
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS, PLAIN, Space
 from profiles.errors import InfeasibleError, InputError
 from simulator.feasibility import check_plan
+from simulator.pricing import role_costs, role_memory
 from simulator.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, workload
 
@@ -29,7 +32,7 @@ def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:
 
 
 def test_interleaving_shortens_a_deep_pipeline() -> None:
-    facts = make_facts("ppo", "llama-2-70b", nodes=8)
+    facts = make_facts("ppo", "llama-2-70b", nodes=8, inter_node_bytes_per_s=200e9)  # more hops between nodes too
     plain, chunked = (find_plan(facts, runners_up=False, space=s) for s in (PLAIN, Space(interleaving=True)))
     assert {entry.training.vpp for entry in plain.plan.roles if entry.training} == {1}
     assert max(entry.training.vpp for entry in chunked.plan.roles if entry.training) > 1
@@ -51,13 +54,31 @@ def test_offload_holds_what_does_not_fit_otherwise_and_equals_brute_force(mode: 
     assert found.iteration_s == pytest.approx(exhaustive(x)[1] * x.tick_s, abs=x.rounding_s)
 
 
-def test_every_offloaded_row_is_the_simulators() -> None:
-    """Memory of a pool and times of the calls, for some rows of each choice of what is away."""
+@pytest.mark.parametrize("own_pool", [False, True])
+@pytest.mark.parametrize("role", ["actor", "critic", "reference"])
+def test_every_offloaded_row_is_the_simulators(role: str, own_pool: bool) -> None:
+    """Memory and times of the calls, for some rows of each choice of what is away."""
     facts = tiny_facts("ppo", 2, 20.0)
-    problem = make_problem(facts, space=Space(offload=True))
-    for role in ("actor", "reference"):
-        table = role_table(problem, role)
-        assert set(np.unique(table.offload).tolist()) == ({0, 1, 2} if role == "actor" else {0, 1})
+    table = role_table(make_problem(facts, mode=Mode(own_pool=own_pool), space=Space(offload=True)), role, prune=False)
+    options = OFFLOADS if facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
+    assert set(np.unique(table.offload).tolist()) == set(range(len(options)))
+    apart = own_pool and role == "actor"
+    for i, option in enumerate(options):
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(table.offload == i))[:20]
+        layouts = replace(table.layouts.take(rows), offload=option, separate_generation=apart)
+        costs, needs = role_costs(facts, role, layouts), role_memory(facts, role, layouts)
+        for key, seconds in table.durations_s.items():
+            assert seconds[rows] == pytest.approx(costs[key].time.s, rel=1e-12), key
+        assert table.resident_bytes[rows] == pytest.approx(np.broadcast_to(needs.resident_bytes, len(rows)))
+        assert table.transient_bytes[rows] == pytest.approx(np.broadcast_to(needs.transient_bytes, len(rows)))
+
+
+@pytest.mark.parametrize("memory_gib", [2.6, 3.4])
+def test_pruning_with_offload_keeps_the_optimum(memory_gib: float) -> None:
+    problem = make_problem(tiny_facts("remax", 2, memory_gib), space=Space(offload=True))
+    pruned, whole = make_instance(problem), make_instance(problem, prune=False)
+    assert pruned.num_candidates < whole.num_candidates
+    assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0
 
 
 def test_tensor_parallelism_leaves_the_domain_only_where_allowed() -> None:

@@ -4,6 +4,7 @@ always lies inside its generation shard.
 
 import itertools
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from simulator.groups import (
     generation_replica,
     generation_shard,
     generation_tp_groups,
+    in_buckets,
     micro_dp_groups,
     ranks_without_overlap,
     training_coordinates,
@@ -200,3 +202,13 @@ def test_the_order_of_an_engine_that_numbers_consecutively() -> None:
     """Fig 8: strided generation groups [G1,G3],[G2,G4] are the engine's consecutive ones in this order."""
     assert gpus([generation_order(FIG_8)]) == [["G1", "G3", "G2", "G4", "G5", "G7", "G6", "G8"]]
     assert generation_order(FIG_8, "hybridflow-v") == list(range(8))
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30), most=st.integers(1, 80))
+def test_buckets_hold_all_items_in_order(sizes, most):
+    buckets = in_buckets(sizes, most)
+    assert [i for bucket in buckets for i in bucket] == list(range(len(sizes)))
+    filled = [sum(sizes[i] for i in bucket) for bucket in buckets]
+    assert all(size <= most or len(bucket) == 1 for size, bucket in zip(filled, buckets, strict=True))
+    for first, second in pairwise(buckets):
+        assert sum(sizes[i] for i in first) + sizes[second[0]] > most  # none is cut short

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles.catalogue import load_model
 from profiles.records import Priced
 from profiles.workload import LengthDistribution
-from simulator import compute, memory, training
+from simulator import comms, compute, memory, training
 from simulator.compute import Batch
 from simulator.cost import Cost
 from simulator.facts import Facts, Implementation
@@ -77,7 +77,8 @@ def test_pipeline_by_hand(layers: int, pp: int, micro: int, by_hand: float) -> N
     one_pass = training.Pass(unit(1.0), zero, unit(3.0), zero)
     batch, _ = training.micro_batch(facts.workload, layouts, np.asarray([float(micro)]))
     found = training.pipeline_cost(facts, shape, layouts, batch, np.asarray([float(micro)]), one_pass)
-    hops = float(training.hop(facts, shape, layouts, batch).s[0]) * 2 * (micro + pp - 2) if pp > 1 else 0.0
+    hop = comms.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False)
+    hops = float(hop.s) * 2 * (micro + pp - 2) if pp > 1 else 0.0
     assert float(found.compute.s[0]) == pytest.approx(by_hand)
     assert float(found.time.s[0]) == pytest.approx(by_hand + hops)
 
@@ -188,7 +189,9 @@ def test_interleaving_divides_the_ramp_and_multiplies_the_hops(vpp: int, by_hand
     batch, _ = training.micro_batch(facts.workload, layouts, five)
     one_pass = training.Pass(unit(1.0), zero, unit(3.0), zero)
     found = training.pipeline_cost(facts, shape, layouts, batch, five, one_pass)
-    hops = 2 * (5 * vpp + 4 - 2) * float(training.hop(facts, shape, layouts, batch).s[0])
+    hops = (
+        2 * (5 * vpp + 4 - 2) * float(comms.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False).s)
+    )
     assert float(found.compute.s[0]) == pytest.approx(by_hand)
     assert float(found.comm.s[0]) == pytest.approx(hops)
     assert float(found.time.s[0]) == pytest.approx(by_hand + hops)

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from executor.engines.torch_native.comms import Group, copy_in, sum_out
-from executor.engines.torch_native.weights import EMBEDDING, NORM, Slice
+from executor.transition.architecture import EMBEDDING, NORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from executor.engines.torch_native.config import DecoderConfig
+    from executor.engines.torch_native.weights import Slice
+    from executor.transition.architecture import Architecture
 
     Weights = Mapping[str, torch.Tensor]
 
@@ -61,7 +62,7 @@ def positions_of(token_mask: torch.Tensor) -> torch.Tensor:
 
 
 def run_stage(
-    weights: Weights, config: DecoderConfig, piece: Slice, tp: Group, x: torch.Tensor, step: Step,
+    weights: Weights, arch: Architecture, piece: Slice, tp: Group, x: torch.Tensor, step: Step,
     recompute: str = "none",
 ) -> torch.Tensor:  # fmt: skip
     """Tokens ``[B, T]`` (first stage) or hidden states ``[B, T, h]`` to hidden states, normed after the last stage.
@@ -71,22 +72,22 @@ def run_stage(
     """
     if piece.is_first:
         x = embed(weights[EMBEDDING], x, tp)
-    for i, layer in enumerate(piece.layers(config)):
-        block = partial(_layer, weights, f"model.layers.{layer}.", config, tp, step, i, recompute)
+    for i, layer in enumerate(piece.layers(arch)):
+        block = partial(_layer, weights, f"model.layers.{layer}.", arch, tp, step, i, recompute)
         x = _again(block, x) if recompute == "full" else block(x)
-    return rms_norm(x, weights[NORM], config.norm_eps) if piece.is_last else x
+    return rms_norm(x, weights[NORM], arch.norm_eps) if piece.is_last else x
 
 
 def _layer(
-    weights: Weights, at: str, config: DecoderConfig, tp: Group, step: Step, i: int, recompute: str, x: torch.Tensor
+    weights: Weights, at: str, arch: Architecture, tp: Group, step: Step, i: int, recompute: str, x: torch.Tensor
 ) -> torch.Tensor:
-    normed = rms_norm(x, weights[f"{at}input_layernorm.weight"], config.norm_eps)
+    normed = rms_norm(x, weights[f"{at}input_layernorm.weight"], arch.norm_eps)
 
     def attend(normed: torch.Tensor) -> torch.Tensor:
-        return attention(weights, f"{at}self_attn.", config, tp, normed, step, i)
+        return attention(weights, f"{at}self_attn.", arch, tp, normed, step, i)
 
     x = x + (_again(attend, normed) if recompute == "selective" else attend(normed))
-    normed = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], config.norm_eps)
+    normed = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], arch.norm_eps)
     return x + feed_forward(weights, f"{at}mlp.", tp, normed)
 
 
@@ -120,12 +121,12 @@ def feed_forward(weights: Weights, at: str, tp: Group, x: torch.Tensor) -> torch
 
 
 def attention(
-    weights: Weights, at: str, config: DecoderConfig, tp: Group, x: torch.Tensor, step: Step, layer: int
+    weights: Weights, at: str, arch: Architecture, tp: Group, x: torch.Tensor, step: Step, layer: int
 ) -> torch.Tensor:
     """Grouped-query attention on this rank's heads; ``layer`` counts inside the stage, for the cache."""
     x = copy_in(x, tp)
-    q, k, v = (_heads(weights, at, name, config, x) for name in "qkv")
-    turn = rotation(step.positions, config, x.dtype)
+    q, k, v = (_heads(weights, at, name, arch, x) for name in "qkv")
+    turn = rotation(step.positions, arch, x.dtype)
     q, k = rotate(q, turn), rotate(k, turn)
     if step.cache is not None:
         stop = step.start + x.shape[1]
@@ -138,18 +139,18 @@ def attention(
     return sum_out(F.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}o_proj.weight"]), tp)
 
 
-def _heads(weights: Weights, at: str, name: str, config: DecoderConfig, x: torch.Tensor) -> torch.Tensor:
+def _heads(weights: Weights, at: str, name: str, arch: Architecture, x: torch.Tensor) -> torch.Tensor:
     """Queries, keys or values of this rank, ``[B, T, heads, head_dim]``."""
     flat = F.linear(x, weights[f"{at}{name}_proj.weight"], weights.get(f"{at}{name}_proj.bias"))
-    heads = flat.unflatten(-1, (-1, config.head_dim))
+    heads = flat.unflatten(-1, (-1, arch.head_dim))
     norm = weights.get(f"{at}{name}_norm.weight")
-    return heads if norm is None else rms_norm(heads, norm, config.norm_eps)
+    return heads if norm is None else rms_norm(heads, norm, arch.norm_eps)
 
 
-def rotation(positions: torch.Tensor, config: DecoderConfig, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def rotation(positions: torch.Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine of the rotary embedding, ``[B, T, 1, head_dim]``."""
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
-    angles = positions[..., None].float() * config.rope_theta**-half
+    half = torch.arange(0, arch.head_dim, 2, dtype=torch.float32, device=positions.device) / arch.head_dim
+    angles = positions[..., None].float() * arch.rope_theta**-half
     angles = torch.cat([angles, angles], dim=-1)[:, :, None]
     return angles.cos().to(dtype), angles.sin().to(dtype)
 

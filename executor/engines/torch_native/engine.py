@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.checkpoint_shards import EngineState, on_host
-from executor.checks import bit_sums, require_equal_copies, require_equal_totals
+from executor.checks import bit_sums, require_equal_copies
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S, CommClock, join_world, make_groups
-from executor.engines.torch_native.config import load_config
 from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
 from executor.engines.torch_native.generation import generate, kv_bytes_per_sequence
@@ -29,8 +28,12 @@ from executor.engines.torch_native.resharding import (
     training_slice,
 )
 from executor.engines.torch_native.saved_state import chunks_to_read, chunks_to_write
-from executor.engines.torch_native.weight_link import LinkSpec, WeightLink
-from executor.engines.torch_native.weights import EMBEDDING, SCORE, cut_out, drawn, parameters_of, read
+from executor.engines.torch_native.weights import cut_out, drawn, parameters_of, read, read_dense
+from executor.records import WeightsMoved
+from executor.transition.architecture import EMBEDDING, SCORE
+from executor.transition.checksum import require_arrived
+from executor.transition.native_layout import NativeLayout, require_even
+from executor.transition.pool_link import LayoutLink, PoolLink
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class ModelSpec:
     kv_cache_bytes: int = 0
     scoring: Degrees | None = None
     offload: tuple[str, ...] = ()
-    link: LinkSpec | None = None
+    link: PoolLink | None = None
     recompute: str = "none"
     device: str = "cpu"
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
@@ -83,7 +86,6 @@ class TorchNativeEngine:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock = CommClock()
         self._generating: Replica | None = None
-        self._scoring: Replica | None = None
 
     @property
     def comm_s(self) -> float:
@@ -102,14 +104,15 @@ class TorchNativeEngine:
     def load(self) -> None:
         if self.spec.dtype not in DTYPES:
             raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
-        self.config = load_config(self.spec.path)
+        self.arch = read_dense(self.spec.path, has_score=self.spec.value_head)
         for degrees in (self.degrees, self.spec.scoring):
             if degrees is not None:
-                self.config.require_divisible(degrees)
+                require_even(self.arch, degrees.p, degrees.t)
+        self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
         self.device = torch.device(self.spec.device)
         self.dtype = DTYPES[self.spec.dtype]
         self.piece = training_slice(self.identity.rank, self.degrees)
-        parameters = parameters_of(self.config, self.piece, value_head=self.spec.value_head)
+        parameters = parameters_of(self.arch, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)
         join_world(self.identity, self.address, self.device, timeout_s=self.spec.collective_timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
@@ -118,8 +121,8 @@ class TorchNativeEngine:
             parameters, self.piece.t, values, dtype=self.dtype, device=self.device,
             multiple=self.degrees.d, trained=self.spec.optimizer is not None,
         )  # fmt: skip
-        self._training = Replica(self.config, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
-        if self.config.tied_embeddings and self.piece.stages > 1 and not self.spec.value_head:
+        self._training = Replica(self.arch, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
+        if self.arch.tied and self.piece.stages > 1 and not self.spec.value_head:
             self.flat.tied_names.add(EMBEDDING)
         states = {"parameters": lambda: [self.flat.data]}
         if self.spec.optimizer is not None:
@@ -127,10 +130,11 @@ class TorchNativeEngine:
             states["optimizer"] = self.optimizer.states
         self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
         self.host.send_away()
-        self.link: WeightLink | None = None
-        if self.spec.link is not None:
-            self.link = WeightLink(
-                self.identity.rank, self.spec.link, self.config, self.device, self.clock, self.spec.collective_timeout_s
+        self.link: LayoutLink | None = None
+        if (link := self.spec.link) is not None:
+            source = NativeLayout(self.arch, link.senders, "training", transposed=False)
+            self.link = LayoutLink(
+                self.identity.rank, link, self.arch, source, self.device, self.clock, self.spec.collective_timeout_s
             )
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
@@ -139,9 +143,17 @@ class TorchNativeEngine:
         found = read(parameters, self.piece, folder) if has_files else {}
         for parameter in parameters:
             if parameter.name not in found:
-                whole = drawn(parameter, self.config, self.spec.seed)
+                whole = drawn(parameter, self.arch, self.spec.seed)
                 found[parameter.name] = cut_out(whole, parameter, self.piece)
         return found
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters of this rank by name, in ``layout``."""
+        return {name: weight.detach() for name, weight in self.flat.weights.items()}
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received from and sent to another pool since this was last asked."""
+        return self.link.moved() if self.link is not None else WeightsMoved()
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
@@ -203,32 +215,24 @@ class TorchNativeEngine:
         weights: Any = self.flat.weights
         with self.host.present("parameters"):
             if (x.pg, x.tg) != (x.p, x.t):
-                weights = gather_generation_weights(self.flat.data, self.config, x, rank, self.groups.micro_dp)
+                weights = gather_generation_weights(self.flat.data, self.arch, x, rank, self.groups.micro_dp)
                 if self.spec.check_weights:
-                    require_gathered(weights, self.flat, self.config, x, rank, self.groups.micro_dp)
+                    require_gathered(weights, self.flat, self.arch, x, rank, self.groups.micro_dp)
             elif "parameters" in self.spec.offload:
                 weights = {name: weight.detach().clone() for name, weight in weights.items()}
         piece = generation_slice(rank, x)
-        self._generating = Replica(self.config, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
+        self._generating = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
 
-    def _pass_on(self, link: WeightLink) -> None:
+    def _pass_on(self, link: LayoutLink) -> None:
         """Send the weights to the pool that generates, or receive them there."""
-        if link.spec.sends:
+        if link.link.sends:
             with self.host.present("parameters"):
-                link.send(self.flat)
+                link.send(self.tensors())
         else:
-            trained = link.receive(self.flat.weights)
+            trained = link.receive(self.layout, self.tensors())
             if self.spec.check_weights:
-                self._require_arrived(trained)
+                require_arrived(self.arch, self.layout, self.identity, self.tensors(), trained)
             self._generating = self._training
-
-    def _require_arrived(self, trained: dict[str, int]) -> None:
-        """Compare the weights of this generation replica with the sums that came with them."""
-        sums = bit_sums(self.flat.weights)
-        cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
-        is_cut = torch.tensor([name in cut for name in self.flat.weights], device=self.device)
-        whole = torch.where(is_cut, self.groups.tp.all_reduce(sums.clone()), sums)
-        require_equal_totals(dict(zip(self.flat.weights, whole.tolist(), strict=True)), trained)
 
     def check_replicas(self) -> None:
         """Compare the copies that ranks hold of the same weights: of data parallelism, and whole ones of tensor's.
@@ -244,8 +248,8 @@ class TorchNativeEngine:
         require_equal_copies([names[i] for i in whole], sums[whole], self.groups.tp)
 
     def to_training(self) -> None:
-        """Let go of the copies for generation and scoring: an update would make them wrong."""
-        self._generating = self._scoring = None
+        """Let go of the copy for generation: an update would make it wrong."""
+        self._generating = None
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         from tensordict import TensorDict
@@ -268,7 +272,7 @@ class TorchNativeEngine:
         """Sequences that generate at once."""
         assert self._generating is not None
         length = batch["prompts"].shape[1] + sampling.max_tokens
-        size = kv_bytes_per_sequence(self.config, self._generating.piece, length, self.dtype.itemsize)
+        size = kv_bytes_per_sequence(self.arch, self._generating.piece, length, self.dtype.itemsize)
         if self.spec.kv_cache_bytes and self.spec.kv_cache_bytes < size:
             raise InputError(
                 f"a KV budget of {self.spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
@@ -278,9 +282,9 @@ class TorchNativeEngine:
 
     def _stages(self, x: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(x.weights, self.config, x.piece, x.tp, entering, whole_step(token_mask), recompute)
+            return run_stage(x.weights, self.arch, x.piece, x.tp, entering, whole_step(token_mask), recompute)
 
-        return Stages(x.piece, x.pp, run, self.config.hidden, self.dtype)
+        return Stages(x.piece, x.pp, run, self.arch.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
@@ -295,21 +299,16 @@ class TorchNativeEngine:
         with self.host.present("parameters"):
             x = self._for_scoring()
             outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
-        if "parameters" in self.spec.offload:
-            self._scoring = None
         return None if outputs is None else torch.cat(outputs).float().cpu()
 
     def _for_scoring(self) -> Replica:
-        """What forward passes run on: the training replica, or a copy in another layout that lives until an update."""
+        """What a forward pass runs on: the training replica, or a copy in another layout that is dropped after it."""
         degrees, groups = self.spec.scoring, self.scoring_groups
         if degrees is None:
             return self._training
-        if self._scoring is None:
-            piece = training_slice(self.identity.rank, degrees)
-            value_head = self.spec.value_head
-            weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=value_head)
-            self._scoring = Replica(self.config, piece, groups.tp, groups.pp, weights)
-        return self._scoring
+        piece = training_slice(self.identity.rank, degrees)
+        weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=self.spec.value_head)
+        return Replica(self.arch, piece, groups.tp, groups.pp, weights)
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
         """Add an objective's gradients, and its metrics as shares of their global mean."""

@@ -11,24 +11,24 @@ from executor.engines.torch_native.heads import local_logits, next_tokens, unifo
 
 if TYPE_CHECKING:
     from executor.engines.base import Sampling
-    from executor.engines.torch_native.config import DecoderConfig
     from executor.engines.torch_native.replica import Replica
     from executor.engines.torch_native.weights import Slice
+    from executor.transition.architecture import Architecture
 
 
 def blank_cache(replica: Replica, num_rows: int, length: int) -> KVCache:
     """An empty cache for the layers and heads of this rank."""
     some = next(iter(replica.weights.values()))
-    config = replica.config
-    layers, heads = len(replica.piece.layers(config)), config.num_kv_heads // replica.tp.size
-    shape = (layers, num_rows, length, heads, config.head_dim)
+    arch = replica.arch
+    layers, heads = len(replica.piece.layers(arch)), arch.num_kv_heads // replica.tp.size
+    shape = (layers, num_rows, length, heads, arch.head_dim)
     return KVCache(*(torch.zeros(shape, dtype=some.dtype, device=some.device) for _ in range(2)))
 
 
-def kv_bytes_per_sequence(config: DecoderConfig, piece: Slice, length: int, itemsize: int) -> int:
+def kv_bytes_per_sequence(arch: Architecture, piece: Slice, length: int, itemsize: int) -> int:
     """Bytes of one sequence's keys and values on one rank."""
-    heads = config.num_kv_heads // piece.t
-    return 2 * len(piece.layers(config)) * length * heads * config.head_dim * itemsize
+    heads = arch.num_kv_heads // piece.t
+    return 2 * len(piece.layers(arch)) * length * heads * arch.head_dim * itemsize
 
 
 def generate(
@@ -81,9 +81,9 @@ def _one_step(
     x = tokens
     if not piece.is_first:
         some = next(iter(replica.weights.values()))
-        x = torch.empty(*tokens.shape, replica.config.hidden, dtype=some.dtype, device=tokens.device)
+        x = torch.empty(*tokens.shape, replica.arch.hidden, dtype=some.dtype, device=tokens.device)
         pp.receive(x, piece.stage - 1)
-    hidden = run_stage(replica.weights, replica.config, piece, replica.tp, x, step)
+    hidden = run_stage(replica.weights, replica.arch, piece, replica.tp, x, step)
     chosen = torch.zeros(tokens.shape[0], dtype=torch.int64, device=tokens.device)
     log_probs = torch.zeros(tokens.shape[0], device=tokens.device)
     if piece.is_last:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from executor.engines.torch_native.weights import EMBEDDING, HEAD
+from executor.transition.architecture import EMBEDDING, HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import torch
 
     from executor.engines.torch_native.comms import Group
-    from executor.engines.torch_native.config import DecoderConfig
     from executor.engines.torch_native.weights import Slice
+    from executor.transition.architecture import Architecture
 
 
 @dataclass(frozen=True)
 class Replica:
     """The slice that this rank holds, the ranks that hold the others, and the weights by Hugging Face's names."""
 
-    config: DecoderConfig
+    arch: Architecture
     piece: Slice
     tp: Group
     pp: Group

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from executor.engines.torch_native.comms import Group
-    from executor.engines.torch_native.config import DecoderConfig
     from executor.engines.torch_native.flat import Extent, FlatParameters
     from executor.engines.torch_native.replica import Replica
     from executor.engines.torch_native.weights import Parameter
+    from executor.transition.architecture import Architecture
 
 
 def training_slice(rank: int, x: Degrees) -> Slice:
@@ -39,26 +39,26 @@ def generation_slice(rank: int, x: Degrees) -> Slice:
 
 
 def gather_generation_weights(
-    data: torch.Tensor, config: DecoderConfig, x: Degrees, rank: int, group: Group
+    data: torch.Tensor, arch: Architecture, x: Degrees, rank: int, group: Group
 ) -> dict[str, torch.Tensor]:
     """The generation shard of one rank, from the flat training buffers of its micro-DP group."""
-    tables = [_table(config, member, x) for member in group.ranks]
+    tables = [_table(arch, member, x) for member in group.ranks]
     longest = max(table[-1].stop for table in tables)
     mine = torch.zeros(longest, dtype=data.dtype, device=data.device)
     own = tables[group.index][-1].stop
     mine[:own] = data[:own]
-    return assemble(group.all_gather(mine), tables, generation_slice(rank, x), config)
+    return assemble(group.all_gather(mine), tables, generation_slice(rank, x), arch)
 
 
 def assemble(
-    buffers: list[torch.Tensor], tables: list[list[Extent]], piece: Slice, config: DecoderConfig
+    buffers: list[torch.Tensor], tables: list[list[Extent]], piece: Slice, arch: Architecture
 ) -> dict[str, torch.Tensor]:
     """Generation weights of ``piece`` from training buffers and their tables, given in rank order.
 
     In rank order a stage's slices stand in the order of the tensor they were cut from, so pieces just join.
     """
     weights = {}
-    for parameter in parameters_of(config, piece, value_head=False):
+    for parameter in parameters_of(arch, piece, value_head=False):
         parts = [
             buffer[extent.start : extent.stop].view(extent.shape)
             for buffer, table in zip(buffers, tables, strict=True)
@@ -70,20 +70,20 @@ def assemble(
 
 
 def require_gathered(
-    weights: Mapping[str, torch.Tensor], flat: FlatParameters, config: DecoderConfig, x: Degrees, rank: int,
+    weights: Mapping[str, torch.Tensor], flat: FlatParameters, arch: Architecture, x: Degrees, rank: int,
     group: Group,
 ) -> None:  # fmt: skip
     """Compare gathered weights with the training shards of the group, by sums of their bits.
 
     Raises ``UnequalWeightsError``; every rank of the group calls this.
     """
-    tables = [_table(config, member, x) for member in group.ranks]
+    tables = [_table(arch, member, x) for member in group.ranks]
     mine = torch.zeros(max(map(len, tables)), dtype=torch.int64, device=flat.data.device)
     own = tables[group.index]
     mine[: len(own)] = bit_sums({str(i): flat.view(flat.data, extent) for i, extent in enumerate(own)})
     sums = [member.tolist() for member in group.all_gather(mine)]
     trained = {}
-    for parameter in parameters_of(config, generation_slice(rank, x), value_head=False):
+    for parameter in parameters_of(arch, generation_slice(rank, x), value_head=False):
         parts = [
             total
             for member, table in zip(sums, tables, strict=True)
@@ -100,10 +100,10 @@ def gather_scoring_weights(x: Replica, piece: Slice, group: Group, *, value_head
     Each slice of a parameter is sent to the whole group by a rank that holds it, and each rank keeps what it wants, so
     at most one whole parameter is held besides. Moves (tp - 1)/tp of the model to each rank, as HybridFlow-V does.
     """
-    wanted = {p.name: p for p in parameters_of(x.config, piece, value_head=value_head)}
+    wanted = {p.name: p for p in parameters_of(x.arch, piece, value_head=value_head)}
     kept = {}
-    for parameter in parameters_of(x.config, Slice(0, 1, 0, 1), value_head=value_head):
-        stage = _stage_of(parameter, x.config, x.piece.stages)
+    for parameter in parameters_of(x.arch, Slice(0, 1, 0, 1), value_head=value_head):
+        stage = _stage_of(parameter, x.arch, x.piece.stages)
         parts = []
         for index in range(x.piece.t if parameter.cut is not None else 1):
             source = stage * x.piece.t + index
@@ -119,11 +119,11 @@ def gather_scoring_weights(x: Replica, piece: Slice, group: Group, *, value_head
     return kept
 
 
-def _stage_of(parameter: Parameter, config: DecoderConfig, stages: int) -> int:
+def _stage_of(parameter: Parameter, arch: Architecture, stages: int) -> int:
     """The pipeline stage of training that holds a parameter."""
-    return min(max(parameter.layer, 0) * stages // config.num_layers, stages - 1)
+    return min(max(parameter.layer, 0) * stages // arch.num_layers, stages - 1)
 
 
-def _table(config: DecoderConfig, rank: int, x: Degrees) -> list[Extent]:
+def _table(arch: Architecture, rank: int, x: Degrees) -> list[Extent]:
     """Where a rank's training buffer holds what."""
-    return extents_of(parameters_of(config, training_slice(rank, x), value_head=False), x.t)
+    return extents_of(parameters_of(arch, training_slice(rank, x), value_head=False), x.t)

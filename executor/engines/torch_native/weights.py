@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from profiles.errors import InputError
+from executor.transition.architecture import EMBEDDING, HEAD, NORM, SCORE, read_architecture
+from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from executor.engines.torch_native.config import DecoderConfig
+    from executor.transition.architecture import Architecture
 
 INIT_STD = 0.02
 
@@ -53,9 +54,9 @@ class Slice:
     index: int
     t: int
 
-    def layers(self, config: DecoderConfig) -> range:
+    def layers(self, arch: Architecture) -> range:
         """The layers of this stage."""
-        each = config.num_layers // self.stages
+        each = arch.num_layers // self.stages
         return range(self.stage * each, (self.stage + 1) * each)
 
     @property
@@ -67,49 +68,56 @@ class Slice:
         return self.stage == self.stages - 1
 
 
-EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
+def read_dense(path: str | Path, *, has_score: bool = False) -> Architecture:
+    """The model in ``path`` (``transition.architecture``); ``NotYetError`` for one with experts."""
+    arch = read_architecture(path, has_score=has_score)
+    if arch.num_experts:
+        raise NotYetError(
+            f"{path}: '{arch.model_type}' has experts, which the torch-native engine cannot run yet; megatron-core can"
+        )
+    return arch
 
 
-def parameters_of(config: DecoderConfig, piece: Slice, *, value_head: bool) -> list[Parameter]:
+def parameters_of(arch: Architecture, piece: Slice, *, value_head: bool) -> list[Parameter]:
     """The parameters that a rank holds: cut ones first, then whole copies, then copies that another stage owns."""
     found: list[Parameter] = []
     if piece.is_first:
-        found.append(Parameter(EMBEDDING, (config.vocab, config.hidden), -1, cut=0))
-    for layer in piece.layers(config):
-        found += _layer(config, layer)
+        found.append(Parameter(EMBEDDING, (arch.vocab, arch.hidden), -1, cut=0))
+    for layer in piece.layers(arch):
+        found += _layer(arch, layer)
     if piece.is_last:
-        found.append(Parameter(NORM, (config.hidden,), config.num_layers))
-        found += _head(config, piece, value_head=value_head)
+        found.append(Parameter(NORM, (arch.hidden,), arch.num_layers))
+        found += _head(arch, piece, value_head=value_head)
     return sorted(found, key=lambda p: (p.is_copy, p.cut is None))  # stable: layers keep their order
 
 
-def _head(config: DecoderConfig, piece: Slice, *, value_head: bool) -> list[Parameter]:
+def _head(arch: Architecture, piece: Slice, *, value_head: bool) -> list[Parameter]:
     if value_head:
-        return [Parameter(SCORE, (1, config.hidden), config.num_layers)]
-    if not config.tied_embeddings:
-        return [Parameter(HEAD, (config.vocab, config.hidden), config.num_layers, cut=0)]
+        return [Parameter(SCORE, (1, arch.hidden), arch.num_layers)]
+    if not arch.tied:
+        return [Parameter(HEAD, (arch.vocab, arch.hidden), arch.num_layers, cut=0)]
     if piece.is_first:
         return []  # one stage: the embedding itself is the head
-    return [Parameter(EMBEDDING, (config.vocab, config.hidden), config.num_layers, cut=0, is_copy=True)]
+    return [Parameter(EMBEDDING, (arch.vocab, arch.hidden), arch.num_layers, cut=0, is_copy=True)]
 
 
-def _layer(config: DecoderConfig, layer: int) -> list[Parameter]:
-    h, at = config.hidden, f"model.layers.{layer}."
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+def _layer(arch: Architecture, layer: int) -> list[Parameter]:
+    h, at = arch.hidden, f"model.layers.{layer}."
+    q, kv = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim
     found = [
         Parameter(f"{at}input_layernorm.weight", (h,), layer),
         Parameter(f"{at}post_attention_layernorm.weight", (h,), layer),
         Parameter(f"{at}self_attn.o_proj.weight", (h, q), layer, cut=1),
-        Parameter(f"{at}mlp.gate_proj.weight", (config.ffn, h), layer, cut=0),
-        Parameter(f"{at}mlp.up_proj.weight", (config.ffn, h), layer, cut=0),
-        Parameter(f"{at}mlp.down_proj.weight", (h, config.ffn), layer, cut=1),
+        Parameter(f"{at}mlp.gate_proj.weight", (arch.ffn, h), layer, cut=0),
+        Parameter(f"{at}mlp.up_proj.weight", (arch.ffn, h), layer, cut=0),
+        Parameter(f"{at}mlp.down_proj.weight", (h, arch.ffn), layer, cut=1),
     ]
     for name, width in (("q", q), ("k", kv), ("v", kv)):
         found.append(Parameter(f"{at}self_attn.{name}_proj.weight", (width, h), layer, cut=0))
-        if config.qkv_bias:
+        if arch.qkv_bias:
             found.append(Parameter(f"{at}self_attn.{name}_proj.bias", (width,), layer, cut=0))
-        if config.qk_norm and name != "v":
-            shape = (config.head_dim,)
+        if arch.qk_norm and name != "v":
+            shape = (arch.head_dim,)
             found.append(Parameter(f"{at}self_attn.{name}_norm.weight", shape, layer, partial_gradient=True))
     return found
 
@@ -121,7 +129,7 @@ def cut_out(whole: torch.Tensor, parameter: Parameter, piece: Slice) -> torch.Te
     return whole.chunk(piece.t, dim=parameter.cut)[piece.index]
 
 
-def drawn(parameter: Parameter, config: DecoderConfig, seed: int) -> torch.Tensor:
+def drawn(parameter: Parameter, arch: Architecture, seed: int) -> torch.Tensor:
     """A whole parameter at random: normal matrices (those into the residual stream smaller), ones, zero biases."""
     if parameter.name.endswith("norm.weight"):
         return torch.ones(parameter.shape)
@@ -129,7 +137,7 @@ def drawn(parameter: Parameter, config: DecoderConfig, seed: int) -> torch.Tenso
         return torch.zeros(parameter.shape)
     std = INIT_STD
     if parameter.name.endswith(("o_proj.weight", "down_proj.weight")):
-        std /= math.sqrt(2 * config.num_layers)
+        std /= math.sqrt(2 * arch.num_layers)
     stream = torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(parameter.name.encode()))
     return torch.randn(parameter.shape, generator=stream) * std
 

@@ -15,7 +15,7 @@ import torch
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
 from executor.transition.vllm_layout import VllmLayout
 from profiles.errors import InputError
-from simulator.groups import generation_order
+from simulator.groups import generation_coordinates, generation_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 CPU_KV_BYTES = 64 << 20
 """KV cache of a CPU rank where the plan gives no budget: tests and laptops."""
+
+KV_BLOCK_TOKENS = 128
+"""Tokens of the largest block that vLLM deals KV cache out in: CPUs take 128, GPUs 16."""
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
                "VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
@@ -78,19 +81,30 @@ class VllmEngine:
         self._require_known_tensors()
 
     def _settings(self) -> dict[str, Any]:
+        max_length = self.options.max_length or self.arch.max_length
         memory: dict[str, Any] = {"enable_sleep_mode": True}
         if not torch.cuda.is_available():
             memory = {}
         if self.options.kv_cache_bytes or not torch.cuda.is_available():
-            memory["kv_cache_memory_bytes"] = self.options.kv_cache_bytes or CPU_KV_BYTES
+            budget = self.options.kv_cache_bytes or CPU_KV_BYTES
+            memory["kv_cache_memory_bytes"] = min(budget, self._most_kv_bytes(max_length))
         return {
             "tensor_parallel_size": self.degrees.tg, "pipeline_parallel_size": self.degrees.pg,
             "distributed_executor_backend": "external_launcher", "load_format": "dummy", "dtype": self.dtype,
             "skip_tokenizer_init": True, "enforce_eager": not torch.cuda.is_available(),
-            "max_model_len": self.options.max_length or self.arch.max_length,
+            "max_model_len": max_length,
             "max_num_seqs": self.options.max_num_seqs, "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs", "disable_log_stats": False, "seed": 0, **memory,
         }  # fmt: skip
+
+    def _most_kv_bytes(self, max_length: int) -> int:
+        """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""
+        arch, x = self.arch, self.degrees
+        stage = generation_coordinates(self.rank, x)[1]
+        heads = max(arch.num_kv_heads // x.tg, 1)
+        token_bytes = 2 * len(self.layout.layers(stage)) * heads * arch.head_dim * self.dtype.itemsize
+        blocks = -(-max_length // KV_BLOCK_TOKENS) + 1  # and one that vLLM keeps empty
+        return self.options.max_num_seqs * blocks * KV_BLOCK_TOKENS * token_bytes
 
     @property
     def _runner(self) -> Any:

@@ -1,0 +1,1 @@
+"""Fuzzing: changed files and command lines for everything of ours that reads what others wrote."""
