@@ -53,7 +53,7 @@ MINIBATCHES = 2
 def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path) -> dict[str, Any]:
     """Run one case undisturbed and killed ``kills`` times; what was found."""
     algorithm = name.split()[0]
-    plan, draw, iterations = plan_of(algorithm, sets), random.Random(f"{name} {seed}"), kills + 3
+    plan, draw, iterations = plan_of(algorithm, sets), random.Random(f"{name} {seed}"), 2 * kills + 3
     expected, durations_s = undisturbed(algorithm, plan, folder / "undisturbed", iterations)
     faults = tuple(random_kill(plan, durations_s, attempt, range(2), draw) for attempt in range(kills))
     section = config_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from executor.batch import is_batch
@@ -78,12 +79,17 @@ def flip_bit(weights: Mapping[str, torch.Tensor]) -> None:
 
 
 def weights_of(engine: Any, fault: Fault) -> Mapping[str, torch.Tensor]:
-    """An engine's own weights, to be changed in place; ``InputError`` where it has none at hand."""
+    """An engine's own weights, to be changed in place: the optimizer's, which outlive the next step, if it has some.
+
+    ``InputError`` where there are none at hand.
+    """
     trainer = getattr(engine, "trainer", engine)
-    flat = getattr(trainer, "flat", None)
+    flat, optimizer = getattr(trainer, "flat", None), getattr(trainer, "optimizer", None)
     weights: Mapping[str, torch.Tensor] = flat.weights if flat is not None else {}
     if flat is None and hasattr(trainer, "tensors"):
         weights = trainer.tensors()
+    if hasattr(optimizer, "master"):
+        weights = {"master": optimizer.master}
     if not weights or not any(weight.untyped_storage().nbytes() for weight in weights.values()):
         raise InputError(f"{fault.role} has no weights on its device to flip a bit of when {fault.api} begins")
     return weights
@@ -108,6 +114,10 @@ def _is_connected(descriptor: int) -> bool:
 
 
 def _shut(sockets: set[tuple[int, int]]) -> None:
+    copies = []
     for descriptor, _ in sockets & _open_sockets():
-        with socket.socket(fileno=os.dup(descriptor)) as found:
-            found.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            copies.append(socket.socket(fileno=os.dup(descriptor)))
+    for copy in copies:  # the first one that ends makes its owner close the others
+        with copy, suppress(OSError):
+            copy.shutdown(socket.SHUT_RDWR)

@@ -32,7 +32,8 @@ class Fault:
         ``error``: the call raises. ``kill``: the process ends ``delay_s`` into the call, or later if the call is
         through by then. ``delay``: the call begins ``delay_s`` later. ``hang``: it never ends. ``nan``: the real
         columns that it reads hold no numbers, or those that it returns where it reads none. ``drop``: connections to
-        the pool's other ranks are shut (not NCCL's). ``flip``: one bit of the first weight is another, before the call.
+        the pool's other ranks are shut (not NCCL's). ``flip``: one bit of the first weight is another, before the call
+        (of the optimizer's master weights where there are some).
     pool
         Where the role has two pools (generation apart), which of them; else any.
     """

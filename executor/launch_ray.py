@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -173,12 +174,14 @@ class RayLauncher:
         bundle = {"GPU" if self.uses_gpus else "CPU": 1.0, **kind}
         group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
         self._groups.append(group)
-        if not group.wait(PLACEMENT_TIMEOUT_S):
+        began_s = time.monotonic()
+        if not self._is_placed(group, pool.num_ranks):
+            waited_s = time.monotonic() - began_s
             what, have = "GPUs" if self.uses_gpus else "CPU slots", self.num_devices
             if pool.kind is not None and kind:
                 what, have = f"{what} of kind {pool.kind}", self.kinds[pool.kind]
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {what} in {PLACEMENT_TIMEOUT_S:.0f} s; "
+                f"pool {pool.name} found no {pool.num_ranks} free {what} in {waited_s:.0f} s; "
                 f"the cluster has {have}, others may hold some"
             )
         share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
@@ -188,6 +191,14 @@ class RayLauncher:
             | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
             for i in range(pool.num_ranks)
         ]
+
+    def _is_placed(self, group: Any, num_ranks: int) -> bool:
+        """Wait for a placement group; not for devices of a node that is gone."""
+        deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
+        while not group.wait(min(PLACEMENT_TIMEOUT_S, ASKED_S)):
+            if time.monotonic() > deadline_s or self.num_devices < num_ranks:
+                return False
+        return True
 
     def node_of(self, rank: Any) -> str:
         return self._nodes.get(id(rank), "")

@@ -102,7 +102,7 @@ class Keeper:
         self._launcher, self._policy, self._newest = launcher, policy, newest
         self._folder, self._replan, self._told = folder, replan, told
         self._furthest = self._furthest_before = self._in_a_row = 0
-        self._failed: tuple[Failure, float] | None = None
+        self._failed: list[tuple[int, Failure, float]] = []
         self._lines = ""
 
     def run(self, start: Start, attempt: Callable[[Start], T]) -> T:
@@ -128,21 +128,21 @@ class Keeper:
 
     def ready(self, start: Start) -> None:
         """Tell that a start's models are loaded."""
-        if self._failed is None:
-            return
-        (failure, noticed_s), self._failed = self._failed, None
-        recovery = Recovery(
-            start.attempt, failure.call, failure.pool, failure.rank, failure.node, failure.summary, noticed_s,
-            time.time() - noticed_s, start.iteration, self._furthest - start.iteration, start.plan.num_gpus,
-        )  # fmt: skip
-        self._lines += json.dumps(asdict(recovery)) + "\n"
-        write_atomically(self._folder / FAILURES, self._lines)
-        if self._told is not None:
-            self._told(recovery)
+        lost, now_s = self._furthest - start.iteration, time.time()
+        failed, self._failed = self._failed, []
+        for i, (attempt, failure, noticed_s) in enumerate(failed):  # a start may fail before it is ready
+            recovery = Recovery(
+                attempt, failure.call, failure.pool, failure.rank, failure.node, failure.summary, noticed_s,
+                now_s - noticed_s, start.iteration, 0 if i else lost, start.plan.num_gpus,
+            )  # fmt: skip
+            self._lines += json.dumps(asdict(recovery)) + "\n"
+            write_atomically(self._folder / FAILURES, self._lines)
+            if self._told is not None:
+                self._told(recovery)
 
     def _next(self, start: Start, failure: Failure, error: Exception) -> Start:
         """The start after a failure; raises where there is none."""
-        self._failed = (failure, self._failed[1] if self._failed else time.time())
+        self._failed.append((start.attempt + 1, failure, time.time()))
         self._launcher.clear()
         if self._furthest > self._furthest_before:
             self._in_a_row, self._furthest_before = 0, self._furthest

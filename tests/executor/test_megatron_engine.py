@@ -11,10 +11,12 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
+from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
@@ -92,6 +94,7 @@ def on_ranks(rank, paths, cases):
             found[i, value_head] = trained(engine, mine, value_head)
             if spec.offload:
                 found["offload", i, value_head] = left_on_the_device(engine)
+            found[i, value_head, "told"] = checked(engine, spoiled=rank == p * t * d - 1)
     return found
 
 
@@ -108,6 +111,19 @@ def left_on_the_device(engine):
     with engine.host.present("parameters", "optimizer"):
         there = held()
     return away, there, engine.host_bytes - before
+
+
+
+def checked(engine, *, spoiled):
+    """Compare copies, flip a bit where it is to be ``spoiled``, compare again: what this rank is told then."""
+    engine.check_replicas()
+    if spoiled:
+        flip_bit(engine.tensors())
+    try:
+        engine.check_replicas()
+    except UnequalWeightsError as error:
+        return str(error)
+    return ""
 
 
 def alone(rank, paths):
@@ -169,3 +185,13 @@ def test_only_the_last_stage_answers(found):
     _, four = found
     assert four[0][0, False] is None
     assert four[3][0, False] is not None
+
+
+@pytest.mark.parametrize("i", range(len(FOUR)), ids=[f"{f}-{x}-{o}" for f, x, o in FOUR])
+def test_a_flipped_bit_in_a_data_parallel_copy_is_noticed_by_its_group(i, found):
+    _, four = found
+    _, (p, t, d), _ = FOUR[i]
+    told = [four[rank][i, False, "told"] for rank in range(4)]
+    members = {rank for rank in range(4) if rank % (p * t) == 3 % (p * t)} if d > 1 else set()
+    assert {rank for rank in range(4) if told[rank]} == members
+    assert all("is not the same on all its replicas: rank" in told[rank] for rank in members)

@@ -137,6 +137,20 @@ def test_restarts_in_a_row_are_bounded_and_progress_begins_a_new_row(tmp_path):
         kept(tmp_path, Policy("stop"), 4, 1)
 
 
+def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_path):
+    faults = [
+        {"role": "critic", "api": "update_critic", "call": 2},
+        {"role": "actor", "api": "init_model", "attempt": 1},
+        {"role": "reward", "api": "load_checkpoint", "attempt": 2},
+    ]
+    run(JOB, colocated("ppo"), config(launcher="local", faults=faults, **SURVIVES), tmp_path, ITERATIONS)
+    require_undisturbed(tmp_path, reference)
+    lines = survived(tmp_path)
+    assert [line["attempt"] for line in lines] == [1, 2, 3]
+    assert [line["call"] for line in lines] == ["critic.update_critic", "actor.init_model", "reward.load_checkpoint"]
+    assert lines[0]["down_s"] > lines[2]["down_s"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "told"), [
     (Fault("actor", "update_actor", call=2, rank=1, kind="kill"), "its process ended"),
@@ -163,7 +177,9 @@ def test_a_flipped_bit_in_one_replica_stops_the_run_or_is_undone_by_the_checkpoi
     faults = [Fault("actor", "update_actor", call=2, rank=1, kind="flip")]
     layout = colocated("ppo", (1, 1, 2), zero_stage=0)
     given = {"launcher": "ray", "faults": faults, "checks": {"replicas_every": 1}}
-    with pytest.raises(RankFailedError, match=r"lm_head.weight is not the same on all its replicas"):
+    with pytest.raises(
+        RankFailedError, match=r"model.embed_tokens.weight is not the same on all its replicas: rank 1 differs"
+    ):
         run(JOB, layout, config(**given), tmp_path / "stop", ITERATIONS)
     run(JOB, layout, config(**given, **SURVIVES), tmp_path, ITERATIONS)
     require_undisturbed(tmp_path, reference, rel=2e-3, abs=2e-5)

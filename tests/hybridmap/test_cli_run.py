@@ -226,3 +226,28 @@ def test_ctrl_c_ends_with_130_and_whole_files(run_job, tmp_path):
     assert not (tmp_path / "out" / "timeline.json").exists()
     lines = [json.loads(line)["iteration"] for line in metrics.read_text().splitlines()]
     assert lines == list(range(len(lines)))
+
+
+@needs_torch
+@quiet
+def test_a_run_goes_on_after_a_failure_and_tells_of_it(run, run_job, tmp_path):
+    fault = {"kind": "nan", "role": "critic", "api": "compute_values", "call": 1}
+    survives = {"on_failure": "replan", "checkpoint": {"every": 1}}
+    result = run("run", run_job(faults=[fault], **survives), "--iterations", 3, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.stderr.split())
+    assert "critic.compute_values failed on rank 0 of pool B: NotANumberError: values is NaN in" in told
+    assert "the run goes on with iteration 2 on 2 devices" in told
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [0, 1, 2]
+    assert "the last of 3" in " ".join(result.stdout.split())
+
+
+@needs_torch
+@quiet
+def test_without_a_way_to_go_on_a_failure_ends_a_run(run, run_job, tmp_path):
+    fault = {"kind": "error", "role": "actor", "api": "update_actor"}
+    assert run("run", run_job(faults=[fault]), "--iterations", 2, "--out", tmp_path / "out").exit_code == 1
+    result = run("run", run_job(on_failure="restart"), "--out", tmp_path / "refused")
+    assert result.exit_code == 2
+    assert "goes on from checkpoints: add checkpoint" in " ".join(result.stderr.split())
