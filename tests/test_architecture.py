@@ -75,9 +75,9 @@ def code_runners(tree):
             called = node.func
             if isinstance(called, ast.Name) and called.id in RUNS_CODE["names"]:
                 yield called.id
-            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-                if (called.value.id, called.attr) in RUNS_CODE["attributes"]:
-                    yield f"{called.value.id}.{called.attr}"
+            owner = called.value if isinstance(called, ast.Attribute) else None
+            if isinstance(owner, ast.Name) and (owner.id, called.attr) in RUNS_CODE["attributes"]:
+                yield f"{owner.id}.{called.attr}"
             for keyword in node.keywords:
                 off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
                 if keyword.arg in RUNS_CODE["arguments"] and not off:
