@@ -140,15 +140,25 @@ def _device(path: Path) -> object:
     write_device(folder)
     shutil.copy(path, folder / path.name)
     if path.suffix == ".parquet":
-        card = yaml.safe_load((folder / "gemm.yaml").read_text())
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        (folder / "gemm.yaml").write_text(yaml.safe_dump({**card, "sha256": digest}))
+        (folder / "gemm.yaml").write_text(yaml.safe_dump(_card(path)))
     load_calibration(folder)
     device = load_device(folder)
     try:
         return device.gemm([1, 100, 10**6], 4096, 128)
     except NoBasisError:
         return device
+
+
+def _card(table: Path) -> dict[str, Any]:
+    """A sidecar that says of a table what is so, where that can be read."""
+    import pyarrow.parquet as pq
+
+    card: dict[str, Any] = {"sha256": hashlib.sha256(table.read_bytes()).hexdigest(), "device_string": "mine"}
+    try:
+        schema, rows = pq.read_schema(table), pq.read_metadata(table).num_rows
+        return {**card, "rows": rows, "units": dict.fromkeys(schema.names, "unit")}
+    except (OSError, ValueError):  # no parquet any more; Arrow's errors are among these
+        return card
 
 
 def _engine(path: Path) -> object:
