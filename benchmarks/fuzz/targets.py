@@ -193,6 +193,16 @@ def _journal(path: Path) -> object:
     return journal.of("gemm")
 
 
+def _manifest(path: Path) -> object:
+    from executor.checkpoint_files import read_checkpoint
+
+    folder = path.parent / "iteration-00000012"
+    (folder / "actor").mkdir(parents=True, exist_ok=True)
+    (folder / "actor" / "a.safetensors").write_bytes(b"1234")
+    shutil.copy(path, folder / "manifest.json")
+    return read_checkpoint(folder)
+
+
 def _settings(path: Path) -> object:
     from hybridmap.config import job_from_mapping
     from hybridmap.job_edit import parse_setting, with_settings
@@ -348,6 +358,12 @@ CALIBRATION = {
     "corrections": [{"call": "update_actor", "factor": 1.1, "measured_s": 1.0, "predicted_s": 0.9, "iterations": 5,
                      "spread": 0.1, "error_before": 0.1, "error_after": 0.01}],
 }  # fmt: skip
+MANIFEST = {
+    "schema_version": 1, "iteration": 12, "next_call": 100, "controls": {"kl": 0.1}, "ahead": 0,
+    "identity": {"algorithm": "ppo", "seed": 1}, "layout": "{actor}",
+    "roles": {"actor": {"num_ranks": 1, "counters": {"steps": 12}, "files": {
+        "a.safetensors": {"num_bytes": 4, "sha256": hashlib.sha256(b"1234").hexdigest()}}}},
+}  # fmt: skip
 HISTOGRAMS = (b"length,count\n16,4\n64,10\n512,1\n", b"count,length\r\n1,2\r\n3,4\r\n")
 PROMPTS = (b'{"prompt": "12=", "answer": "12"}\n{"prompt": "3+4="}\n', b'{"prompt": "\\u00e9", "answer": 3}\n')
 JOURNAL = (
@@ -358,6 +374,18 @@ JOURNAL = (
 SETTINGS = (b"workload.prompts=256,512", b"cluster.0.nodes=4", b"pin={spare_nodes: 1}",
             b"models.actor={shape: llama-3.2-1b, precision: fp8}",
             b"workload.response_length={distribution: lognormal, mean: 5, max: 9}")  # fmt: skip
+
+
+def _signed(document: Any) -> bytes:
+    """A manifest whose digest is right, as a stranger's would be."""
+    if not isinstance(document, dict):
+        return as_json(document)
+    plain = json.loads(as_json(document))
+    return as_json({**plain, "digest": hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()})
+
+
+def _unsigned(seed: bytes) -> Any:
+    return {key: value for key, value in json.loads(seed).items() if key != "digest"}
 
 
 def _lines(seed: bytes) -> Any:
@@ -397,6 +425,7 @@ TARGETS: dict[str, Target] = {
         Target("histogram", "histogram.csv", _only_bytes(lambda: HISTOGRAMS), _histogram),
         Target("prompts", "rows.jsonl", _of_text(lambda: PROMPTS, *_LINES), _prompts),
         Target("journal", "journal.jsonl", _of_text(lambda: JOURNAL, *_LINES), _journal),
+        Target("manifest", "manifest.json", _of_text(lambda: (_signed(MANIFEST),), _signed, _unsigned), _manifest),
         Target("settings", "setting.txt", _only_bytes(lambda: SETTINGS), _settings),
     )
 }
