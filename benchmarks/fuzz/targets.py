@@ -120,6 +120,16 @@ def _engine_config(path: Path) -> object:
     return read_architecture(path)
 
 
+def _weights(path: Path) -> object:
+    import torch  # noqa: F401  # safetensors would import it with the first tensor: seconds of no input's
+
+    from executor.transition.weight_files import open_weights
+
+    with open_weights(path) as opened:
+        names = list(opened.keys())
+        return [(opened.get_slice(name).get_shape(), opened.get_tensor(name)) for name in names]
+
+
 def _verl(path: Path) -> object:
     from hybridmap.exports.verl_config import read_verl_config
     from hybridmap.exports.verl_import import Given, import_verl
@@ -348,6 +358,14 @@ def _device_seeds(name: str) -> Callable[[], Sequence[bytes]]:
     return seeds
 
 
+@functools.cache
+def _safetensors() -> tuple[bytes, ...]:
+    import numpy as np
+    from safetensors.numpy import save
+
+    return (save({"a.weight": np.ones((4, 2), np.float32), "b": np.zeros(3, np.float16)}, {"format": "pt"}),)
+
+
 def _engines() -> tuple[bytes, ...]:
     folder = ROOT / "profiles" / "engines"
     return tuple((folder / f"{name}.yaml").read_bytes() for name in ("vllm@0.32", "megatron-core@0.16", "fsdp@2.13"))
@@ -426,6 +444,7 @@ TARGETS: dict[str, Target] = {
         Target("prompts", "rows.jsonl", _of_text(lambda: PROMPTS, *_LINES), _prompts),
         Target("journal", "journal.jsonl", _of_text(lambda: JOURNAL, *_LINES), _journal),
         Target("manifest", "manifest.json", _of_text(lambda: (_signed(MANIFEST),), _signed, _unsigned), _manifest),
+        Target("weights", "model.safetensors", _only_bytes(_safetensors), _weights),
         Target("settings", "setting.txt", _only_bytes(lambda: SETTINGS), _settings),
     )
 }
