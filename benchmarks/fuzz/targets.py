@@ -161,13 +161,14 @@ def _device(path: Path) -> object:
 
 def _card(table: Path) -> dict[str, Any]:
     """A sidecar that says of a table what is so, where that can be read."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     card: dict[str, Any] = {"sha256": hashlib.sha256(table.read_bytes()).hexdigest(), "device_string": "mine"}
     try:
         schema, rows = pq.read_schema(table), pq.read_metadata(table).num_rows
         return {**card, "rows": rows, "units": dict.fromkeys(schema.names, "unit")}
-    except (OSError, ValueError):  # no parquet any more; Arrow's errors are among these
+    except (OSError, ValueError, pa.ArrowException):  # no parquet any more
         return card
 
 
