@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
-from executor.sandbox import Limits, run_program
+from executor.sandbox import Limits, require_sandbox, run_program
 
 LIMITS = Limits()
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -19,6 +19,7 @@ def unit_tests(response: str, answer: str) -> float:
     """
     blocks = _FENCED.findall(response)
     program = f"{blocks[-1] if blocks else response}\n{answer}\n"
+    require_sandbox()
     ended = secrets.token_hex(16)  # who exits early does not print it
     ran = run_program(f"{program}print('{ended}')\n", LIMITS)
     return float(ran.status == "0" and ran.output.rstrip().endswith(ended))

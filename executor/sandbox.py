@@ -13,14 +13,19 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from profiles.errors import InputError
 from profiles.units import GIB, MIB
 
 SUPERVISOR = Path(__file__).with_name("sandbox_supervisor.py")
 PATIENCE_S = 5.0
 """What the supervisor may take beyond the program's time, to start and to clean up."""
+
+ENVIRONMENT = {"PATH": os.defpath, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""All that a program has of it; libraries must not start a thread for every core."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Limits:
     memory_bytes: int = GIB
     file_bytes: int = 64 * MIB
     output_bytes: int = MIB
-    processes: int = 32
+    processes: int = 64
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,23 @@ class Ran:
     isolation: Literal["namespaces", "limits"] = "limits"
 
 
+@cache
+def require_sandbox() -> None:
+    """Raise ``InputError`` if programs cannot be run here at all, so that not every one of them seems to fail."""
+    ran = run_program("print('ready')", Limits(wall_s=60.0))
+    if (ran.status, ran.output) != ("0", "ready\n"):
+        raise InputError(
+            f"programs cannot be run here: one that prints a word ended with {ran.status} and printed {ran.output!r}; "
+            "is there memory and room in the temporary folder?"
+        )
+
+
 def run_program(program: str, limits: Limits) -> Ran:
     """Run a Python program, without input, arguments or environment, in an empty folder that goes with it."""
     with tempfile.TemporaryDirectory(prefix="program-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(SUPERVISOR), json.dumps(asdict(limits))], cwd=folder,
-            env={"PATH": os.defpath}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
         try:

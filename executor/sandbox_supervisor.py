@@ -33,7 +33,7 @@ def main() -> int:
     limits = json.loads(sys.argv[1])
     program = sys.stdin.buffer.read()
     libc = _libc()
-    isolated = libc is not None and _isolated(libc)
+    isolated = libc is not None and _may_isolate(libc) and _isolated(libc)
     if libc is not None:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     reader, writer = os.pipe()
@@ -53,6 +53,18 @@ def main() -> int:
 def _libc() -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None, use_errno=True)
     return libc if hasattr(libc, "unshare") and hasattr(libc, "prctl") else None
+
+
+def _may_isolate(libc: ctypes.CDLL) -> bool:
+    """Try in a child: some kernels make namespaces and then let nobody live there, and there is no way back."""
+    child = os.fork()
+    if child == 0:
+        made = False
+        try:
+            made = _isolated(libc)
+        finally:
+            os._exit(0 if made else 1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _isolated(libc: ctypes.CDLL) -> bool:

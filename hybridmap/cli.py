@@ -31,7 +31,7 @@ from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
 from hybridmap.commands.what_if import what_if
-from hybridmap.console import fail
+from hybridmap.console import fail, shown
 from hybridmap.help_examples import epilog
 from profiles.errors import HybridmapError, InputError
 
@@ -61,7 +61,7 @@ class Face(TyperGroup):
             usage = _usage_message(error)
             if usage is None:
                 raise
-            if as_json:
+            if as_json or usage != shown(usage):
                 fail(InputError(usage), as_json)
             error.show()  # type: ignore[attr-defined]
             raise SystemExit(2) from None

@@ -31,7 +31,7 @@ def parse_setting(text: str) -> Setting:
         raise InputError(f"--set {text}: expected KEY=VALUE or KEY=VALUE,VALUE, such as workload.prompts=256,512")
     values = []
     for part in _split(rest):
-        values.append(parse_yaml(part, f"--set {text}: no value"))
+        values.append(parse_yaml(part, f"--set {text}: '{part}' is no value"))
     return Setting(path.strip(), tuple(values))
 
 

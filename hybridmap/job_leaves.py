@@ -5,7 +5,6 @@ So a message can say "got x, expected y" and nothing else.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 EXPECTED = "expected"
 """Type of the validation errors whose message is what would have been right."""
 
+MOST_NUMBER = 1e300
 MOST_NODES = 1_024
 MOST_GPUS_PER_NODE = 1_024
 MOST_SAMPLES = 10_000_000
@@ -47,8 +47,13 @@ def whole(most: int, least: int = 1) -> BeforeValidator:
 
 def number(expected: str, is_right: Callable[[float], bool]) -> BeforeValidator:
     """A finite number that ``is_right`` accepts."""
+    return leaf(expected, lambda v: is_number(v) and is_right(v))
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number; a whole one that no float holds is none."""
     # bool is an int to Python, but no amount of anything.
-    return leaf(expected, lambda v: type(v) in (int, float) and math.isfinite(v) and is_right(v))
+    return type(value) in (int, float) and -MOST_NUMBER <= value <= MOST_NUMBER
 
 
 def one_of(names: tuple[str, ...]) -> BeforeValidator:

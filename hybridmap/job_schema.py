@@ -6,7 +6,6 @@ else. What the values mean together (does this name exist, does that divide) is 
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, Discriminator, Tag
@@ -16,6 +15,7 @@ from hybridmap.job_leaves import (
     EXPECTED,
     MOST_GPUS_PER_NODE,
     MOST_NODES,
+    MOST_TOKENS,
     Name,
     NotNegative,
     Positive,
@@ -23,6 +23,7 @@ from hybridmap.job_leaves import (
     Section,
     Tokens,
     is_name,
+    is_number,
     leaf,
     number,
     one_of,
@@ -68,8 +69,7 @@ def _is_histogram(value: Any) -> bool:
     if not isinstance(value, dict):
         return is_name(value)
     return set(value) == {"lengths", "counts"} and all(
-        isinstance(column, list) and all(type(x) in (int, float) and math.isfinite(x) for x in column)
-        for column in value.values()
+        isinstance(column, list) and all(map(is_number, column)) for column in value.values()
     )  # the embedded form of plan.json
 
 
@@ -143,7 +143,7 @@ class ImplementationSection(Section):
     kernels: Annotated[Any, one_of(get_args(Kernels))] = "fused"
     tensor_parallel_overlap: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
     training_dtype: Annotated[Any, one_of(TRAINING_DTYPES)] = "bf16"
-    lora_rank: Annotated[Any, leaf("a whole number of at least 0", lambda v: type(v) is int and v >= 0)] = 0
+    lora_rank: Annotated[Any, whole(MOST_TOKENS, 0)] = 0
     packed_tokens: Tokens | None = None
     expert_imbalance: Annotated[Any, number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
     old_log_prob: Annotated[Any, one_of(get_args(OldLogProb))] = "engine"

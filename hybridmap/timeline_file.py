@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from simulator.plan import Plan
 
+LEAST_S = 1e-9
+
 
 def read_timeline(path: Path) -> Timeline:
     """Read ``timeline.json``; errors as in ``plan_file.read_plan_file``."""
@@ -22,9 +24,12 @@ def read_timeline(path: Path) -> Timeline:
     if not isinstance(content, dict) or "spans" not in content:
         raise FileFormatError(f"{path}: not a timeline: it has no 'spans'")
     try:
-        return Timeline.model_validate(content)
+        timeline = Timeline.model_validate(content)
     except ValidationError as error:
         raise misfit(path, error) from None
+    if timeline.iteration_s < LEAST_S:  # its speed would be no number
+        raise FileFormatError(f"{path}: iteration_s: got {timeline.iteration_s}, expected at least {LEAST_S:g}")
+    return timeline
 
 
 def read_any_timeline(path: Path) -> tuple[Timeline, Plan | None]:

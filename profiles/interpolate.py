@@ -8,6 +8,7 @@ the edge is held ("the same efficiency"), which makes the time grow as the roofl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[Hashable, ...]
 _TINY = 1e-30
+MOST_CELLS = 20_000_000
+"""Of a grid: 160 MB. A table whose rows share no sizes would make one of any size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +117,16 @@ def build_grid(sizes: Sequence[ArrayLike], ratio: ArrayLike, fill_order: Sequenc
     fill_order
         Axes along which holes are filled, in this order (default: as given). A hole between two measured
         neighbours is interpolated; one beyond the last takes that neighbour's ratio.
+
+    Raises ``FileFormatError`` for sizes that would make more than ``MOST_CELLS``.
     """
     uniques = [np.unique(np.asarray(column), return_inverse=True) for column in sizes]
+    if math.prod(values.size for values, _ in uniques) > MOST_CELLS:
+        shape = " x ".join(f"{values.size:,}" for values, _ in uniques)
+        raise FileFormatError(
+            f"the rows of a table spread over {shape} different sizes, a grid of over {MOST_CELLS:,} cells; measure "
+            "fewer sizes of each, and each with each"
+        )
     ln_axes = tuple(np.log(values.astype(np.float64)) for values, _ in uniques)
     grid = np.full([axis.size for axis in ln_axes], np.nan)
     grid[tuple(inverse for _, inverse in uniques)] = np.log(np.asarray(ratio, dtype=np.float64))

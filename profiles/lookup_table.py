@@ -62,6 +62,8 @@ class Table:
         for name in names:
             if name not in self.data:
                 raise FileFormatError(f"{self.path}: no column '{name}'")
+            if name in self.names or not np.issubdtype(self.data[name].dtype, np.number):
+                raise FileFormatError(f"{self.path}: column '{name}' holds names, numbers are expected")
         return tuple(self.data[name][rows].astype(np.float64) for name in names)
 
 

@@ -1,7 +1,7 @@
 """YAML that others wrote: plain data only, of bounded size, depth and expansion, and no key twice.
 
-A kilobyte of YAML can stand for billions of values (references to references), and some thousands of brackets end the
-process inside the C parser. So the events are counted before anything is built.
+A kilobyte of YAML can stand for billions of values (references to references), and a few hundred kilobytes of
+brackets end the process inside the C loader. So the events are counted before anything is built.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ MOST = 10_000_000
 
 MOST_BYTES = 2**60
 Degree = Annotated[int, Field(ge=1, le=MOST)]
-Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_LEVELS: tuple[Recompute, ...] = ("none", "selective", "full")
 Resharding = Literal["hybridflow", "hybridflow-v", "ds-chat"]
@@ -71,7 +70,7 @@ class GenerationLayout(Record):
     ep: Degree = 1
     attention_dp: Degree = 1
     max_num_seqs: Degree
-    kv_cache_bytes: Bytes
+    kv_cache_bytes: Annotated[int, Field(ge=0, le=MOST_BYTES)]
 
     @property
     def num_gpus(self) -> int:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from simulator.dataflow import Stage
-from simulator.plan import Bytes, Degree, Record
+from simulator.plan import Degree, Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+Bytes = Annotated[int, Field(ge=0, le=2**64)]
 MOST_S = 1e15
 Seconds = Annotated[float, Field(ge=-MOST_S, le=MOST_S)]
 """Of a start or a duration, thirty million years at most: sums and microseconds of it are numbers still."""
@@ -76,7 +77,7 @@ class Timeline(Record):
 
     schema_version: Literal[1] = 1
     source: Literal["simulated", "measured"]
-    iteration_s: Annotated[float, Field(gt=0, le=MOST_S)]
+    iteration_s: Annotated[float, Field(ge=0, le=MOST_S)]
     stages: dict[Stage, Seconds]
     spans: tuple[Span, ...]
     memory: dict[str, PoolMemory]

@@ -1,5 +1,6 @@
 """Protects the rooms: who may import whom, and that planning and help load nothing heavy that they do not need."""
 
+import ast
 import json
 import shutil
 import subprocess
@@ -47,3 +48,51 @@ def test_no_room_of_odds_and_ends():
     for room in ("profiles", "simulator", "mapper", "hybridmap"):
         names = {path.stem for path in (ROOT / room).rglob("*.py")}
         assert not names & {"utils", "util", "helpers", "common", "misc"}
+
+
+RUNS_CODE = {
+    "modules": {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"},
+    "names": {"eval", "exec", "compile"},
+    "attributes": {
+        ("torch", "load"), ("yaml", "load"), ("yaml", "safe_load"), ("yaml", "unsafe_load"), ("yaml", "full_load"),
+        ("np", "load"), ("os", "system"), ("os", "popen"), ("pd", "read_pickle"),
+    },
+    "arguments": {"trust_remote_code", "allow_pickle", "shell"},
+}  # fmt: skip
+"""What could run what a file says. YAML is parsed in one place, which bounds it."""
+
+MAY = {("profiles/yaml_text.py", "yaml.load")}
+
+
+def code_runners(tree):
+    """Everything of ``RUNS_CODE`` in a module, by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in RUNS_CODE["modules"])
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in RUNS_CODE["modules"]:
+            yield node.module
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in RUNS_CODE["names"]:
+                yield called.id
+            owner = called.value if isinstance(called, ast.Attribute) else None
+            if isinstance(owner, ast.Name) and (owner.id, called.attr) in RUNS_CODE["attributes"]:
+                yield f"{owner.id}.{called.attr}"
+            for keyword in node.keywords:
+                off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+                if keyword.arg in RUNS_CODE["arguments"] and not off:
+                    yield f"{keyword.arg}="
+
+
+def test_no_file_of_others_is_unpickled_or_evaluated():
+    found = set()
+    for room in ("profiles", "simulator", "mapper", "executor", "hybridmap"):
+        for path in (ROOT / room).rglob("*.py"):
+            name = str(path.relative_to(ROOT))
+            found |= {(name, what) for what in code_runners(ast.parse(path.read_text()))}
+    assert found <= MAY
+
+
+def test_the_search_for_code_runners_finds_them():
+    code = "import pickle\nfrom dill import load\neval(x)\ntorch.load(f)\nf(trust_remote_code=True)\nf(shell=False)"
+    assert list(code_runners(ast.parse(code))) == ["pickle", "dill", "eval", "torch.load", "trust_remote_code="]

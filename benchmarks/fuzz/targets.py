@@ -120,6 +120,16 @@ def _engine_config(path: Path) -> object:
     return read_architecture(path)
 
 
+def _weights(path: Path) -> object:
+    import torch  # noqa: F401  # safetensors would import it with the first tensor: seconds of no input's
+
+    from executor.transition.weight_files import open_weights
+
+    with open_weights(path) as opened:
+        names = list(opened.keys())
+        return [(opened.get_slice(name).get_shape(), opened.get_tensor(name)) for name in names]
+
+
 def _verl(path: Path) -> object:
     from hybridmap.exports.verl_config import read_verl_config
     from hybridmap.exports.verl_import import Given, import_verl
@@ -140,15 +150,26 @@ def _device(path: Path) -> object:
     write_device(folder)
     shutil.copy(path, folder / path.name)
     if path.suffix == ".parquet":
-        card = yaml.safe_load((folder / "gemm.yaml").read_text())
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        (folder / "gemm.yaml").write_text(yaml.safe_dump({**card, "sha256": digest}))
+        (folder / "gemm.yaml").write_text(yaml.safe_dump(_card(path)))
     load_calibration(folder)
     device = load_device(folder)
     try:
         return device.gemm([1, 100, 10**6], 4096, 128)
     except NoBasisError:
         return device
+
+
+def _card(table: Path) -> dict[str, Any]:
+    """A sidecar that says of a table what is so, where that can be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    card: dict[str, Any] = {"sha256": hashlib.sha256(table.read_bytes()).hexdigest(), "device_string": "mine"}
+    try:
+        schema, rows = pq.read_schema(table), pq.read_metadata(table).num_rows
+        return {**card, "rows": rows, "units": dict.fromkeys(schema.names, "unit")}
+    except (OSError, ValueError, pa.ArrowException):  # no parquet any more
+        return card
 
 
 def _engine(path: Path) -> object:
@@ -181,6 +202,16 @@ def _journal(path: Path) -> object:
 
     journal = Journal(path, {"machine": "a"})
     return journal.of("gemm")
+
+
+def _manifest(path: Path) -> object:
+    from executor.checkpoint_files import read_checkpoint
+
+    folder = path.parent / "iteration-00000012"
+    (folder / "actor").mkdir(parents=True, exist_ok=True)
+    (folder / "actor" / "a.safetensors").write_bytes(b"1234")
+    shutil.copy(path, folder / "manifest.json")
+    return read_checkpoint(folder)
 
 
 def _settings(path: Path) -> object:
@@ -328,6 +359,14 @@ def _device_seeds(name: str) -> Callable[[], Sequence[bytes]]:
     return seeds
 
 
+@functools.cache
+def _safetensors() -> tuple[bytes, ...]:
+    import numpy as np
+    from safetensors.numpy import save
+
+    return (save({"a.weight": np.ones((4, 2), np.float32), "b": np.zeros(3, np.float16)}, {"format": "pt"}),)
+
+
 def _engines() -> tuple[bytes, ...]:
     folder = ROOT / "profiles" / "engines"
     return tuple((folder / f"{name}.yaml").read_bytes() for name in ("vllm@0.32", "megatron-core@0.16", "fsdp@2.13"))
@@ -337,6 +376,12 @@ CALIBRATION = {
     "device": "d", "job": "j", "command": "c", "date": "2026-01-01",
     "corrections": [{"call": "update_actor", "factor": 1.1, "measured_s": 1.0, "predicted_s": 0.9, "iterations": 5,
                      "spread": 0.1, "error_before": 0.1, "error_after": 0.01}],
+}  # fmt: skip
+MANIFEST = {
+    "schema_version": 1, "iteration": 12, "next_call": 100, "controls": {"kl": 0.1}, "ahead": 0,
+    "identity": {"algorithm": "ppo", "seed": 1}, "layout": "{actor}",
+    "roles": {"actor": {"num_ranks": 1, "counters": {"steps": 12}, "files": {
+        "a.safetensors": {"num_bytes": 4, "sha256": hashlib.sha256(b"1234").hexdigest()}}}},
 }  # fmt: skip
 HISTOGRAMS = (b"length,count\n16,4\n64,10\n512,1\n", b"count,length\r\n1,2\r\n3,4\r\n")
 PROMPTS = (b'{"prompt": "12=", "answer": "12"}\n{"prompt": "3+4="}\n', b'{"prompt": "\\u00e9", "answer": 3}\n')
@@ -348,6 +393,18 @@ JOURNAL = (
 SETTINGS = (b"workload.prompts=256,512", b"cluster.0.nodes=4", b"pin={spare_nodes: 1}",
             b"models.actor={shape: llama-3.2-1b, precision: fp8}",
             b"workload.response_length={distribution: lognormal, mean: 5, max: 9}")  # fmt: skip
+
+
+def _signed(document: Any) -> bytes:
+    """A manifest whose digest is right, as a stranger's would be."""
+    if not isinstance(document, dict):
+        return as_json(document)
+    plain = json.loads(as_json(document))
+    return as_json({**plain, "digest": hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()})
+
+
+def _unsigned(seed: bytes) -> Any:
+    return {key: value for key, value in json.loads(seed).items() if key != "digest"}
 
 
 def _lines(seed: bytes) -> Any:
@@ -387,6 +444,8 @@ TARGETS: dict[str, Target] = {
         Target("histogram", "histogram.csv", _only_bytes(lambda: HISTOGRAMS), _histogram),
         Target("prompts", "rows.jsonl", _of_text(lambda: PROMPTS, *_LINES), _prompts),
         Target("journal", "journal.jsonl", _of_text(lambda: JOURNAL, *_LINES), _journal),
+        Target("manifest", "manifest.json", _of_text(lambda: (_signed(MANIFEST),), _signed, _unsigned), _manifest),
+        Target("weights", "model.safetensors", _only_bytes(_safetensors), _weights),
         Target("settings", "setting.txt", _only_bytes(lambda: SETTINGS), _settings),
     )
 }

@@ -13,6 +13,7 @@ from executor.transition.architecture import SCORE
 from executor.transition.mover import move, view_of
 from executor.transition.native_layout import WholeLayout
 from executor.transition.transfers import plan_transfers
+from executor.transition.weight_files import open_weights
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,17 +61,15 @@ def _drawing(arch: Architecture, seed: int) -> Reader:
 
 
 def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
-    from safetensors import safe_open
-
-    opened = [safe_open(file, framework="pt") for file in files]
-    places = {name: file for file in opened for name in file.keys()}  # type: ignore[no-untyped-call]  # noqa: SIM118 - not a mapping
+    opened = [open_weights(file) for file in files]
+    places = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 - not a mapping
 
     def read(tensor: Tensor, box: Box) -> torch.Tensor:
         if tensor.name not in places:
             if tensor.name == SCORE:
                 return draw(tensor, box)
             raise InputError(f"{folder}: weight {tensor.name} is missing")
-        whole = places[tensor.name].get_slice(tensor.name)  # type: ignore[no-untyped-call]
+        whole = places[tensor.name].get_slice(tensor.name)
         shape = tuple(whole.get_shape())
         if shape != tensor.shape:
             raise InputError(f"{folder}: {tensor.name} has shape {shape}, the config asks for {tensor.shape}")

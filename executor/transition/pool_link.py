@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S
+from executor.engines.torch_native.comms import COLLECTIVE_TIMEOUT_S, meeting_store
 from executor.records import WeightsMoved
 from executor.transition.checksum import sums_of_stored
 from executor.transition.mover import copy_needed, regions_by_name
@@ -84,9 +84,7 @@ class LayoutLink:
         self._root = dist.BroadcastOptions()
         self._root.rootRank = self._root.rootTensor = 0
         joined = [root for root, parts in enumerate(self._parts) if parts and (not link.sends or root == rank)]
-        host, _, port = link.address.removeprefix("tcp://").rpartition(":")
-        serves = link.sends and rank == 0
-        self._store = dist.TCPStore(host, int(port), is_master=serves, wait_for_workers=False, timeout=self._timeout)  # type: ignore[attr-defined]
+        self._store = meeting_store(link.address, link.sends and rank == 0, self._timeout)
         self._channels = {root: self._join(root, device) for root in joined}
 
     def _join(self, root: int, device: torch.device) -> Any:

@@ -161,8 +161,7 @@ def _device(name: str) -> str:
 
 def _check(text: str, file: Path) -> None:
     """A job that cannot be is refused before anything is written."""
-    import yaml
-
     from hybridmap.config import job_from_mapping
+    from profiles.yaml_text import parse_yaml
 
-    job_from_mapping(yaml.safe_load(text), str(file), file.parent)
+    job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)

@@ -10,6 +10,7 @@ import yaml
 
 from profiles.hardware import DEVICE_FILE
 from profiles.store import DATA, device_names, load_device
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ def write_device_file(folder: Path, about: Mapping[str, Any], rows: Mapping[str,
     """Write ``device.yaml``; returns the device's name."""
     known = next((n for n in device_names() if load_device(n).spec.device_string == about["device_string"]), None)
     if known is not None:
-        document = yaml.safe_load((DATA / known / DEVICE_FILE).read_text(encoding="utf-8"))
+        document = read_yaml_file(DATA / known / DEVICE_FILE)
         document["name"] = f"{known}-measured"
     else:
         document = _measured_card(about, rows, kind)

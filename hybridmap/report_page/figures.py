@@ -66,7 +66,7 @@ def _row_names(rows: Sequence[tuple[Timeline, str]]) -> list[str]:
 
 
 def _pool(name: str) -> str:
-    return name if name == "controller" else f"pool {name}"
+    return name if name == "controller" else f"pool {text(name)}"
 
 
 def _bars(stage: str, spans: Sequence[tuple[Span, str]]) -> Figure:
@@ -80,7 +80,7 @@ def _bars(stage: str, spans: Sequence[tuple[Span, str]]) -> Figure:
 
 
 def _span_text(span: Span) -> str:
-    basis = ", ".join(f"{share:.0%} {name}" for name, share in span.basis.items() if share >= 0.005)
+    basis = ", ".join(f"{share:.0%} {text(name)}" for name, share in span.basis.items() if share >= 0.005)
     critical = "<br>on the critical path" if span.critical else ""
     return (
         f"<b>{text(span.call)}</b> ({text(span.role)})<br>{span.start_s:,.2f} to {span.end_s:,.2f} s, "
@@ -100,7 +100,7 @@ def memory(timeline: Timeline) -> Figure:
         place = CLASSES.index(name) if name in CLASSES else len(CLASSES)  # the same colour in every plan
         sizes = [timeline.memory[pool].classes.get(name, 0) / GIB for pool in pools]
         data.append({
-            "type": "bar", "name": name, "x": labels, "y": sizes, "width": 0.5,
+            "type": "bar", "name": text(name), "x": labels, "y": sizes, "width": 0.5,
             "marker": {"color": CLASS_COLORS[place]},
             "hovertemplate": f"{text(name)}: %{{y:.1f}} GiB<extra>%{{x}}</extra>",
         })  # fmt: skip

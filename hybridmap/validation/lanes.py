@@ -6,6 +6,8 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.report_page.figures import text
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -36,15 +38,16 @@ def lanes(predicted: Timeline, measured: Timeline) -> Any:
     seen: set[str] = set()
     for which, timeline in (("predicted", predicted), ("measured", measured)):
         for span in timeline.spans:
+            call, lane = text(span.call), f"{text(span.pool)} {which}"
             figure.add_bar(
-                y=[f"{span.pool} {which}"], x=[1e3 * span.duration_s], base=[1e3 * span.start_s], orientation="h",
+                y=[lane], x=[1e3 * span.duration_s], base=[1e3 * span.start_s], orientation="h",
                 marker_color=COLOURS[span.stage], name=span.stage, legendgroup=span.stage,
-                showlegend=span.stage not in seen, text=span.call, textposition="inside", insidetextanchor="start",
-                hovertemplate=f"{span.call} ({span.role})<br>%{{base:.2f}} + %{{x:.2f}} ms<extra>{which}</extra>",
+                showlegend=span.stage not in seen, text=call, textposition="inside", insidetextanchor="start",
+                hovertemplate=f"{call} ({text(span.role)})<br>%{{base:.2f}} + %{{x:.2f}} ms<extra>{which}</extra>",
             )  # fmt: skip
             seen.add(span.stage)
     order = sorted(
-        {f"{span.pool} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True
+        {f"{text(span.pool)} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True
     )
     figure.update_layout(
         barmode="overlay", title="One iteration, predicted and measured", xaxis_title="milliseconds",

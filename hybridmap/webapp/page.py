@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nicegui import run, ui
+from nicegui import app, run, ui
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hybridmap.notation import generation_text, gib, gpus_text, job_title, percent, scoring_text, training_text
 from hybridmap.plan_text import interval_s
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hybridmap.frontier_file import PointRecord
     from hybridmap.webapp.form import Form
     from mapper.result import Result
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
@@ -228,5 +231,7 @@ def serve(form: Form, host: str, port: int, show_browser: bool) -> None:
     def index() -> None:
         Page(form).build()
 
+    if host in LOOPBACK:  # a page elsewhere whose name is made to point here gets no answer
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     ui.page("/")(index)
     ui.run(host=host, port=port, title="hybridmap", reload=False, show=show_browser, favicon=None)

@@ -19,7 +19,7 @@ from benchmarks.fuzz.workplace import jobs, prepare
 from profiles.errors import InputError
 
 CASES = sorted((Path(__file__).parents[1] / "fuzz_cases").iterdir())
-HERE = [name for name in TARGETS if name not in ("prompts", "journal")]
+HERE = [name for name in TARGETS if name not in ("prompts", "journal", "weights")]
 """Targets that import no torch."""
 
 

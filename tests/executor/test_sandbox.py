@@ -8,6 +8,7 @@ import pytest
 
 from executor import sandbox
 from executor.sandbox import Limits, run_program
+from profiles.errors import InputError
 
 SHORT = Limits(wall_s=2.0)
 ISOLATED = run_program("", SHORT).isolation == "namespaces"
@@ -114,12 +115,19 @@ def test_it_has_no_privileges_in_its_own_world():
     assert told["NoNewPrivs"] == "1"
 
 
-def test_without_namespaces_limits_hold(monkeypatch, tmp_path):
-    """As in a container that allows none: the same supervisor, whose unshare fails."""
+@pytest.mark.parametrize(
+    "found",
+    [
+        "if libc.unshare(sum(NEW_NAMESPACES.values())) != 0:",  # a container that allows no namespaces
+        'with open(f"/proc/self/{name}", "w") as file:',  # a kernel that makes them and lets nobody in
+    ],
+)
+def test_without_namespaces_limits_hold(monkeypatch, tmp_path, found):
     text = sandbox.SUPERVISOR.read_text()
-    assert "libc.unshare(sum(NEW_NAMESPACES.values())) != 0" in text
+    assert text.count(found) == 1
+    instead = "if True:" if found.startswith("if") else "raise PermissionError\n        if True:"
     script = tmp_path / "supervisor.py"
-    script.write_text(text.replace("libc.unshare(sum(NEW_NAMESPACES.values())) != 0", "True"))
+    script.write_text(text.replace(found, instead))
     monkeypatch.setattr(sandbox, "SUPERVISOR", script)
     assert run_program("print('a')", SHORT) == sandbox.Ran("0", "a\n", "limits")
     assert run_program("x = 'x' * (4 << 30)", SHORT).status == "1"
@@ -127,8 +135,15 @@ def test_without_namespaces_limits_hold(monkeypatch, tmp_path):
     test_children_end_with_it_wherever_they_hide(tmp_path)
 
 
-def test_a_supervisor_that_dies_is_no_success(monkeypatch, tmp_path):
+def test_a_supervisor_that_dies_is_no_success_and_is_told(monkeypatch, tmp_path):
     script = tmp_path / "supervisor.py"
     script.write_text("import sys; sys.exit(0)")
     monkeypatch.setattr(sandbox, "SUPERVISOR", script)
     assert run_program("print('a')", SHORT).status == "lost"
+    sandbox.require_sandbox.cache_clear()
+    with pytest.raises(InputError, match=r"programs cannot be run here: .* ended with lost"):
+        sandbox.require_sandbox()
+
+
+def test_libraries_may_be_used():
+    assert run_program("import numpy; print(numpy.ones(3).sum())", Limits(wall_s=30.0)).output == "3.0\n"

@@ -9,6 +9,7 @@ import time
 import torch
 from tensordict import TensorDict
 
+from executor.engines.torch_native import comms
 from executor.protocols import register
 from profiles.errors import InputError
 
@@ -24,6 +25,13 @@ class Probe:
         if self.options.get("broken_rank") == self.identity.rank:
             raise InputError("weights/nowhere: no such folder")
         return os.getpid()
+
+    @register(protocol="ONE_TO_ALL")
+    def meet(self):
+        comms.join_world(self.identity, self.address, torch.device("cpu"), timeout_s=60.0)
+        ones = torch.ones(())
+        torch.distributed.all_reduce(ones)
+        return int(ones)
 
     @register(protocol="ONE_TO_ALL")
     def no_op(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from executor.records import Identity
+
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 COLLECTIVE_TIMEOUT_S = 600.0
 """How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
@@ -124,11 +127,23 @@ def join_world(
     """
     if dist.is_initialized() or (identity.num_ranks == 1 and not alone):
         return
+    timeout = timedelta(seconds=timeout_s)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", init_method=address, rank=identity.rank,
-        world_size=identity.num_ranks, timeout=timedelta(seconds=timeout_s),
+        "nccl" if device.type == "cuda" else "gloo", store=meeting_store(address, identity.rank == 0, timeout),
+        rank=identity.rank, world_size=identity.num_ranks, timeout=timeout,
     )  # fmt: skip
     _TIMEOUT_S[0] = timeout_s
+
+
+def meeting_store(address: str, serves: bool, timeout: timedelta) -> dist.TCPStore:  # type: ignore[name-defined]
+    """Where ranks find each other. Left alone torch listens on every address of the host, even for 127.0.0.1."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    listening = None
+    if serves and host in LOOPBACK_HOSTS:
+        listening = socket.create_server((host, int(port))).detach()  # the store closes it
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        host, int(port), is_master=serves, wait_for_workers=False, timeout=timeout, master_listen_fd=listening
+    )
 
 
 def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:

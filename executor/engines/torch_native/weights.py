@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from executor.transition.architecture import EMBEDDING, HEAD, NORM, SCORE, read_architecture
+from executor.transition.weight_files import open_weights
 from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
@@ -147,14 +148,12 @@ def read(parameters: list[Parameter], piece: Slice, folder: Path) -> dict[str, t
 
     A value head that no file has is left out of the answer: it is new.
     """
-    from safetensors import safe_open
-
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise InputError(f"{folder}: no *.safetensors file")
     wanted, found = {p.name: p for p in parameters}, {}
     for file in files:
-        with safe_open(file, framework="pt") as opened:
+        with open_weights(file) as opened:
             for name in wanted.keys() & set(opened.keys()):
                 whole = opened.get_slice(name)
                 if tuple(whole.get_shape()) != wanted[name].shape:

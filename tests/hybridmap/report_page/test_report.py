@@ -9,6 +9,8 @@ from hybridmap.config import job_from_document
 from hybridmap.plan_file import read_plan_file
 from hybridmap.report_page.content import content_of
 from hybridmap.report_page.html import page, script_json
+from hybridmap.timeline_file import read_timeline
+from hybridmap.validation.lanes import lanes
 from tests.hybridmap.export_plans import plan_file
 
 
@@ -75,6 +77,36 @@ def test_names_are_escaped(planned):
     assert nasty not in text
     assert "<img src=x" not in text
     assert script_json({"a": "</script>"}) == '{"a":"\\u003c/script\\u003e"}'
+
+
+def strings_in(document):
+    """Every text of a document, keys too."""
+    if isinstance(document, str):
+        yield document
+    for inner in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
+        yield from strings_in(inner)
+
+
+NASTY = '<script>alert(1)</script><a href="https://example.com">b</a>'
+
+
+def test_names_of_pools_and_calls_are_escaped_in_charts_and_drawings(planned):
+    """Plotly reads some HTML in labels, links among it; a plan and a timeline may come from anybody."""
+    raw = json.loads(planned.plan.read_text().replace('"A"', json.dumps(NASTY)))
+    assert raw["plan"]["pools"][0]["name"] == NASTY
+    (planned.out / "nasty.json").write_text(json.dumps(raw))
+    file = read_plan_file(planned.out / "nasty.json")
+    timeline = json.loads((planned.out / "timeline.json").read_text())
+    for span in timeline["spans"]:
+        span |= {"call": NASTY, "role": NASTY, "pool": NASTY, "basis": {NASTY: 1.0}}
+    (planned.out / "nasty-timeline.json").write_text(json.dumps(timeline))
+    measured = read_timeline(planned.out / "nasty-timeline.json")
+    text = page(content_of(file, job_from_document(file.job), measured=measured))
+    assert "<script>alert" not in text
+    assert "<a href" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL).replace('<a class="skip"', "")
+    assert not [each for each in strings_in(charts_of(text)) if "<a" in each or "<script" in each]
+    both = lanes(measured, measured).to_plotly_json()
+    assert not [each for each in strings_in(json.loads(json.dumps(both, default=list))) if "<a" in each]
 
 
 def test_placeholders_in_names_stay_as_they_are(content):

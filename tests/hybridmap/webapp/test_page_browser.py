@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def address(tmp_path_factory):
                 time.sleep(0.2)
         yield url
         process.terminate()
+
+
+def test_another_name_for_this_machine_gets_no_answer(address):
+    """A page elsewhere could have its name point here, and read what is answered."""
+    request = urllib.request.Request(address, headers={"Host": "example.com"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=5)
 
 
 @pytest.fixture(scope="module")
