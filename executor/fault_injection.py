@@ -88,7 +88,7 @@ def weights_of(engine: Any, fault: Fault) -> Mapping[str, torch.Tensor]:
     weights: Mapping[str, torch.Tensor] = flat.weights if flat is not None else {}
     if flat is None and hasattr(trainer, "tensors"):
         weights = trainer.tensors()
-    if hasattr(optimizer, "master"):
+    if optimizer is not None and hasattr(optimizer, "master"):
         weights = {"master": optimizer.master}
     if not weights or not any(weight.untyped_storage().nbytes() for weight in weights.values()):
         raise InputError(f"{fault.role} has no weights on its device to flip a bit of when {fault.api} begins")

@@ -15,7 +15,6 @@ from hybridmap.job_leaves import (
     EXPECTED,
     MOST_GPUS_PER_NODE,
     MOST_NODES,
-    MOST_TOKENS,
     Name,
     NotNegative,
     Positive,
@@ -31,6 +30,7 @@ from hybridmap.job_leaves import (
     whole,
 )
 from profiles.units import DTYPE_BYTES
+from profiles.workload import MOST_TOKENS
 from simulator.facts import TRAINING_DTYPES, AttentionKernel, Kernels, LossHead, OldLogProb, SleepingEngine
 
 

@@ -196,7 +196,7 @@ def _with_generation(
     weights = table.layouts.weights
     last = np.maximum(table.slack.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
     ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
-    rows = engine_rows(facts, role, *ends, pin, space, None, prune)
+    rows = engine_rows(facts, role, ends[0], ends[1], pin, space, None, prune)
     left, right = _pairs(asked.ravel(), rows.asked)
     paired, rows = table.take(left), rows.take(right)
     training, spec, calls = paired.layouts.weights, facts.roles[role], facts.dataflow.calls_of(role)

@@ -113,7 +113,6 @@ def left_on_the_device(engine):
     return away, there, engine.host_bytes - before
 
 
-
 def checked(engine, *, spoiled):
     """Compare copies, flip a bit where it is to be ``spoiled``, compare again: what this rank is told then."""
     engine.check_replicas()

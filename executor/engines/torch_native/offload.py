@@ -83,7 +83,7 @@ def spans_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         storage = tensor.untyped_storage()
         if storage._cdata not in found:  # noqa: SLF001 - its identity while it lives
             num = storage.nbytes() // tensor.element_size()
-            found[storage._cdata] = tensor.new_empty(0).set_(storage, 0, (num,), (1,))  # type: ignore[call-overload]  # noqa: SLF001
+            found[storage._cdata] = tensor.new_empty(0).set_(storage, 0, (num,), (1,))  # noqa: SLF001
     return list(found.values())
 
 
