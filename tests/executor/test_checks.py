@@ -17,6 +17,7 @@ from executor.engines.torch_native.optimizer import OptimizerConfig
 from executor.engines.torch_native.resharding import gather_generation_weights, require_gathered
 from executor.fault_injection import flip_bit
 from executor.records import Identity
+from executor.transition.checksum import require_arrived, sums_of_stored
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
 
@@ -78,7 +79,7 @@ def engine():
 
 def test_what_generates_is_compared_with_what_was_trained(engine):
     """That layouts which are right pass is protected by every run: the comparison is on."""
-    parts = (engine.config, ALONE, 0, engine.groups.micro_dp)
+    parts = (engine.arch, ALONE, 0, engine.groups.micro_dp)
     weights = gather_generation_weights(engine.flat.data, *parts)
     require_gathered(weights, engine.flat, *parts)
     flip_bit({"model.norm.weight": weights["model.norm.weight"]})
@@ -87,8 +88,10 @@ def test_what_generates_is_compared_with_what_was_trained(engine):
 
 
 def test_what_arrives_in_another_pool_is_compared_with_the_sums_that_came_with_it(engine):
-    sums = dict(zip(engine.flat.weights, bit_sums(engine.flat.weights).tolist(), strict=True))
-    engine._require_arrived(sums)  # noqa: SLF001
-    flip_bit({"lm_head.weight": engine.flat.weights["lm_head.weight"]})
-    with pytest.raises(UnequalWeightsError, match=r"after the transition lm_head.weight differs from what was trained"):
-        engine._require_arrived(sums)  # noqa: SLF001
+    tensors = engine.tensors()
+    given = (engine.arch, engine.layout, engine.identity, tensors)
+    trained = sums_of_stored(engine.layout.stored(0), tensors, engine.arch)
+    require_arrived(*given, trained)
+    flip_bit({"lm_head.weight": tensors["lm_head.weight"]})
+    with pytest.raises(UnequalWeightsError, match=r"lm_head\.weight"):
+        require_arrived(*given, trained)
