@@ -177,11 +177,11 @@ def test_metrics_say_what_saving_cost(tmp_path):
     costs = [
         {name: value for name, value in line.items() if name.startswith("checkpoint/")} for line in metrics(tmp_path)
     ]
-    assert [set(cost) for cost in costs] == [
-        set(), {"checkpoint/blocking_s"}, {"checkpoint/background_s", "checkpoint/bytes"}, {"checkpoint/blocking_s"},
-    ]  # fmt: skip
-    first = next(iter(checkpoints(tmp_path / "checkpoints")))
-    assert costs[2]["checkpoint/bytes"] == first.num_bytes > 0
+    assert ["checkpoint/blocking_s" in cost for cost in costs] == [False, True, False, True]
+    told = [cost for cost in costs[2:] if "checkpoint/background_s" in cost]  # of the first: while the run goes on, or
+    assert len(told) == 1  # at the latest when the next save begins
+    assert not any("checkpoint/background_s" in cost for cost in costs[:2])
+    assert told[0]["checkpoint/bytes"] == next(iter(checkpoints(tmp_path / "checkpoints"))).num_bytes > 0
 
 
 def test_what_cannot_go_on_is_said_before_anything_starts(tmp_path):
