@@ -20,6 +20,7 @@ appear: ``checkpoint_files``; shards: ``checkpoint_shards``; a rank's side: ``ra
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from executor.models import Models
     from executor.worker_group import WorkerGroup
 
-POLL_S = 0.05
+POLL_LEAST_S, POLL_MOST_S = 0.005, 0.5
+"""Between two looks for what ranks have written: twice as long each time."""
 SEEN_S = 60.0
 """How long the controller waits to see files that ranks have synced: network file systems show them late."""
 GENERATED, SAMPLED = "generated", "sampled"
@@ -243,23 +245,19 @@ class Saver:
 
     def _written(self, begun: _Begun) -> dict[str, RoleFacts] | None:
         """What all ranks wrote, once they have; ``None`` if the run ends before."""
-        from executor.rank_checkpoint import report_name, write_report
+        from executor.rank_checkpoint import report_name, take_report
 
-        missing = {(role, rank) for role, num in begun.num_ranks.items() for rank in range(num)}
-        reports: dict[tuple[str, int], RoleFacts] = {}
-        while missing:
-            for role, rank in sorted(missing):
-                report = write_report(begun.aside / role, rank)
-                if report is not None:
-                    reports[role, rank] = report
-            missing -= reports.keys()
-            if missing and self._give_up.wait(POLL_S):
-                return None
-        for role, rank in reports:
-            (begun.aside / role / report_name(rank)).unlink()
-        return {
-            role: _together(role, [reports[role, rank] for rank in range(num)]) for role, num in begun.num_ranks.items()
-        }
+        found: dict[str, RoleFacts] = {}
+        delay_s, given_up = POLL_LEAST_S, False
+        for role, num in begun.num_ranks.items():
+            folder, names = begun.aside / role, [report_name(rank) for rank in range(num)]
+            while not set(names) <= set(os.listdir(folder)):
+                if given_up:  # seen before the last look
+                    return None
+                given_up = self._give_up.wait(delay_s)
+                delay_s = min(2 * delay_s, POLL_MOST_S)
+            found[role] = _together(role, [take_report(folder / name) for name in names])
+        return found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ puts the reports together.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import threading
@@ -85,12 +84,11 @@ class RankCheckpoint:
             _set_random(states)
 
 
-def write_report(folder: Path, rank: int) -> RoleFacts | None:
-    """What a rank wrote, ``None`` while it has not finished."""
-    try:
-        return RoleFacts.model_validate(json.loads((folder / report_name(rank)).read_text()))
-    except FileNotFoundError:
-        return None
+def take_report(path: Path) -> RoleFacts:
+    """What a rank wrote; its report is not part of the checkpoint."""
+    found = RoleFacts.model_validate_json(path.read_text())
+    path.unlink()
+    return found
 
 
 def _random_chunks(rank: int) -> list[Chunk]:

@@ -233,12 +233,13 @@ def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, spr
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:
     """Wait for an iteration and read its metrics: the only values that the controller fetches."""
-    summary = models.controller.summarise(step.batch)
     metrics: dict[str, float] = {}
     for role, update in step.updates.items():
         metrics |= {f"{role}/{name}": value for name, value in update.first().items()}
     controller.wait_all()
-    whole: dict[str, float] = summary.first()
+    # not beside the updates: where ranks are CPU processes, the controller's would take its share of their cores
+    whole: dict[str, float] = models.controller.summarise(step.batch).first()
+    controller.wait_all()
     return whole | metrics
 
 

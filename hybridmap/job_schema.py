@@ -123,7 +123,10 @@ class ClusterSection(Section):
     device: Name
     nodes: Annotated[Any, whole(MOST_NODES)]
     gpus_per_node: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
-    inter_node_gbps: Annotated[Any, number("a positive number of Gbit/s per node", lambda v: v > 0)] | None = None
+    inter_node_gbps: (
+        Annotated[Any, number("a positive number of Gbit/s per node, from 0.001 to 1e9", lambda v: 1e-3 <= v <= 1e9)]
+        | None
+    ) = None
     nvlink_domain_gpus: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
     nodes_per_pod: Annotated[Any, whole(MOST_NODES)] | None = None
 

@@ -45,7 +45,7 @@ KEYS: dict[str, dict[str, str]] = {
     },
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
-    "neighbour_step": {**_PROBE, "neighbours": "processes that make the same calls meanwhile"},
+    "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
     "dispatch": {"launcher": "name", "samples": "samples of a batch"},
 }  # fmt: skip
 """Tables that a machine is measured into: key columns in the order that rows are sorted by, each with its unit."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from profiles.errors import InputError
 from profiles.records import Priced
 from simulator.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
 from simulator.engine import Scheduled, Task, critical_path, run_events
 from simulator.feasibility import layouts_of, pool_memory, require_feasible
 from simulator.pricing import controller_cost, is_controller, role_costs
 from simulator.shared_host import SharedHost, settle
-from simulator.timeline import Span, Timeline
+from simulator.timeline import MOST_S, Span, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,6 +89,9 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
 
     alone = {call.key: float(calls[call.key].time.s) for call in flow.calls}
     records = played(_beside_others(plan, facts, alone, lambda call: _runs_on(call, pools, engine), played))
+    longest_s = max(record.end_s for record in records)
+    if not longest_s <= MOST_S:
+        raise InputError(f"an iteration would take {longest_s:g} s; look at the rates of the devices and the network")
     path = critical_path(records)
     stages = dict.fromkeys(STAGES, 0.0)
     basis = Priced.zero()
@@ -96,7 +100,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         basis = basis + calls[flow.calls[i].key].time
     return Timeline(
         source="simulated",
-        iteration_s=max(record.end_s for record in records),
+        iteration_s=longest_s,
         stages=stages,
         spans=_spans(flow, records, calls, path, lambda call: _runs_on(call, pools, engine)),
         memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},

@@ -11,7 +11,7 @@ from executor.engines.torch_native.comms import CommClock, join_world
 from executor.engines.torch_native.engine import DTYPES
 from executor.transition.architecture import read_architecture
 from executor.transition.checksum import require_arrived
-from executor.transition.pool_link import LayoutLink
+from executor.transition.pool_link import LayoutLink, serve_early
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ class SendingEngine:
 
     def __init__(self, trainer: Any, link: PoolLink) -> None:
         self.trainer, self._link = trainer, link
+        self._store = serve_early(link, trainer.identity.rank, trainer.spec.collective_timeout_s)
 
     @property
     def comm_s(self) -> float:
@@ -51,7 +52,14 @@ class SendingEngine:
         trainer.load()
         timeout_s, device = trainer.spec.collective_timeout_s, trainer.device
         self.link = LayoutLink(
-            trainer.identity.rank, self._link, trainer.arch, trainer.layout, device, trainer.clock, timeout_s
+            trainer.identity.rank,
+            self._link,
+            trainer.arch,
+            trainer.layout,
+            device,
+            trainer.clock,
+            timeout_s,
+            self._store,
         )
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:

@@ -1,88 +1,83 @@
-"""Calls of a rank while another process of the host makes the same calls: what sharing a host costs.
+"""Calls of a rank alone on its host, and beside a rank of another pool: what sharing a host costs.
 
-The two know nothing of each other, as ranks of different pools do. Times alone are taken before and after those
-together, so that a machine whose clock changes does not show as a neighbour.
+Both are runs of PPO behind a controller, with all models on one rank, and with actor and reference on one and critic
+and reward on another. In the second, inference and training of the two pools go on at the same time, beside whatever
+else a run needs of the host. Times are those of a run's recorder.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import multiprocessing
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from executor.measure.engine_step import CALLS, CYCLES_TO_WARM, loaded_rank, one_cycle
 from executor.measure.statistics import Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from multiprocessing.synchronize import Event
 
     from executor.measure.cases import Key
     from executor.measure.engine_step import Probe
+    from simulator.plan import Plan
 
 ROWS = "neighbour_step"
-LOAD_TIMEOUT_S = 120.0
+CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
+"""Those that have a call of the other pool beside them."""
+WARMUP = 5
+SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
+"""Roles of each pool, with no neighbour and with one."""
 
 
-def measure_beside(probe: Probe, dtype: str, threads: int, cycles: int) -> Iterator[tuple[Key, Summary]]:
-    """Yield each call's key and times, with 0 and with 1 ``neighbours``.
-
-    Raises ``RuntimeError`` if the other process does not start.
-    """
-    import torch
+def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
+    """Yield each call's key and times, with 0 and with 1 ``neighbours``; ``InputError`` without Ray."""
+    from executor.run import run
+    from executor.run_config import parse_run
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        rank = loaded_rank(probe, str(path), dtype, torch.device("cpu"))
-        numbers = itertools.count()  # of all cycles: responses must not look older than the weights
-        alone = _times(rank, probe, numbers, cycles)
-        with _neighbour(probe, str(path), dtype, threads):
-            together = _times(rank, probe, numbers, 2 * cycles)
-        after = _times(rank, probe, numbers, cycles)
-    for call in CALLS:
-        yield {**probe.key(dtype, call), "neighbours": 0}, summarise(alone[call] + after[call])
-        yield {**probe.key(dtype, call), "neighbours": 1}, summarise(together[call])
+        config = parse_run(
+            {
+                "weights": {"actor": str(path)}, "dtype": dtype, "launcher": "ray", "cpu_ranks": 2,
+                "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
+                "reward": {"function": "per-character"}, "learning": {"entropy_coefficient": 0.01},
+            }
+        )  # fmt: skip
+        for neighbours, sets in enumerate(SETS):
+            timelines = run(_Job(probe), plan_of(probe, sets), config, folder, iterations + WARMUP)
+            for call in CALLS:
+                times = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
+                yield {**probe.key(dtype, call), "neighbours": neighbours}, summarise(times)
 
 
-def _times(rank: Any, probe: Probe, numbers: Iterator[int], cycles: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {call: [] for call in CALLS}
-    for cycle in range(cycles + CYCLES_TO_WARM):
-        for call, seconds in one_cycle(rank, probe, next(numbers)):
-            if cycle >= CYCLES_TO_WARM:
-                times[call].append(seconds)
-    return times
+class _Job:
+    """The part of a job that a run reads."""
+
+    algorithm = "ppo"
+
+    def __init__(self, probe: Probe) -> None:
+        from profiles.workload import LengthDistribution, Workload
+
+        response = LengthDistribution.fixed(probe.response)
+        self.workload = Workload(probe.samples, 1, probe.prompt, response, 1, probe.minibatches)
 
 
-@contextmanager
-def _neighbour(probe: Probe, path: str, dtype: str, threads: int) -> Iterator[None]:
-    """Another process that is at it from here to the end of the block."""
-    context = multiprocessing.get_context("spawn")
-    ready, stop = context.Event(), context.Event()
-    other = context.Process(target=_keep_busy, args=(probe, path, dtype, threads, ready, stop), daemon=True)
-    other.start()
-    try:
-        if not ready.wait(LOAD_TIMEOUT_S):
-            raise RuntimeError(f"a second process did not load its model within {LOAD_TIMEOUT_S:g} s")
-        yield
-    finally:
-        stop.set()
-        other.join(LOAD_TIMEOUT_S)
-        other.kill()
+def plan_of(probe: Probe, sets: tuple[tuple[str, ...], ...]) -> Plan:
+    """One rank a pool, one pool a set of roles."""
+    from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
-
-def _keep_busy(probe: Probe, path: str, dtype: str, threads: int, ready: Event, stop: Event) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
-    rank, number = loaded_rank(probe, path, dtype, torch.device("cpu")), 0
-    while not stop.is_set():
-        for _ in one_cycle(rank, probe, number):
-            pass
-        number += 1
-        if number == CYCLES_TO_WARM:
-            ready.set()
+    layout = ParallelLayout(dp=1, micro_batch=probe.micro_batch)
+    engine = GenerationLayout(dp=1, max_num_seqs=probe.samples, kv_cache_bytes=0)
+    pools = tuple(
+        Pool(name="AB"[i], device="here", first_gpu=i, num_gpus=1, roles=roles) for i, roles in enumerate(sets)
+    )
+    entries = tuple(
+        RolePlan(
+            role=role, pool=pool.name, training=layout if role in ("actor", "critic") else None,
+            inference=layout if role != "actor" else None, generation=engine if role == "actor" else None,
+        )
+        for pool in pools
+        for role in pool.roles
+    )  # fmt: skip
+    return Plan(algorithm="ppo", placement=placement_name(sets), pools=pools, roles=entries)

@@ -78,10 +78,10 @@ def measure_probe(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        rank = loaded_rank(probe, str(path), dtype, device)
+        rank = _rank(probe, str(path), dtype, device)
         start_s, cycle = time.perf_counter(), 0
         while True:
-            for call, seconds in one_cycle(rank, probe, cycle):
+            for call, seconds in _cycle(rank, probe, cycle):
                 if cycle >= CYCLES_TO_WARM:
                     times[call].append(seconds)
             cycle += 1
@@ -98,7 +98,7 @@ def measure_probe(
         yield probe.key(dtype, call), summarise(found)
 
 
-def loaded_rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
+def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
     """A process-like rank with an actor, a critic and a reference, loaded."""
     from executor.engines.choice import EngineChoice
     from executor.engines.torch_native.engine import ModelSpec
@@ -126,7 +126,7 @@ def loaded_rank(probe: Probe, path: str, dtype: str, device: torch.device) -> An
     return rank
 
 
-def one_cycle(rank: Any, probe: Probe, number: int) -> Iterator[tuple[str, float]]:
+def _cycle(rank: Any, probe: Probe, number: int) -> Iterator[tuple[str, float]]:
     """One iteration's calls, each with its seconds."""
     import torch
 

@@ -46,9 +46,9 @@ def parallel_probes(request: Request) -> list[Probe]:
 
 
 def beside_probes(request: Request) -> list[Probe]:
-    """What two processes run at once that know nothing of each other: one model, or each of ours too."""
+    """Runs of two pools: prompts and responses as the made-up task has them; a full profile takes each model."""
     configs = [*request.configs, *ours()]
-    return [Probe(config, 128, 4, 3, 64, 2) for config in (configs[:1] if request.quick else configs)]
+    return [Probe(config, 192, 4, 3, 48, 2) for config in (configs[:2] if request.quick else configs)]
 
 
 def ours() -> list[dict[str, Any]]:

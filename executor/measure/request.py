@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 QUICK_S, FULL_S = 150.0, 1500.0
 SHARES = {
     "memory": 0.05, "copy": 0.03, "gemm": 0.18, "attention": 0.12, "collective": 0.12, "dispatch": 0.10,
-    "parallel": 0.15, "beside": 0.06, "engine": 0.19,
+    "parallel": 0.14, "beside": 0.10, "engine": 0.16,
 }  # fmt: skip
 """Parts in the order they run, and their shares of the time. What a part leaves goes to those after it."""
 MOST_HEADS = 6

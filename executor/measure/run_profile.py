@@ -235,24 +235,24 @@ class Profiler:
             self.report(self._part, f"{probe.samples} samples on two ranks")
 
     def _beside(self) -> None:
-        """A rank beside another that it has nothing to do with; GPUs share nothing that calls would wait for."""
-        from executor.measure.beside import ROWS, measure_beside
-        from executor.measure.engine_step import CALLS
+        """A rank beside one of another pool; GPUs share nothing that calls would wait for."""
+        from executor.measure.beside import CALLS, ROWS, measure_beside
 
-        if self.device.type == "cuda" or (os.cpu_count() or 1) < 2 * self.request.threads:
+        enough = (os.cpu_count() or 1) >= 2 * self.request.threads and "ray" in self.request.launchers
+        if self.device.type == "cuda" or not enough:
             return
         for i, probe in enumerate(beside_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for call in CALLS for n in (0, 1)]
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                cycles = 8 if self.request.quick else 20
-                for key, found in measure_beside(probe, self.request.dtype, self.request.threads, cycles):
+                for key, found in measure_beside(probe, self.request.dtype, 20):
                     self.journal.add(ROWS, key, found)
-            except (RuntimeError, HybridmapError) as error:
+            except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:
-                    self.journal.add_failure(ROWS, key, f"{type(error).__name__}: {error}".splitlines()[0])
-            self.report(self._part, f"calls of {probe.samples} samples beside another process")
+                    if not self.journal.has(ROWS, key):
+                        self.journal.add_failure(ROWS, key, f"{type(error).__name__}: {error}".splitlines()[0])
+            self.report(self._part, f"calls of {probe.samples} samples beside another rank")
 
     def _engine(self) -> None:
         from executor.measure.engine_step import CALLS, measure_probe

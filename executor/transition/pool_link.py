@@ -66,15 +66,29 @@ def parts_to_send(arch: Architecture, source: Layout) -> list[tuple[Stored, ...]
     raise InputError(f"the ranks that train hold {-lacking:+,} elements more or less than the model has")
 
 
+def open_store(link: PoolLink, rank: int, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> Any:
+    """Where the two pools meet: served by the first rank that sends, joined by the others.
+
+    The server should open as soon as the address is known: until somebody listens there, any process may take the port.
+    """
+    return meeting_store(link.address, link.sends and rank == 0, timedelta(seconds=timeout_s))
+
+
+def serve_early(link: PoolLink | None, rank: int, timeout_s: float) -> Any:
+    """The store if it is this rank's to serve, else ``None``: the others come when they have loaded."""
+    return open_store(link, rank, timeout_s) if link is not None and link.sends and rank == 0 else None
+
+
 class LayoutLink:
     """One rank's end. All senders call ``send`` as often as all receivers call ``receive``.
 
-    ``source`` is the layout of the senders, known on both sides.
+    ``source`` is the layout of the senders, known on both sides. ``store`` is what ``open_store`` gave, where it was
+    called before.
     """
 
     def __init__(
         self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock,
-        timeout_s: float = COLLECTIVE_TIMEOUT_S,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S, store: Any = None,
     ) -> None:  # fmt: skip
         self._timeout = timedelta(seconds=timeout_s)
         self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
@@ -84,7 +98,7 @@ class LayoutLink:
         self._root = dist.BroadcastOptions()
         self._root.rootRank = self._root.rootTensor = 0
         joined = [root for root, parts in enumerate(self._parts) if parts and (not link.sends or root == rank)]
-        self._store = meeting_store(link.address, link.sends and rank == 0, self._timeout)
+        self._store = store or open_store(link, rank, timeout_s)
         self._channels = {root: self._join(root, device) for root in joined}
 
     def _join(self, root: int, device: torch.device) -> Any:

@@ -132,11 +132,14 @@ def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any
 
 
 def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
-    """How much longer a call takes while another process of the host makes the same calls."""
-    names = sorted(PROBE_KEYS | {"call"})
-    times = {(*(r[n] for n in names), r["neighbours"]): float(r["latency_s"]) for r in rows}
-    ratios = [seconds / times[(*key, 0)] for (*key, beside), seconds in times.items() if beside and (*key, 0) in times]
-    source = f"median of {len(ratios)} pairs of rows of table neighbour_step" if ratios else "not measured"
+    """How much longer the calls of a probe take together while a rank of another pool works."""
+    names = sorted(PROBE_KEYS)
+    spent: dict[tuple[Any, ...], dict[int, dict[str, float]]] = {}
+    for row in rows:
+        probe = spent.setdefault(tuple(row[n] for n in names), {0: {}, 1: {}})
+        probe[row["neighbours"]][row["call"]] = float(row["latency_s"])
+    ratios = [sum(p[1].values()) / sum(p[0].values()) for p in spent.values() if p[0] and p[0].keys() == p[1].keys()]
+    source = f"median of {len(ratios)} pairs of runs in table neighbour_step" if ratios else "not measured"
     meaning = "a call beside one of another rank of the host, over the same call alone"
     return _fact(max(float(np.median(ratios)), 1.0) if ratios else 1.0, "ratio", meaning, source)
 

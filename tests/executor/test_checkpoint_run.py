@@ -18,6 +18,8 @@ from tests.executor.plans import colocated, config, generating_apart, job, learn
 from tests.executor.test_offload import BOTH, offloaded
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+ALIKE = ("dapo", "rloo", "reinforce++")
+"""Run the script of GRPO."""
 EVERY_TWO = {"checkpoint": {"every": 2}}
 HERE = config(learning_rate=3e-3, launcher="local", **EVERY_TWO)
 RAY = config(learning_rate=3e-3, launcher="ray", **EVERY_TWO)
@@ -37,7 +39,9 @@ def stopped_and_gone_on(job_facts, run_plan, settings, tmp_path):
     return curve(whole), curve(parts)
 
 
-@pytest.mark.parametrize("algorithm", sorted(SCRIPTS))
+@pytest.mark.parametrize("algorithm", [
+    pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in sorted(SCRIPTS)
+])  # fmt: skip
 def test_a_run_that_goes_on_is_the_run_that_never_stopped(algorithm, tmp_path):
     """To the last bit, with the controls that have moved meanwhile."""
     learning = {"kl_target": 1e-4, "kl_horizon": 20, "cost_limit": 0.2}
@@ -63,7 +67,7 @@ SPLIT = {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run_plan", [
-    pytest.param(plan("ppo", SPLIT), id="split"),
+    pytest.param(plan("ppo", SPLIT), id="split", marks=pytest.mark.long),
     pytest.param(colocated("ppo", (2, 1, 2), zero_stage=0), id="zero-0", marks=pytest.mark.long),
     pytest.param(
         generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1), "one-step-off"), id="one-step-off",
@@ -173,11 +177,11 @@ def test_metrics_say_what_saving_cost(tmp_path):
     costs = [
         {name: value for name, value in line.items() if name.startswith("checkpoint/")} for line in metrics(tmp_path)
     ]
-    assert [set(cost) for cost in costs] == [
-        set(), {"checkpoint/blocking_s"}, {"checkpoint/background_s", "checkpoint/bytes"}, {"checkpoint/blocking_s"},
-    ]  # fmt: skip
-    first = next(iter(checkpoints(tmp_path / "checkpoints")))
-    assert costs[2]["checkpoint/bytes"] == first.num_bytes > 0
+    assert ["checkpoint/blocking_s" in cost for cost in costs] == [False, True, False, True]
+    told = [cost for cost in costs[2:] if "checkpoint/background_s" in cost]  # of the first: while the run goes on, or
+    assert len(told) == 1  # at the latest when the next save begins
+    assert not any("checkpoint/background_s" in cost for cost in costs[:2])
+    assert told[0]["checkpoint/bytes"] == next(iter(checkpoints(tmp_path / "checkpoints"))).num_bytes > 0
 
 
 def test_what_cannot_go_on_is_said_before_anything_starts(tmp_path):

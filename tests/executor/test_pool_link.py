@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from benchmarks.transition_cases import fill_whole, wrong_tensors
+from executor.checks import UnequalWeightsError
 from executor.engines.torch_native.comms import CommClock
 from executor.transition.architecture import Architecture
 from executor.transition.checksum import require_equal, sums_of_stored
@@ -100,7 +101,7 @@ def test_every_receiver_gets_every_element_from_any_layout(i, bucket_bytes):
     require_equal(arch, trained, sums)
     next(iter(received[0][0].values())).reshape(-1)[0] += 1
     sums[0] = sums_of_stored(target.stored(0), received[0][0], arch)
-    with pytest.raises(InputError, match=r"differs from what was trained|than its peers"):
+    with pytest.raises(UnequalWeightsError, match=r"differs from what was trained|than its peers"):
         require_equal(arch, trained, sums)
 
 

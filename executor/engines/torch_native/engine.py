@@ -33,7 +33,7 @@ from executor.records import WeightsMoved
 from executor.transition.architecture import EMBEDDING, SCORE
 from executor.transition.checksum import require_arrived
 from executor.transition.native_layout import NativeLayout, require_even
-from executor.transition.pool_link import LayoutLink, PoolLink
+from executor.transition.pool_link import LayoutLink, PoolLink, serve_early
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class TorchNativeEngine:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock = CommClock()
         self._generating: Replica | None = None
+        self._store = serve_early(spec.link, identity.rank, spec.collective_timeout_s)
 
     @property
     def comm_s(self) -> float:
@@ -139,8 +140,9 @@ class TorchNativeEngine:
         if (link := self.spec.link) is not None:
             source = NativeLayout(self.arch, link.senders, "training", transposed=False)
             self.link = LayoutLink(
-                self.identity.rank, link, self.arch, source, self.device, self.clock, self.spec.collective_timeout_s
-            )
+                self.identity.rank, link, self.arch, source, self.device, self.clock, self.spec.collective_timeout_s,
+                self._store,
+            )  # fmt: skip
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)

@@ -1,35 +1,42 @@
-"""Protects what sharing a host costs: a neighbour that really computes, gone afterwards, and rows that make a ratio."""
-
-import multiprocessing
+"""Protects what sharing a host costs: real runs with and without a neighbour, and rows that make a ratio."""
 
 import pytest
 
-from executor.measure.beside import measure_beside
-from executor.measure.engine_step import CALLS, Probe
+from executor.measure.beside import CALLS, SETS, measure_beside, plan_of
+from executor.measure.engine_step import Probe
 from executor.measure.probes import tiny_config
 from hybridmap.profiling.engine_files import _beside_another
 
+PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 
-@pytest.mark.slow
-def test_calls_are_timed_alone_and_beside_another_process():
-    probe = Probe(tiny_config(layers=2, hidden=32), 32, 4, 2, 16, 2)
-    found = list(measure_beside(probe, "fp32", 1, 3))
-    assert [(key["call"], key["neighbours"]) for key, _ in found] == [(call, n) for call in CALLS for n in (0, 1)]
-    assert all(summary.median_s > 0 and summary.repeats == 6 for _, summary in found)
-    assert not multiprocessing.active_children(), "the neighbour ends with the measurement"
+
+@pytest.mark.long
+def test_calls_are_timed_alone_and_beside_a_rank_of_another_pool():
+    found = list(measure_beside(PROBE, "fp32", 3))
+    assert [(key["call"], key["neighbours"]) for key, _ in found] == [(call, n) for n in (0, 1) for call in CALLS]
+    assert all(summary.median_s > 0 and summary.repeats == 3 for _, summary in found)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     assert _beside_another(rows)["value"] >= 1.0
 
 
-def row(call: str, neighbours: int, latency_s: float) -> dict[str, object]:
-    return {**Probe(tiny_config(layers=2, hidden=32), 32, 4, 2, 16, 2).key("fp32", call), "neighbours": neighbours,
-            "latency_s": latency_s}  # fmt: skip
+def test_the_two_plans_differ_in_their_pools_alone():
+    alone, beside = (plan_of(PROBE, sets) for sets in SETS)
+    assert (alone.num_gpus, beside.num_gpus) == (1, 2)
+    assert {e.role: (e.training, e.inference, e.generation) for e in alone.roles} == {
+        e.role: (e.training, e.inference, e.generation) for e in beside.roles
+    }
 
 
-def test_the_slowdown_is_the_middle_ratio_of_pairs():
-    times = {"update_actor": (1.0, 1.2), "update_critic": (2.0, 2.2), "compute_values": (4.0, 8.0)}
+def row(call: str, neighbours: int, latency_s: float, samples: int = 32) -> dict[str, object]:
+    return {**PROBE.key("fp32", call), "samples": samples, "neighbours": neighbours, "latency_s": latency_s}
+
+
+def test_the_slowdown_is_that_of_a_probes_calls_together():
+    times = {"update_actor": (3.0, 3.6), "compute_values": (1.0, 1.6)}
     rows = [row(call, n, seconds) for call, pair in times.items() for n, seconds in enumerate(pair)]
-    fact = _beside_another([*rows, row("generate_sequences", 1, 9.0)])
-    assert fact["value"] == pytest.approx(1.2)
-    assert "3 pairs" in fact["source"]
+    assert _beside_another(rows)["value"] == pytest.approx(1.3)
+    half = [row("update_actor", 1, 9.0, samples=64)]
+    fact = _beside_another([*rows, *half])
+    assert fact["value"] == pytest.approx(1.3), "a probe whose other half failed says nothing"
+    assert "1 pairs" in fact["source"]
     assert _beside_another([])["value"] == 1.0
