@@ -90,17 +90,17 @@ def strings_in(document):
 NASTY = '<script>alert(1)</script><a href="https://example.com">b</a>'
 
 
-def test_names_of_pools_and_calls_are_escaped_in_charts_and_drawings(planned):
+def test_names_of_pools_and_calls_are_escaped_in_charts_and_drawings(planned, tmp_path):
     """Plotly reads some HTML in labels, links among it; a plan and a timeline may come from anybody."""
     raw = json.loads(planned.plan.read_text().replace('"A"', json.dumps(NASTY)))
     assert raw["plan"]["pools"][0]["name"] == NASTY
-    (planned.out / "nasty.json").write_text(json.dumps(raw))
-    file = read_plan_file(planned.out / "nasty.json")
+    (tmp_path / "nasty.json").write_text(json.dumps(raw))
+    file = read_plan_file(tmp_path / "nasty.json")
     timeline = json.loads((planned.out / "timeline.json").read_text())
     for span in timeline["spans"]:
         span |= {"call": NASTY, "role": NASTY, "pool": NASTY, "basis": {NASTY: 1.0}}
-    (planned.out / "nasty-timeline.json").write_text(json.dumps(timeline))
-    measured = read_timeline(planned.out / "nasty-timeline.json")
+    (tmp_path / "nasty-timeline.json").write_text(json.dumps(timeline))
+    measured = read_timeline(tmp_path / "nasty-timeline.json")
     text = page(content_of(file, job_from_document(file.job), measured=measured))
     assert "<script>alert" not in text
     assert "<a href" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL).replace('<a class="skip"', "")
