@@ -117,7 +117,8 @@ def checked(engine, *, spoiled):
     """Compare copies, flip a bit where it is to be ``spoiled``, compare again: what this rank is told then."""
     engine.check_replicas()
     if spoiled:
-        flip_bit(engine.tensors())
+        with engine.host.present("parameters", changed=True):
+            flip_bit(engine.tensors())
     try:
         engine.check_replicas()
     except UnequalWeightsError as error:
