@@ -17,9 +17,9 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
 
     Raises ``InputError`` if it cannot be written, or is there already and ``replace`` is false.
     """
-    if not replace and path.exists():
+    if not replace and os.path.exists(path):  # unlike Path.exists, false for names too long
         raise InputError(f"{path}: is there already; give another name or --force")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"{path}: cannot be written, it is a folder")
     temporary = ""
     try:
