@@ -34,7 +34,10 @@ def test_comparing_responses_to_a_prompt_takes_two(algorithm, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["rloo", "reinforce++", "dapo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["rloo", pytest.param("reinforce++", marks=pytest.mark.long), pytest.param("dapo", marks=pytest.mark.long)],
+)
 def test_algorithms_without_a_shipped_example_learn_too(algorithm, tmp_path):
     section = config(
         data={"task": "modular-sum", "digits": 3, "alphabet": "0123456789=+"}, reward={"function": "exact-match"},
