@@ -28,7 +28,7 @@ PAIRS = [  # (p, t, d) in training, (p_g, t_g) in generation
     ((1, 4, 1), (2, 1)), ((4, 1, 1), (1, 4)), ((2, 2, 2), (1, 2)),
 ]  # fmt: skip
 SOON = {((2, 2, 1), (1, 2))}
-"""A strided pair and a general one; the others belong to `make check-all`."""
+"""A strided pair; the others belong to `make check-all`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
