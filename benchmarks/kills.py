@@ -92,15 +92,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with tempfile.TemporaryDirectory() as folder:
                     rows.append(disturbed(name, sets, share, options.seed, Path(folder)))
                 print(line_of(rows[-1]), flush=True)
+                if options.out is not None:
+                    options.out.write_text(document_of(rows, options.seed))  # a run of half an hour may be cut short
     finally:
         cluster.stop()
     summary = summary_of(rows)
     print(text_of(summary))
-    if options.out is not None:
-        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
-        head = {"date": datetime.date.today().isoformat(), "seed": options.seed, "tolerance": TOLERANCE, **machine}
-        options.out.write_text(json.dumps({**head, "summary": summary, "cases": rows}, indent=1) + "\n")
     return 0 if summary["all_survived"] else 1
+
+
+def document_of(rows: Sequence[Mapping[str, Any]], seed: int) -> str:
+    """The result file: the cases so far, and all of them together."""
+    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
+    head = {"date": datetime.date.today().isoformat(), "seed": seed, "tolerance": TOLERANCE, **machine}
+    return json.dumps({**head, "summary": summary_of(rows), "cases": rows}, indent=1) + "\n"
 
 
 def line_of(row: Mapping[str, Any]) -> str:
