@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from profiles.records import Floats, Ints
     from simulator.dataflow import Dataflow
     from simulator.facts import Facts
-    from simulator.layouts import Layouts
+    from simulator.layouts import GenerationLayouts, Layouts
 
 RECOMPUTE_INDICES = tuple(range(len(RECOMPUTE_LEVELS)))
 AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
@@ -198,9 +198,9 @@ def _with_generation(
     ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
     rows = engine_rows(facts, role, ends[0], ends[1], pin, space, None, prune)
     left, right = _pairs(asked.ravel(), rows.asked)
+    transition = _transition_s(facts, role, weights, rows.engine, left, right)
     paired, rows = table.take(left), rows.take(right)
-    training, spec, calls = paired.layouts.weights, facts.roles[role], facts.dataflow.calls_of(role)
-    transition = resharding.transition_cost(facts, spec.shape, training, rows.engine, spec.precision).time.s
+    training, calls = paired.layouts.weights, facts.dataflow.calls_of(role)
     transition = transition + paired.durations_s.get("transition", 0.0)
     engine_s = {"transition": transition, "generate": rows.seconds}
     durations = paired.durations_s | {call.key: engine_s[call.kind] for call in calls if call.kind in engine_s}
@@ -215,6 +215,23 @@ def _with_generation(
         kv_bytes=rows.kv_bytes,
         num_priced=paired.num_priced + rows.num_priced + len(left),
     )
+
+
+def _transition_s(
+    facts: Facts, role: str, weights: Layouts, engine: GenerationLayouts, left: Ints, right: Ints
+) -> Floats:
+    """Seconds of the transition of the pairs ``(left, right)``; those of the same ranks are priced once."""
+    spec = facts.roles[role]
+    trains = np.stack([weights.dp, weights.tp, weights.pp, weights.cp, weights.ep, weights.zero_stage, weights.vpp])
+    runs = np.stack([engine.dp, engine.tp, engine.pp, engine.ep, engine.attention_dp])
+    (first_left, of_left), (first_right, of_right) = (
+        np.unique(columns, axis=1, return_index=True, return_inverse=True)[1:] for columns in (trains, runs)
+    )
+    kinds, of_pair = np.unique(of_left.ravel()[left] * len(first_right) + of_right.ravel()[right], return_inverse=True)
+    i, j = np.divmod(kinds, max(len(first_right), 1))
+    training, generation = weights.take(first_left[i]), engine.take(first_right[j])
+    found = resharding.transition_cost(facts, spec.shape, training, generation, spec.precision).time.s
+    return np.asarray(found[of_pair.ravel()], dtype=np.float64)
 
 
 def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) -> Floats:
@@ -297,10 +314,9 @@ def _merged_durations(table: RoleTable) -> list[Floats]:
 
 
 def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Index pairs ``(i, j)`` with ``left[i] == right[j]``."""
-    at: dict[int, list[int]] = {}
-    for j, key in enumerate(right.tolist()):
-        at.setdefault(key, []).append(j)
-    pairs = [(i, j) for i, key in enumerate(left.tolist()) for j in at.get(key, ())]
-    array = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
+    """Index pairs ``(i, j)`` with ``left[i] == right[j]``, in order of ``i``, then of ``j``."""
+    order = np.argsort(right, kind="stable")
+    first, beyond = (np.searchsorted(right[order], left, side=side) for side in ("left", "right"))
+    num = beyond - first
+    nth = np.arange(num.sum()) - np.repeat(np.cumsum(num) - num, num)
+    return np.repeat(np.arange(len(left)), num), order[np.repeat(first, num) + nth]
