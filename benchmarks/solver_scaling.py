@@ -4,7 +4,8 @@
 
 Each case runs in a process of its own, so that its peak memory is its own; a case that takes less than
 ``REPEAT_BELOW_S`` runs three times and the fastest counts. Beside it stands the time of the paper's Algorithm 1 over
-the same priced tables, where that ends within ``PAPER_LIMIT_S``. Results go to a dated CSV file.
+the same priced tables, where that ends within ``PAPER_LIMIT_S``; it is not tried on more GPUs than where it did not.
+Results go to a dated CSV file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from mapper.algorithm1 import paper
@@ -64,8 +65,8 @@ class Case:
 class Row:
     """What one case took: ``cpu_s`` says how much of ``seconds`` was its own where others use the machine too.
 
-    ``process_s`` is the whole process, start and imports included. ``paper_s`` is empty where Algorithm 1 was not run,
-    and a bound where it did not end.
+    ``process_s`` is the whole process, start and imports included. ``paper_s`` is empty where Algorithm 1 was not asked
+    for, and a bound where it, or a smaller case of the same roles and model, did not end.
     """
 
     algorithm: str
@@ -190,11 +191,15 @@ def main(arguments: list[str] | None = None) -> None:
     if options.case:
         print(json.dumps(measured_here(Case(**json.loads(options.case)), options.paper)))
         return
+    endless: set[tuple[str, str]] = set()
     path, rows = options.out / f"solver_scaling_{datetime.date.today().isoformat()}.csv", []
     for case in cases(options.quick):
         if case.num_gpus <= options.largest:
             with_paper = not options.no_paper and case.num_gpus <= options.paper_largest
-            rows.append(row_of(case, with_paper))
+            kind, never = (case.algorithm, case.model), TIMED_OUT.format(PAPER_LIMIT_S)
+            row = row_of(case, with_paper and kind not in endless)
+            rows.append(replace(row, paper_s=never) if with_paper and kind in endless else row)
+            endless |= {kind} if rows[-1].paper_s == never else set()
             print(*asdict(rows[-1]).values(), sep="  ", flush=True)
             write(path, rows, options.note)
 

@@ -40,3 +40,22 @@ def test_what_does_not_end_or_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(solver_scaling, "measured", lambda case, with_paper, limit_s: None)
     row = row_of(Case("grpo", "llama-2-7b", 8), with_paper=True)
     assert (row.status, row.seconds, row.paper_s) == ("timed out", "", "> 600")
+
+
+def test_algorithm_1_is_not_tried_beyond_where_it_did_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried = []
+
+    def child(case: Case, with_paper: bool, limit_s: float) -> dict[str, str] | None:
+        tried.append((case.num_gpus, with_paper))
+        return (
+            None if with_paper and case.num_gpus >= 512 else {"status": "optimal", "seconds": "11.0", "paper_s": "1.0"}
+        )
+
+    monkeypatch.setattr(solver_scaling, "measured", child)
+    monkeypatch.setattr(
+        solver_scaling, "cases", lambda quick: [Case("ppo", "llama-2-70b", n) for n in (128, 512, 1024)]
+    )
+    solver_scaling.main(["--out", str(tmp_path)])
+    assert tried == [(128, False), (128, True), (512, False), (512, True), (1024, False)]
+    lines = next(tmp_path.iterdir()).read_text(encoding="utf-8").splitlines()
+    assert [row["paper_s"] for row in csv.DictReader(lines[1:])] == ["1.0", "> 600", "> 600"]
