@@ -153,6 +153,7 @@ class TrainingEngine:
     wake_s: float = 0.0
     dispatch_s: float = 0.0
     dispatch_local_s: float = 0.0
+    dispatch_rank_s: float = 0.0
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
 

@@ -46,7 +46,7 @@ KEYS: dict[str, dict[str, str]] = {
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
-    "dispatch": {"launcher": "name", "samples": "samples of a batch"},
+    "dispatch": {"launcher": "name", "samples": "samples of a batch", "ranks": "ranks"},
 }  # fmt: skip
 """Tables that a machine is measured into: key columns in the order that rows are sorted by, each with its unit."""
 

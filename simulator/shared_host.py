@@ -1,4 +1,4 @@
-"""Ranks that share one host's cores: calls that run side by side slow each other down.
+"""Ranks that share one host's cores: calls that run side by side slow each other down, and so do more processes.
 
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
 take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
@@ -31,10 +31,13 @@ class SharedHost:
         Ranks that can compute at the same time.
     neighbour_slowdown
         A call beside one of another rank, over the same call alone; at least 1.
+    further_rank_s
+        What each rank beyond the first adds before a call: one more process for the controller and for batches.
     """
 
     num_cores: int
     neighbour_slowdown: float
+    further_rank_s: float = 0.0
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
@@ -69,11 +72,15 @@ def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: 
 
 def settle(
     host: SharedHost, durations: Mapping[str, float], ranks: Mapping[str, int],
-    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
+    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]], num_ranks: int = 1,
 ) -> dict[str, float]:  # fmt: skip
-    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them."""
+    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them.
+
+    What comes before a call for the ranks beyond the first, ``num_ranks`` in all, is in its time.
+    """
     keys, found = list(durations), dict(durations)
     for _ in range(ROUNDS):
         times = stretched(host, play(found), [durations[k] for k in keys], [ranks[k] for k in keys])
         found = dict(zip(keys, times, strict=True))
-    return found
+    before_s = host.further_rank_s * (num_ranks - 1)
+    return {key: seconds + before_s for key, seconds in found.items()}

@@ -115,12 +115,13 @@ def _beside_others(
     played: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
 ) -> dict[str, float]:  # fmt: skip
     """Seconds of every call where ranks share a host's cores; calls alone everywhere else."""
-    if facts.device.spec.kind != "cpu" or len(plan.pools) < 2:
+    if facts.device.spec.kind != "cpu" or plan.num_gpus < 2:
         return alone
     sizes = {pool.name: pool.num_gpus for pool in plan.pools}
     ranks = {call.key: 0 if is_controller(call) else sizes[pool_of(call)] for call in facts.dataflow.calls}
-    host = SharedHost(facts.device.spec.gpus_per_node, max(facts.training.neighbour_slowdown, 1.0))
-    return settle(host, alone, ranks, played)
+    engine = facts.training
+    host = SharedHost(facts.device.spec.gpus_per_node, max(engine.neighbour_slowdown, 1.0), engine.dispatch_rank_s)
+    return settle(host, alone, ranks, played, plan.num_gpus)
 
 
 def d_cost(plan: Plan, facts: Facts) -> float:

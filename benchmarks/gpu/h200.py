@@ -102,10 +102,10 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
 
 
 def _request(options: argparse.Namespace, budget_s: float) -> Any:
-    from executor.measure.probes import tiny_config
     from executor.measure.request import Request
     from profiles.catalogue import load_model, model_config_file
     from profiles.hf_config import shape_from_hf_config
+    from profiles.probe_models import tiny_config
 
     gpu = options.device == "cuda"
     can_run = not absent((*RUN_NEEDS, "pydantic"))

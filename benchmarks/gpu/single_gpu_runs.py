@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from executor.measure.probes import tiny_config
 from executor.run import run
 from executor.run_config import parse_run
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
@@ -14,6 +13,7 @@ from hybridmap.validation.comparison import compare, memory_amounts
 from profiles.catalogue import load_model, model_config_file
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
+from profiles.probe_models import tiny_config
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from executor.measure.plans import ProbeJob, ppo_plan
 from executor.measure.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
     from executor.measure.cases import Key
     from executor.measure.engine_step import Probe
-    from simulator.plan import Plan
 
 ROWS = "neighbour_step"
 CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
 """Those that have a call of the other pool beside them."""
+GENERATE = "generate_sequences"
 WARMUP = 5
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
 """Roles of each pool, with no neighbour and with one."""
@@ -44,40 +45,14 @@ def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[
                 "reward": {"function": "per-character"}, "learning": {"entropy_coefficient": 0.01},
             }
         )  # fmt: skip
+        job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
         for neighbours, sets in enumerate(SETS):
-            timelines = run(_Job(probe), plan_of(probe, sets), config, folder, iterations + WARMUP)
-            for call in CALLS:
+            timelines = run(job, ppo_plan(sets, probe.samples, probe.micro_batch), config, folder, iterations + WARMUP)
+            for call in calls_with(neighbours):
                 times = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
                 yield {**probe.key(dtype, call), "neighbours": neighbours}, summarise(times)
 
 
-class _Job:
-    """The part of a job that a run reads."""
-
-    algorithm = "ppo"
-
-    def __init__(self, probe: Probe) -> None:
-        from profiles.workload import LengthDistribution, Workload
-
-        response = LengthDistribution.fixed(probe.response)
-        self.workload = Workload(probe.samples, 1, probe.prompt, response, 1, probe.minibatches)
-
-
-def plan_of(probe: Probe, sets: tuple[tuple[str, ...], ...]) -> Plan:
-    """One rank a pool, one pool a set of roles."""
-    from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-
-    layout = ParallelLayout(dp=1, micro_batch=probe.micro_batch)
-    engine = GenerationLayout(dp=1, max_num_seqs=probe.samples, kv_cache_bytes=0)
-    pools = tuple(
-        Pool(name="AB"[i], device="here", first_gpu=i, num_gpus=1, roles=roles) for i, roles in enumerate(sets)
-    )
-    entries = tuple(
-        RolePlan(
-            role=role, pool=pool.name, training=layout if role in ("actor", "critic") else None,
-            inference=layout if role != "actor" else None, generation=engine if role == "actor" else None,
-        )
-        for pool in pools
-        for role in pool.roles
-    )  # fmt: skip
-    return Plan(algorithm="ppo", placement=placement_name(sets), pools=pools, roles=entries)
+def calls_with(neighbours: int) -> tuple[str, ...]:
+    """Calls that a run is measured for: generation never has a neighbour."""
+    return CALLS if neighbours else (GENERATE, *CALLS)

@@ -1,32 +1,38 @@
 """What an iteration costs beside its calls: the controller, references and batches in motion, metrics read back.
 
-A PPO iteration on engines that take no time (the fake) is nothing but that. Measured in this process and on Ray.
+A PPO iteration on engines that take no time (the fake) is nothing but that. Measured in this process, and on Ray with
+all models on one rank and each on its own: each rank is one more process that calls and batches go to.
 """
 
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from executor.measure.plans import ProbeJob, ppo_plan
 from executor.measure.statistics import Summary, summarise
+from simulator.dataflow import CONTROLLER, build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from executor.measure.cases import Key
+    from simulator.plan import Plan
+    from simulator.timeline import Timeline
 
-ROLES = ("actor", "critic", "reference", "reward")
-LAUNCHERS = ("local", "ray")
-CALLS_ON_PATH = {"local": 8, "ray": 8}
-"""Calls that follow one another where all roles share a pool: transition, generation, three scores, advantages, two
-updates."""
+SETS = {
+    1: (("actor", "critic", "reference", "reward"),),
+    4: (("actor",), ("critic",), ("reference",), ("reward",)),
+}
+"""Roles of each rank, by how many ranks there are."""
 WARMUP = 3
 
 
-def measure_dispatch(launcher: str, samples: int, iterations: int) -> tuple[Summary, int]:
+def measure_dispatch(launcher: str, samples: int, ranks: int, iterations: int) -> tuple[Summary, int]:
     """Seconds between two calls that follow one another, and the peak memory of a rank that holds no model, bytes.
 
-    ``samples`` is the size of the batch that passes; ``InputError`` where Ray is asked for and missing.
+    ``samples`` is the size of the batch that passes, ``ranks`` one of ``SETS``; ``InputError`` where Ray is asked for
+    and missing.
     """
     from executor.engines.choice import EngineChoice
     from executor.engines.fake import FakeSpec
@@ -35,52 +41,44 @@ def measure_dispatch(launcher: str, samples: int, iterations: int) -> tuple[Summ
 
     config = parse_run(
         {
-            "weights": {"actor": "unused"}, "launcher": launcher, "cpu_ranks": 2,
+            "weights": {"actor": "unused"}, "launcher": launcher, "cpu_ranks": ranks,
             "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
         }
     )  # fmt: skip
-    engines = {role: EngineChoice(FakeSpec(role, {})) for role in ROLES}
+    plan = ppo_plan(SETS[ranks], samples)
+    engines = {entry.role: EngineChoice(FakeSpec(entry.role, {})) for entry in plan.roles}
     with tempfile.TemporaryDirectory() as folder:
-        timelines = run(_Job(samples), _plan(), config, folder, iterations + WARMUP, engines=engines)
-    gaps = []
-    for timeline in timelines[WARMUP:]:
-        inside = sum(span.duration_s for span in timeline.spans)
-        gaps.append((timeline.iteration_s - inside) / CALLS_ON_PATH[launcher])
+        timelines = run(ProbeJob.of("ppo", samples, 4, 3), plan, config, folder, iterations + WARMUP, engines=engines)
+    follow = calls_on_path(plan)
+    gaps = [(t.iteration_s - _covered_s(t)) / follow for t in timelines[WARMUP:]]
     peak = max(memory.used_bytes for memory in timelines[-1].memory.values())
     return summarise(gaps), peak
 
 
-def dispatch_keys(samples: int) -> Iterator[Key]:
-    """Rows of table ``dispatch``."""
-    for launcher in LAUNCHERS:
-        yield {"launcher": launcher, "samples": samples}
+def dispatch_keys(launchers: tuple[str, ...], all_samples: tuple[int, ...]) -> Iterator[Key]:
+    """Rows of table ``dispatch``; this process has one rank."""
+    for launcher in launchers:
+        for samples in all_samples:
+            for ranks in SETS if launcher == "ray" else (1,):
+                yield {"launcher": launcher, "samples": samples, "ranks": ranks}
 
 
-class _Job:
-    """The part of a job that a run reads."""
+def calls_on_path(plan: Plan) -> int:
+    """How many calls follow one another in an iteration, those of the controller among them."""
+    flow = build_dataflow(plan.algorithm, tuple(entry.role for entry in plan.roles))
+    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
+    free: dict[str, int] = {}
+    done: dict[str, int] = {}
+    for call in flow.calls:
+        pool = pools[call.role]
+        done[call.key] = free[pool] = 1 + max(free.get(pool, 0), *(done[key] for key in call.inputs), 0)
+    return max(done.values())
 
-    algorithm = "ppo"
 
-    def __init__(self, samples: int) -> None:
-        from profiles.workload import LengthDistribution, Workload
-
-        self.workload = Workload(samples, 1, 4, LengthDistribution.fixed(3))
-
-
-def _plan() -> Any:
-    from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-
-    layout = ParallelLayout(dp=1)
-    engine = GenerationLayout(dp=1, max_num_seqs=1024, kv_cache_bytes=0)
-    trains = {"actor": layout, "critic": layout}
-    entries = [
-        RolePlan(
-            role=role, pool="A", training=trains.get(role), inference=None if role == "actor" else layout,
-            generation=engine if role == "actor" else None,
-        )
-        for role in ROLES
-    ]  # fmt: skip
-    return Plan(
-        algorithm="ppo", placement=placement_name((ROLES,)), roles=tuple(entries),
-        pools=(Pool(name="A", device="here", first_gpu=0, num_gpus=1, roles=ROLES),),
-    )  # fmt: skip
+def _covered_s(timeline: Timeline) -> float:
+    """Seconds during which some call ran."""
+    total, until = 0.0, 0.0
+    for start_s, end_s in sorted((span.start_s, span.end_s) for span in timeline.spans):
+        total += max(end_s - max(start_s, until), 0.0)
+        until = max(until, end_s)
+    return total

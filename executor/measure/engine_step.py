@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from executor.measure.statistics import Summary, summarise
+from profiles.probe_models import SHAPE_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import torch
     from tensordict import TensorDict
 
+    from executor.engines.choice import EngineChoice
     from executor.measure.cases import Key
     from executor.measure.timing import Precision
+    from executor.run_config import Hyperparameters
+    from executor.worker import RankProcess
 
 ENGINE = "torch-native"
 CYCLES_TO_WARM = 2
 MOST_PROBE_S = 12.0
 """A large model's probe ends after this, with as few as two cycles."""
-PROBE_SHARE = 2.0
-"""A probe of all calls may take so many times what one case may."""
-SHAPE_KEYS = {
-    "hidden": "hidden_size", "layers": "num_hidden_layers", "ffn": "intermediate_size",
-    "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "vocab": "vocab_size",
-}  # fmt: skip
+PROBE_SHARE = 1.0
+"""A probe of all calls may take so many times what one case may: more probes tell more than surer ones."""
 
 
 @dataclass(frozen=True)
@@ -103,26 +103,33 @@ def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
     from executor.engines.choice import EngineChoice
     from executor.engines.torch_native.engine import ModelSpec
     from executor.engines.torch_native.optimizer import OptimizerConfig
+    from executor.run_config import Hyperparameters
+
+    hyper = Hyperparameters(max_tokens=probe.response, minibatches=probe.minibatches, entropy_coefficient=0.01)
+    specs = {
+        role: ModelSpec(
+            path=path, dtype=dtype, value_head=role == "critic", micro_batch=probe.micro_batch,
+            optimizer=OptimizerConfig(1e-6) if role != "reference" else None, device=str(device),
+        )
+        for role in ("actor", "critic", "reference")
+    }  # fmt: skip
+    return one_rank({role: EngineChoice(spec) for role, spec in specs.items()}, hyper)
+
+
+def one_rank(engines: Mapping[str, EngineChoice], hyper: Hyperparameters) -> RankProcess:
+    """A rank of this process that holds the models of some roles, loaded."""
     from executor.records import Identity
     from executor.roles import WORKERS
-    from executor.run_config import Hyperparameters
     from executor.worker import RankProcess
     from simulator.groups import Degrees
 
     rank = RankProcess(Identity("A", 0, 1), lambda references: list(references))
-    hyper = Hyperparameters(max_tokens=probe.response, minibatches=probe.minibatches, entropy_coefficient=0.01)
-    for role in ("actor", "critic", "reference"):
-        optimizer = OptimizerConfig(1e-6) if role != "reference" else None
-        spec = ModelSpec(
-            path=path, dtype=dtype, value_head=role == "critic", micro_batch=probe.micro_batch, optimizer=optimizer,
-            device=str(device),
-        )  # fmt: skip
+    for role, engine in engines.items():
         given = {
-            "address": "", "degrees": Degrees(1, 1, 1, 1, 1), "engine": EngineChoice(spec), "algorithm": "ppo",
-            "hyper": hyper,
+            "address": "", "degrees": Degrees(1, 1, 1, 1, 1), "engine": engine, "algorithm": "ppo", "hyper": hyper,
         }  # fmt: skip
         rank.add_role(role, WORKERS[role], given)
-        _call(rank, role, "init_model", None)
+        timed_call(rank, role, "init_model", None)
     return rank
 
 
@@ -133,21 +140,21 @@ def _cycle(rank: Any, probe: Probe, number: int) -> Iterator[tuple[str, float]]:
     from executor.batch import from_wire
 
     batch, idle_s = _prompts(probe, number), probe.idle_ms / 1000
-    _call(rank, "actor", "transition", None, version=number)  # one update has passed in each cycle before
-    made, seconds = _call(rank, "actor", "generate_sequences", batch, idle_s)
+    timed_call(rank, "actor", "transition", None, version=number)  # one update has passed in each cycle before
+    made, seconds = timed_call(rank, "actor", "generate_sequences", batch, idle_s)
     yield "generate_sequences", seconds
     made = from_wire(made)
     for name in ("responses", "response_mask", "log_probs", "version"):
         batch[name] = made[name]
-    values, seconds = _call(rank, "critic", "compute_values", batch, idle_s)
+    values, seconds = timed_call(rank, "critic", "compute_values", batch, idle_s)
     yield "compute_values", seconds
-    reference, seconds = _call(rank, "reference", "compute_ref_log_prob", batch, idle_s)
+    reference, seconds = timed_call(rank, "reference", "compute_ref_log_prob", batch, idle_s)
     yield "compute_ref_log_prob", seconds
     batch["values"], batch["ref_log_probs"] = from_wire(values)["values"], from_wire(reference)["ref_log_probs"]
     batch["advantages"] = torch.randn(probe.samples, probe.response)
     batch["returns"] = torch.randn(probe.samples, probe.response)
     for role, call in (("critic", "update_critic"), ("actor", "update_actor")):
-        yield call, _call(rank, role, call, batch, idle_s)[1]
+        yield call, timed_call(rank, role, call, batch, idle_s)[1]
 
 
 def _prompts(probe: Probe, number: int) -> TensorDict:
@@ -167,9 +174,10 @@ def _prompts(probe: Probe, number: int) -> TensorDict:
     )
 
 
-def _call(
+def timed_call(
     rank: Any, role: str, method: str, batch: TensorDict | None, idle_s: float = 0.0, **options: int
 ) -> tuple[Any, float]:
+    """What a call of one of the rank's roles gives, and its seconds as a run's recorder has them."""
     from executor.records import CallRequest
 
     time.sleep(idle_s)

@@ -1,8 +1,7 @@
-"""What a reward function takes, called as a run calls it, on prompts and answers of the run."""
+"""What a reward function takes, called as a run calls it, by its worker, on prompts and answers of the run."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from executor.measure.statistics import summarise
@@ -18,19 +17,18 @@ def time_function(function: str, config: RunConfig, samples: int, prompt_length:
     import torch
 
     from executor.data import PromptSource
-    from executor.engines.function import FunctionEngine, FunctionSpec
+    from executor.engines.choice import EngineChoice
+    from executor.engines.function import FunctionSpec
+    from executor.measure.engine_step import one_rank, timed_call
+    from executor.run_config import Hyperparameters
     from executor.text import TextCodec
 
-    engine = FunctionEngine(FunctionSpec(function, TextCodec(config.data.alphabet, config.data.tokenizer)))
-    engine.load()
+    spec = FunctionSpec(function, TextCodec(config.data.alphabet, config.data.tokenizer))
+    rank = one_rank({"reward": EngineChoice(spec)}, Hyperparameters())
     batch = PromptSource(config.data, samples, 1, prompt_length, config.seed).batch(0)
     shape = (samples, response_length)
     answers = batch["answers"].clamp(min=0)
     batch["responses"] = answers[:, :1].expand(shape).contiguous()  # tokens that the codec has text for
     batch["response_mask"] = torch.ones(shape, dtype=torch.bool)
-    times = []
-    for _ in range(REPEATS):
-        start_s = time.perf_counter()
-        engine.scores(batch)
-        times.append(time.perf_counter() - start_s)
+    times = [timed_call(rank, "reward", "compute_reward", batch)[1] for _ in range(REPEATS)]
     return summarise(times).median_s / samples

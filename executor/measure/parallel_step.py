@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from executor.measure.plans import ProbeJob
 from executor.measure.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -42,22 +43,13 @@ def measure_parallel(probe: Probe, dtype: str, ranks: int, iterations: int) -> I
                 "reward": {"function": "exact-match"}, "learning": {"entropy_coefficient": 0.01},
             }
         )  # fmt: skip
-        timelines = run(_Job(probe), _plan(probe, ranks), config, folder, iterations + WARMUP)
+        job = ProbeJob.of(
+            "grpo", probe.samples, probe.prompt, probe.response, per_prompt=4, minibatches=probe.minibatches
+        )
+        timelines = run(job, _plan(probe, ranks), config, folder, iterations + WARMUP)
     for call in CALLS:
         spans = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
         yield {**probe.key(dtype, call), "ranks": ranks}, summarise(spans)
-
-
-class _Job:
-    """The part of a job that a run reads."""
-
-    algorithm = "grpo"
-
-    def __init__(self, probe: Probe) -> None:
-        from profiles.workload import LengthDistribution, Workload
-
-        response = LengthDistribution.fixed(probe.response)
-        self.workload = Workload(probe.samples // 4, 4, probe.prompt, response, 1, probe.minibatches)
 
 
 def _plan(probe: Probe, ranks: int) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from executor.measure.engine_step import Probe
+from profiles.probe_models import ours
 
 if TYPE_CHECKING:
     from executor.measure.request import Request
@@ -14,8 +15,8 @@ Work = tuple[int, int, int, int, int]
 """Samples, prompt, response, micro-batch, mini-batches."""
 
 SMALL_WORK: tuple[Work, ...] = (
-    (32, 8, 4, 32, 1), (96, 6, 5, 48, 2), (64, 24, 8, 16, 1), (256, 5, 2, 128, 2), (16, 12, 12, 16, 1),
-    (192, 3, 2, 32, 3), (160, 5, 1, 80, 1), (48, 16, 16, 24, 2),
+    (32, 8, 4, 32, 1), (256, 5, 2, 128, 2), (64, 24, 8, 16, 1), (96, 6, 5, 48, 2), (160, 5, 1, 80, 1),
+    (16, 12, 12, 16, 1), (192, 3, 2, 32, 3), (48, 16, 16, 24, 2),
 )  # fmt: skip
 LARGE_WORK: tuple[Work, ...] = (
     (16, 128, 16, 8, 1), (32, 256, 8, 4, 2), (64, 64, 32, 16, 1), (8, 512, 16, 4, 1), (128, 128, 4, 32, 2),
@@ -23,11 +24,14 @@ LARGE_WORK: tuple[Work, ...] = (
 
 
 def probes_for(request: Request) -> list[Probe]:
-    """Probes of the given models, then of ours; interleaved, so that a short budget sees some of each."""
+    """Probes of the given models, then of ours; interleaved, so that a short budget sees some of each.
+
+    Where no run behind a controller is measured (``has_neighbours``), some probes wait between their calls instead.
+    """
     work = SMALL_WORK if request.device == "cpu" else LARGE_WORK
     configs = [*request.configs, *(ours() if request.device == "cpu" else ())]
     probes = [Probe(config, *one) for one in work for config in configs]
-    waited = [replace(probe, idle_ms=IDLE_MS) for probe in probes[: 2 * len(configs)]]
+    waited = [replace(probe, idle_ms=IDLE_MS) for probe in probes[: 2 * len(configs)] if not request.has_neighbours]
     return [*probes[: 2 * len(configs)], *waited, *probes[2 * len(configs) :]]
 
 
@@ -49,19 +53,3 @@ def beside_probes(request: Request) -> list[Probe]:
     """Runs of two pools: prompts and responses as the made-up task has them; a full profile takes each model."""
     configs = [*request.configs, *ours()]
     return [Probe(config, 192, 4, 3, 48, 2) for config in (configs[:2] if request.quick else configs)]
-
-
-def ours() -> list[dict[str, Any]]:
-    """Tiny Llama decoders that differ in depth and width."""
-    return [tiny_config(layers=4, hidden=64), tiny_config(layers=2, hidden=128)]
-
-
-def tiny_config(*, layers: int, hidden: int, vocab: int = 64) -> dict[str, Any]:
-    """The config of a Llama decoder with heads of 16 and half as many KV heads."""
-    heads = hidden // 16
-    return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
-        "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": max(heads // 2, 1), "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": vocab,
-    }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ ELEMENT_SIZES = {True: powers_of_two(1 << 10, 1 << 26), False: powers_of_two(1 <
 COLLECTIVE_BYTES = {True: tuple(4**i for i in range(2, 13, 2)), False: tuple(4**i for i in range(2, 14))}
 
 
-LEAST_PROBES, LEAST_GPU_PROBES = 8, 3
+LEAST_PROBES, LEAST_GPU_PROBES = 18, 3
 WORK_US = 5000
 """Between two collectives of a small model's training step a rank computes for about this long."""
 
@@ -202,19 +201,20 @@ class Profiler:
                     break  # each kind has two sizes at least
 
     def _dispatch(self) -> None:
-        from executor.measure.dispatch import measure_dispatch
+        from executor.measure.dispatch import dispatch_keys, measure_dispatch
 
-        for launcher in self.request.launchers:
-            for samples in (128,) if self.request.quick else (32, 256):
-                key: Key = {"launcher": launcher, "samples": samples}
-                if self.journal.has("dispatch", key) or (self._late() and launcher != "local"):
-                    continue
-                try:
-                    found, memory = measure_dispatch(launcher, samples, 10 if self.request.quick else 30)
-                    self.journal.add("dispatch", key, found, memory_bytes=memory)
-                except (ImportError, HybridmapError) as error:
-                    self.journal.add_failure("dispatch", key, str(error))
-                self.report(self._part, f"an empty iteration on launcher {launcher}, {samples} samples")
+        samples, iterations = ((128,), 10) if self.request.quick else ((32, 256), 30)
+        for key in dispatch_keys(self.request.launchers, samples):
+            if self.journal.has("dispatch", key) or (self._late() and key["launcher"] != "local"):
+                continue
+            try:
+                found, memory = measure_dispatch(
+                    str(key["launcher"]), int(key["samples"]), int(key["ranks"]), iterations
+                )
+                self.journal.add("dispatch", key, found, memory_bytes=memory)
+            except (ImportError, HybridmapError) as error:
+                self.journal.add_failure("dispatch", key, str(error))
+            self.report(self._part, f"an empty iteration, {', '.join(f'{n} {v}' for n, v in key.items())}")
 
     def _parallel(self) -> None:
         """Two ranks at once; on GPUs only where there are two."""
@@ -236,13 +236,12 @@ class Profiler:
 
     def _beside(self) -> None:
         """A rank beside one of another pool; GPUs share nothing that calls would wait for."""
-        from executor.measure.beside import CALLS, ROWS, measure_beside
+        from executor.measure.beside import ROWS, calls_with, measure_beside
 
-        enough = (os.cpu_count() or 1) >= 2 * self.request.threads and "ray" in self.request.launchers
-        if self.device.type == "cuda" or not enough:
+        if not self.request.has_neighbours:
             return
         for i, probe in enumerate(beside_probes(self.request)):
-            keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for call in CALLS for n in (0, 1)]
+            keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for n in (0, 1) for call in calls_with(n)]
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:

@@ -90,19 +90,20 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     from executor.launch_choice import runs_here
 
     facts = job.facts()
-    training, generation = facts.training, facts.generation
+    training, generation, behind_s = facts.training, facts.generation, 0.0
     if runs_here(plan, config):
-        training = replace(training, dispatch_s=training.dispatch_local_s)
+        training = replace(training, dispatch_s=training.dispatch_local_s, dispatch_rank_s=0.0)
     else:  # ranks of their own wait for the controller between calls
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
+        behind_s = facts.training.wake_s
     learns_text = job.document["algorithm"] == "safe-rlhf" and config.learning.pretrain_coefficient > 0
     work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)
         if function is None:
             continue
-        seconds = _function_s(function, config, facts)
+        seconds = _function_s(function, config, facts) + behind_s / facts.workload.num_samples
         if role in roles:
             roles[role] = replace(roles[role], function_s_per_sample=seconds)
         else:
@@ -122,7 +123,7 @@ def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
     """The timeline without dispatch between calls, and the iteration's time with it."""
     from simulator.simulate import simulate
 
-    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0))
+    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
     return simulate(plan, bare), simulate(plan, facts).iteration_s
 
 

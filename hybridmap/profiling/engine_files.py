@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together
+from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together, fit_wake
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.engine_facts import load_generation_engine, load_training_engine
 
@@ -69,6 +69,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         make = _training_file if kind == "training" else _generation_file
         _write(out / name, make(facts))
         fits.append(fit)
+    _add_waking(out, device, training, generation, rows.get("neighbour_step", ()))
     together = rows.get("parallel_step", ())
     if together:
         engines = Engines(
@@ -121,14 +122,32 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "wake_s": _waking(rows, generation=False),
         "dispatch_s": _dispatch(rows, "ray"),
         "dispatch_local_s": _dispatch(rows, "local"),
+        "dispatch_rank_s": _dispatch_rank(rows.get("dispatch", ())),
     }  # fmt: skip
 
 
 def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any]:
-    times = [float(row["latency_s"]) for row in rows.get("dispatch", ()) if row["launcher"] == launcher]
+    mine = [row for row in rows.get("dispatch", ()) if row["launcher"] == launcher and row["ranks"] == 1]
+    times = [float(row["latency_s"]) for row in mine]
     meaning = f"between two calls that follow one another, launcher {launcher}"
     source = f"median of {len(times)} rows of table dispatch" if times else "not measured"
     return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
+
+
+def _dispatch_rank(rows: Sequence[Row]) -> dict[str, Any]:
+    """What a further rank adds to the time between two calls: the slope through the time of one rank."""
+    slopes = []
+    for samples in {row["samples"] for row in rows}:
+        times = {
+            int(row["ranks"]): float(row["latency_s"])
+            for row in rows if row["samples"] == samples and row["launcher"] == "ray"
+        }  # fmt: skip
+        more = {ranks - 1: times[ranks] - times[1] for ranks in times if ranks > 1 and 1 in times}
+        if more:
+            slopes.append(sum(n * s for n, s in more.items()) / sum(n * n for n in more))
+    meaning = "what a further rank of the same host adds between two calls"
+    source = f"slope over the ranks of table dispatch, {len(slopes)} batch sizes" if slopes else "not measured"
+    return _fact(max(float(np.median(slopes)), 0.0) if slopes else 0.0, "s", meaning, source)
 
 
 def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
@@ -138,10 +157,27 @@ def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
     for row in rows:
         probe = spent.setdefault(tuple(row[n] for n in names), {0: {}, 1: {}})
         probe[row["neighbours"]][row["call"]] = float(row["latency_s"])
-    ratios = [sum(p[1].values()) / sum(p[0].values()) for p in spent.values() if p[0] and p[0].keys() == p[1].keys()]
+    ratios = [
+        sum(beside.values()) / sum(alone[call] for call in beside)
+        for alone, beside in ((p[0], p[1]) for p in spent.values())
+        if beside and beside.keys() <= alone.keys()
+    ]
     source = f"median of {len(ratios)} pairs of runs in table neighbour_step" if ratios else "not measured"
     meaning = "a call beside one of another rank of the host, over the same call alone"
     return _fact(max(float(np.median(ratios)), 1.0) if ratios else 1.0, "ratio", meaning, source)
+
+
+def _add_waking(
+    out: Path, device: DeviceProfile, training: dict[str, Any], generation: dict[str, Any], rows: Sequence[Row]
+) -> None:
+    """Replace what probes that waited say of ``wake_s`` by what calls of a run behind a controller say."""
+    engines = Engines(device, load_training_engine(str(out / TRAINING)), load_generation_engine(str(out / GENERATION)))
+    for kind, name, facts in (("training", TRAINING, training), ("generation", GENERATION, generation)):
+        wake_s = fit_wake(rows, engines, kind)
+        if wake_s is not None:
+            source = "calls of a run behind a controller, table neighbour_step, over the price of the same alone"
+            facts["wake_s"] = _fact(wake_s, "s", "a call after its rank had waited", source)
+        _write(out / name, (_training_file if kind == "training" else _generation_file)(facts))
 
 
 def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:

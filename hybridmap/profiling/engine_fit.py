@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from hybridmap.profiling.probe_prices import price_of, probe_facts
+from profiles.probe_models import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ GENERATION_CONSTANTS = (
 SCALE = {"element_wise_ratio": 1.0, "attention_ratio": 1.0}
 """Size of a constant in the non-linear fit; seconds are of the order of 100 us."""
 REWEIGHTINGS = 8
+OTHERS_WEIGHT = 1.0 / 3.0
+"""Of rows of models that are there to tell constants apart, beside those that the profile is for."""
 SMALLEST_RESIDUAL = 0.01
 
 
@@ -81,8 +84,9 @@ def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
     if not mine:
         return Fit(dict.fromkeys(names, 0.0), 0, {})
     columns, base, measured = _columns(mine, engines, kind, names)
-    found = _solved(columns, base, measured)
-    left_out = _left_out(mine, columns, base, measured)
+    importance = np.asarray([OTHERS_WEIGHT if is_ours(row) else 1.0 for row in mine])
+    found = _solved(columns, base, measured, importance)
+    left_out = _left_out(mine, columns, base, measured, importance)
     if engines.device.spec.kind == "gpu":
         found = _bounded(mine, engines, kind, names, found, measured)
     return Fit(dict(zip(names, found.tolist(), strict=True)), len(mine), left_out)
@@ -99,18 +103,20 @@ def _columns(rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[s
     return np.asarray(columns).T, base, np.asarray([float(row["latency_s"]) for row in rows])
 
 
-def _solved(columns: Floats, base: Floats, measured: Floats) -> Floats:
+def _solved(columns: Floats, base: Floats, measured: Floats, importance: Floats) -> Floats:
     weight = np.ones(len(measured))
     found = np.zeros(columns.shape[1])
     for _ in range(REWEIGHTINGS):
-        scale = np.sqrt(weight) / measured
+        scale = np.sqrt(weight * importance) / measured
         found, _ = nnls(columns * scale[:, None], (measured - base) * scale)
         residual = np.abs((columns @ found + base) / measured - 1.0)
         weight = 1.0 / np.maximum(residual, SMALLEST_RESIDUAL)
     return np.asarray(found, dtype=np.float64)
 
 
-def _left_out(rows: Sequence[Row], columns: Floats, base: Floats, measured: Floats) -> dict[str, float]:
+def _left_out(
+    rows: Sequence[Row], columns: Floats, base: Floats, measured: Floats, importance: Floats
+) -> dict[str, float]:
     """Median absolute error by call, each probe predicted by a fit on all others."""
     probes = [tuple((k, v) for k, v in sorted(row.items()) if k in PROBE_KEYS) for row in rows]
     errors: dict[str, list[float]] = {}
@@ -118,11 +124,21 @@ def _left_out(rows: Sequence[Row], columns: Floats, base: Floats, measured: Floa
         out = np.asarray([p == probe for p in probes])
         if out.all():
             return {}
-        found = _solved(columns[~out], base[~out], measured[~out])
+        found = _solved(columns[~out], base[~out], measured[~out], importance[~out])
         predicted = columns[out] @ found + base[out]
         for i, p, m in zip(np.flatnonzero(out), predicted, measured[out], strict=True):
             errors.setdefault(str(rows[int(i)]["call"]), []).append(abs(p / m - 1.0))
     return {call: float(np.median(found)) for call, found in errors.items()}
+
+
+def fit_wake(rows: Sequence[Row], engines: Engines, kind: str) -> float | None:
+    """Seconds that a call takes longer on a rank that waits for its controller, from calls of a run without neighbours.
+
+    ``None`` without such rows.
+    """
+    mine = [r for r in rows if not r["neighbours"] and (r["call"] == "generate_sequences") == (kind == "generation")]
+    rest = [float(row["latency_s"]) - engines.price(row, kind, {}) for row in mine]
+    return max(float(np.median(rest)), 0.0) if rest else None
 
 
 def fit_together(rows: Sequence[Row], engines: Engines) -> tuple[float, float]:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from executor.measure.engine_step import CALLS, Probe
-from executor.measure.probes import SMALL_WORK, tiny_config
-from hybridmap.profiling.engine_files import write_engine_files
-from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together
+from executor.measure.probes import SMALL_WORK
+from hybridmap.profiling.engine_files import _dispatch_rank, write_engine_files
+from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together, fit_wake
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.probe_models import is_ours, tiny_config
 from profiles.store import load_device
 
 TRUE = {
@@ -74,3 +75,41 @@ def test_waiting_of_two_ranks_is_skew_and_meetings(engines: Engines) -> None:
         made.append({**row, "latency_s": slow.price_on(row, 2)})
     skew_s, meeting_s = fit_together(made, engines)
     assert skew_s == pytest.approx(2e-3, rel=0.01) and meeting_s == pytest.approx(3e-4, rel=0.01)
+
+
+def test_a_further_rank_costs_what_lies_between_one_and_four() -> None:
+    def row(ranks: int, latency_s: float, samples: int = 32, launcher: str = "ray") -> dict[str, object]:
+        return {"launcher": launcher, "samples": samples, "ranks": ranks, "latency_s": latency_s}
+
+    measured = [row(1, 5e-3), row(4, 8e-3), row(1, 6e-3, 256), row(4, 12e-3, 256), row(1, 1e-3, launcher="local")]
+    assert _dispatch_rank(measured)["value"] == pytest.approx(1.5e-3)
+    faster = [row(1, 5e-3), row(4, 4e-3)]
+    assert _dispatch_rank(faster)["value"] == 0.0, "no rank makes calls come sooner"
+    assert _dispatch_rank([row(1, 5e-3)]) == {**_dispatch_rank([]), "value": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["training", "generation"])
+def test_waking_is_what_a_call_behind_a_controller_takes_longer_than_its_price(engines: Engines, kind: str) -> None:
+    alone = [{**row, "neighbours": 0} for row in rows(engines, kind)[:4]]
+    priced = replace(engines, **{kind: replace(getattr(engines, kind), **TRUE[kind])})
+    later = [
+        {**row, "latency_s": row["latency_s"] + extra}
+        for row, extra in zip(alone, (1e-3, 1e-3, 9e-3, 1e-3), strict=True)
+    ]
+    beside = [{**row, "neighbours": 1, "latency_s": 99.0} for row in alone]
+    assert fit_wake([*later, *beside], priced, kind) == pytest.approx(1e-3)
+    sooner = [{**row, "latency_s": row["latency_s"] * 0.5} for row in alone]
+    assert fit_wake(sooner, priced, kind) == 0.0
+    assert fit_wake(beside, priced, kind) is None
+
+
+def test_models_that_the_profile_is_for_count_more(engines: Engines) -> None:
+    made = rows(engines, "training")
+    config = tiny_config(layers=3, hidden=96)
+    asked = [Probe(config, *work).key("bf16", call) for work in SMALL_WORK for call in CALLS[1:]]
+    slower = [{**row, "latency_s": 1.3 * engines.price(row, "training", TRUE["training"])} for row in asked]
+    ours = [row for row in made if is_ours(row)]
+    assert ours and not any(is_ours(row) for row in slower)
+    constants = fit_constants([*ours, *slower], engines, "training").constants
+    off = [engines.price(row, "training", constants) / row["latency_s"] - 1.0 for row in slower]
+    assert abs(float(np.median(off))) < 0.05

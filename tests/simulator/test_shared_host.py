@@ -18,8 +18,8 @@ def played(tasks):
     return lambda durations: run_events([replace(task, duration_s=durations[task.name]) for task in tasks])
 
 
-def settled(tasks, ranks, host=HOST):
-    return settle(host, {t.name: t.duration_s for t in tasks}, ranks, played(tasks))
+def settled(tasks, ranks, host=HOST, num_ranks=1):
+    return settle(host, {t.name: t.duration_s for t in tasks}, ranks, played(tasks), num_ranks)
 
 
 def test_two_calls_side_by_side_slow_each_other_and_one_alone_does_not():
@@ -44,6 +44,13 @@ def test_more_ranks_than_cores_take_turns():
 def test_a_calls_own_ranks_are_in_its_time():
     tasks = [Task("wide", "A", 4.0, ()), Task("note", "controller", 4.0, ())]
     assert settled(tasks, {"wide": 2, "note": 0}) == pytest.approx({"wide": 4.0, "note": 4.0})
+
+
+def test_each_further_rank_costs_before_every_call():
+    tasks = [Task("a", "A", 4.0, ()), Task("note", "controller", 1.0, (0,))]
+    host = replace(HOST, further_rank_s=0.5)
+    assert settled(tasks, {"a": 1, "note": 0}, host, num_ranks=1) == pytest.approx({"a": 4.0, "note": 1.0})
+    assert settled(tasks, {"a": 1, "note": 0}, host, num_ranks=3) == pytest.approx({"a": 5.0, "note": 2.0})
 
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=6), st.floats(1.0, 3.0), st.integers(1, 4))

@@ -17,11 +17,12 @@ from executor.measure.engine_step import CALLS, measure_probe
 from executor.measure.gemm import gemm_case
 from executor.measure.journal import Journal
 from executor.measure.memory_ops import MEMORY_OPS, copy_case
-from executor.measure.probes import parallel_probes, probes_for, tiny_config
+from executor.measure.probes import parallel_probes, probes_for
 from executor.measure.request import Request
 from executor.measure.run_profile import Profiler
 from executor.measure.timing import Precision, measure
 from profiles.hf_config import shape_from_hf_config
+from profiles.probe_models import tiny_config
 
 CPU = torch.device("cpu")
 FAST = Precision(half_width=0.5, min_repeats=3, max_repeats=5, min_s=0.0, max_s=0.05)
@@ -144,7 +145,9 @@ def test_an_engine_probe_times_every_call() -> None:
 
 def test_probes_differ_in_what_constants_hang_on() -> None:
     probes = probes_for(request(configs=(CONFIG,)))
-    for name in ("samples", "prompt", "response", "micro_batch", "minibatches", "idle_ms"):
+    for name in ("samples", "prompt", "response", "micro_batch", "minibatches"):
         assert len({getattr(probe, name) for probe in probes}) > 1
+    waits = {probe.idle_ms for probe in probes_for(request(configs=(CONFIG,), launchers=("local",)))}
+    assert len(waits) == 2, "without runs behind a controller some probes wait instead"
     assert len({probe.config["num_hidden_layers"] for probe in probes}) > 1
     assert all(probe.samples % 4 == 0 and probe.response == 1 for probe in parallel_probes(request()))
