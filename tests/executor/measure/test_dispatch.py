@@ -8,7 +8,7 @@ from executor.measure.plans import ppo_plan
 
 @pytest.mark.parametrize(("ranks", "calls"), [(1, 8), (4, 5)])
 def test_calls_of_other_pools_do_not_wait_for_each_other(ranks: int, calls: int) -> None:
-    """All on one: transition, generation, three scores, advantages, two updates; apart, scores are one and updates too."""
+    """All on one: transition, generation, three scores, advantages, two updates. Apart, scores are one, and updates."""
     assert calls_on_path(ppo_plan(SETS[ranks], 8)) == calls
 
 
