@@ -168,7 +168,7 @@ def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Mea
     from executor.protocols import registration_of
     from executor.roles import WORKERS
     from hybridmap.validation.comparison import memory_amounts
-    from hybridmap.validation.transfers import columns_there, transfer_amounts
+    from hybridmap.validation.transfers import columns_there, transfer_amounts, weights_amounts
 
     reads, copies = {}, {}
     for call in facts.dataflow.calls:
@@ -181,7 +181,16 @@ def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Mea
         layout = entry.generation if call.kind == "generate" else entry.training or entry.inference
         copies[call.key] = layout.tp * layout.pp if layout else 1
     transfers = transfer_amounts(reads, measured.bytes_in, facts.workload, copies)
-    return [*memory_amounts(predicted, measured.timelines[-1]), *transfers]
+    weights = weights_amounts(plan, _weight_bytes(plan, facts), measured.bytes_in)
+    return [*memory_amounts(predicted, measured.timelines[-1]), *transfers, *weights]
+
+
+def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
+    """Bytes of the model that generates, as it generates."""
+    from profiles.units import DTYPE_BYTES
+
+    role = next((entry.role for entry in plan.roles if entry.generation is not None), None)
+    return facts.roles[role].shape.num_params * DTYPE_BYTES[facts.roles[role].precision] if role else 0.0
 
 
 def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":

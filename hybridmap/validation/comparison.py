@@ -46,9 +46,9 @@ class Timing(Record):
 
 
 class Amount(Record):
-    """Bytes of a pool's memory, or that a call moved: predicted and measured."""
+    """Bytes of a pool's memory, or of rows or weights that a call took in: predicted and measured."""
 
-    kind: Literal["memory", "transfer"]
+    kind: Literal["memory", "transfer", "weights"]
     name: str
     predicted_bytes: int
     measured_bytes: int

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("", "role", "pool", "predicted", "measured", "middle half", "spread", "error")
 _RIGHT = ("predicted", "measured", "middle half", "spread", "error")
+AMOUNTS = {"memory": "peak memory of a rank", "transfer": "bytes taken in", "weights": "weights received"}
 
 
 def show_comparison(found: Comparison) -> None:
@@ -33,9 +34,11 @@ def show_comparison(found: Comparison) -> None:
         say()
         table = new_table(("", "what", "predicted MiB", "measured MiB"), right=("predicted MiB", "measured MiB"))
         for amount in found.amounts:
-            what = "peak memory of a rank" if amount.kind == "memory" else "bytes taken in"
             table.add_row(
-                amount.name, what, f"{amount.predicted_bytes / MIB:,.3f}", f"{amount.measured_bytes / MIB:,.3f}"
+                amount.name,
+                AMOUNTS[amount.kind],
+                f"{amount.predicted_bytes / MIB:,.3f}",
+                f"{amount.measured_bytes / MIB:,.3f}",
             )
         say_table(table)
 

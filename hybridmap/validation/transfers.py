@@ -1,15 +1,20 @@
-"""Bytes that calls take in: by the columns that each call reads, and as ranks counted them."""
+"""Bytes that calls take in: by the columns that each call reads or by Table 2, and as ranks counted them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hybridmap.validation.comparison import Amount
+from simulator.groups import Degrees
+from simulator.resharding import transition_volume_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from profiles.workload import Workload
+    from simulator.plan import Plan
+
+TRANSITION = "transition"
 
 # Bytes of a column for each sample, in tokens of the prompt (P), of the response (R), or for the sample alone (1).
 COLUMNS: dict[str, tuple[int, str]] = {
@@ -45,6 +50,28 @@ def transfer_amounts(
                 )
             )  # fmt: skip
     return found
+
+
+def weights_amounts(plan: Plan, weight_bytes: float, counted: Mapping[str, int]) -> list[Amount]:
+    """Bytes of weights that all ranks together take in before generation, by Table 2 for ``weight_bytes`` of the model.
+
+    A pool of its own takes the model in once for each engine. None where nothing moves, and where layouts do not nest
+    or weights are sharded over data-parallel ranks: the general way has no formula.
+    """
+    entry = next((e for e in plan.roles if e.training is not None and e.generation is not None), None)
+    if entry is None or TRANSITION not in counted:
+        return []
+    assert entry.training is not None and entry.generation is not None
+    a, b, moved = entry.training, entry.generation, counted[TRANSITION]
+    if entry.separate_generation:
+        expected = weight_bytes * b.dp
+    elif Degrees(a.pp, a.tp, a.dp, b.pp, b.tp).nests and a.zero_stage < 3:
+        received = transition_volume_bytes(plan.resharding, weight_bytes, a.pp, a.tp, a.dp, b.pp, b.tp)
+        expected = received * a.pp * a.tp * a.dp
+    else:
+        return []
+    amount = Amount(kind="weights", name=TRANSITION, predicted_bytes=round(expected), measured_bytes=moved)
+    return [amount] if expected or moved else []
 
 
 def columns_there(reads: Sequence[str], algorithm: str) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ import pytest
 
 from hybridmap.validation.comparison import TRIVIAL_S, Timing, compare, corrections, memory_amounts
 from hybridmap.validation.lanes import lanes, write_lanes
-from hybridmap.validation.transfers import predicted_bytes, transfer_amounts
+from hybridmap.validation.transfers import predicted_bytes, transfer_amounts, weights_amounts
 from profiles.workload import LengthDistribution, Workload
+from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
 from simulator.timeline import PoolMemory, Span, Timeline
 
 
@@ -76,3 +77,30 @@ def test_the_plot_has_a_lane_for_each_side_of_a_pool(tmp_path: Path) -> None:
     assert sum(bar.showlegend for bar in figure.data) == 2  # a colour for each stage, once
     assert write_lanes(timeline("simulated", 1, 1), MEASURED[0], tmp_path / "t.html")
     assert "generate_sequences" in (tmp_path / "t.html").read_text()
+
+
+def actor_plan(training: ParallelLayout, tp: int, dp: int, generation_pool: str | None = None) -> Plan:
+    engine = GenerationLayout(tp=tp, dp=dp, max_num_seqs=8, kv_cache_bytes=0)
+    ranks = training.tp * training.dp
+    entry = RolePlan(role="actor", pool="A", training=training, generation=engine, generation_pool=generation_pool)
+    pools = [Pool(name="A", device="here", first_gpu=0, num_gpus=ranks, roles=("actor",))]
+    if generation_pool:
+        pools.append(Pool(name="B", device="here", first_gpu=ranks, num_gpus=tp * dp, roles=()))
+    return Plan(algorithm="grpo", placement="x", pools=tuple(pools), roles=(entry,))
+
+
+def test_weights_are_those_of_table_2_for_all_ranks() -> None:
+    nested = actor_plan(ParallelLayout(tp=4, dp=2), tp=2, dp=4)
+    (amount,) = weights_amounts(nested, 800.0, {"transition": 1610})
+    assert (amount.kind, amount.predicted_bytes, amount.measured_bytes) == ("weights", 8 * 200, 1610)
+    apart = actor_plan(ParallelLayout(dp=2), tp=1, dp=3, generation_pool="B")
+    assert weights_amounts(apart, 800.0, {"transition": 2400})[0].predicted_bytes == 3 * 800
+
+
+def test_where_no_weights_move_or_no_formula_holds_there_is_no_line() -> None:
+    same = actor_plan(ParallelLayout(dp=2), tp=1, dp=2)
+    assert weights_amounts(same, 800.0, {"transition": 0}) == []
+    assert weights_amounts(same, 800.0, {"transition": 5})[0].predicted_bytes == 0, "what should not move is shown"
+    sharded = actor_plan(ParallelLayout(dp=2, zero_stage=3), tp=1, dp=2)
+    wider = actor_plan(ParallelLayout(dp=2), tp=2, dp=1)
+    assert weights_amounts(sharded, 800.0, {"transition": 5}) == weights_amounts(wider, 800.0, {"transition": 5}) == []
