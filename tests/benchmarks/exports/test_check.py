@@ -11,6 +11,10 @@ PEERS = Path(os.environ.get("HYBRIDMAP_PEERS", Path(__file__).parents[3] / ".ven
 READY = (PEERS / "bin" / "python").exists()
 
 
+MIXED = "grpo-qwen2.5-7b-16xh100-32xa100"
+"""Its plan uses two kinds of GPU, which no export can say."""
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     return check_all(PEERS, tmp_path_factory.mktemp("exports"))
@@ -20,9 +24,11 @@ def rows(tmp_path_factory):
 @pytest.mark.skipif(not READY, reason="no environment with verl and OpenRLHF; `make check-all` makes it")
 @pytest.mark.parametrize("system", ["verl", "openrlhf"])
 def test_every_example_passes_the_packages_own_checks(rows, system):
-    found = [row for row in rows if row.system == system]
+    found = [row for row in rows if row.system == system and row.job != MIXED]
     assert len(found) >= 7
     assert [(row.job, row.error) for row in found if row.answer is None] == []
+    (refused,) = (row for row in rows if row.system == system and row.job == MIXED)
+    assert refused.error.startswith("not exported: ") and "h100" in refused.error and "a100" in refused.error
 
 
 @pytest.mark.external
