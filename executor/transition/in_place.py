@@ -46,7 +46,7 @@ class Memory:
         if not self.is_grown:
             return self._alone.view(-1)
         found = self._alone.new_empty(0)
-        return found.set_(self._alone.untyped_storage(), 0, (self.num_elements,), (1,))  # type: ignore[call-overload,no-any-return]
+        return found.set_(self._alone.untyped_storage(), 0, (self.num_elements,), (1,))
 
     @property
     def training(self) -> torch.Tensor:
