@@ -158,17 +158,18 @@ class InPlace:
         gathers = [list(g) for g in self.plan.gathers]
         self.group = own_group(rank, gathers, clock) if gathers else None
         self.weights = SharedWeights(self.plan, rank, dtype)
+        self._scratch = torch.empty(self.weights.num_staged, dtype=dtype)  # of a trainer: its gradients' memory
         fill_whole(case.arch, source, rank, self.weights.training)
         self.times_s: list[float] = []
         self._meter = MemoryMeter()
 
     def once(self) -> None:
-        """One transition, between two barriers."""
+        """One transition, between two barriers; the memory that the first one made grow stays so."""
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
         self.wire.agree(ok=True)
         started_s = time.perf_counter()
-        with MemoryMeter(self.weights.held) as self._meter:
-            self.weights.gather(self.wire, self.group)
+        with MemoryMeter([*self.weights.held, self._scratch]) as self._meter:
+            self.weights.to_generation(self.wire, self.group, self._scratch)
         self.wire.agree(ok=True)
         self.times_s.append(time.perf_counter() - started_s)
 
@@ -178,7 +179,7 @@ class InPlace:
         wrong = wrong_tensors(case.arch, self.plan.target, self.rank, weights.generation)
         wrong += wrong_tensors(case.arch, self.plan.source, self.rank, weights.training)
         kept = 0 if case.method == "hybridflow" else sum(tensor.nbytes for tensor in weights.training.values())
-        found = _outcome(self.plan, self.rank, self.wire, self._meter, min(self.times_s), wrong)
+        found = _outcome(self.plan, self.rank, self.wire, self._meter, min(self.times_s), wrong, self._scratch.nbytes)
         redundant = weights.redundant_bytes + kept
         return replace(found, held_bytes=weights.held_bytes, redundant_bytes=redundant, times_s=tuple(self.times_s))
 
@@ -201,13 +202,12 @@ def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:
 
 
 def _outcome(
-    plan: TransferPlan, rank: int, wire: Wire, meter: MemoryMeter, seconds: float, wrong: list[str]
-) -> Outcome:
-    size = 4
+    plan: TransferPlan, rank: int, wire: Wire, meter: MemoryMeter, seconds: float, wrong: list[str],
+    lent_bytes: int = 0,
+) -> Outcome:  # fmt: skip
+    size, peak_bytes = 4, meter.peak_bytes - lent_bytes
     causes = {cause: n * size for cause, n in plan.received_elements(rank).items()}
-    return Outcome(
-        wire.count.received_bytes, wire.count.sent_bytes, meter.peak_bytes, 0, 0, seconds, causes, tuple(wrong)
-    )
+    return Outcome(wire.count.received_bytes, wire.count.sent_bytes, peak_bytes, 0, 0, seconds, causes, tuple(wrong))
 
 
 def even_bytes(outcome: Outcome) -> int:

@@ -32,11 +32,13 @@ class CallRequest:
 
 
 class WeightsMoved(NamedTuple):
-    """Bytes of weights that a rank received and sent, and of the buckets in which it converted them."""
+    """Bytes of weights that a rank received and sent, of the buckets in which it converted them, and the most that it
+    held at once of both layouts and of buckets (0 where it has memory for one of them alone)."""  # noqa: D205, D209
 
     received_bytes: int = 0
     sent_bytes: int = 0
     bucket_bytes: int = 0
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
     ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
-    were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion.
+    were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion,
+    ``weights_peak_bytes`` all weights of a transition at once.
     """
 
     number: int
@@ -64,6 +67,7 @@ class CallRecord:
     host_s: float = 0.0
     host_bytes: int = 0
     bucket_bytes: int = 0
+    weights_peak_bytes: int = 0
 
 
 @dataclass(frozen=True)

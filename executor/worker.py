@@ -97,7 +97,7 @@ class RankProcess:
             bytes_in=num_bytes(argument) + weights.received_bytes, bytes_out=num_bytes(stored) + weights.sent_bytes,
             peak_memory_bytes=peak_memory_bytes(),
             num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
-            bucket_bytes=weights.bucket_bytes,
+            bucket_bytes=weights.bucket_bytes, weights_peak_bytes=weights.peak_bytes,
         )  # fmt: skip
         return stored, record
 

@@ -24,7 +24,8 @@ class Counts(Record):
 
     ``bytes_in`` and ``bytes_out`` are rows of the batch, or weights; ``host_bytes`` were copied between device and host
     for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
-    held besides its shards to convert weights from one engine's layout to another's.
+    held besides its shards to convert weights from one engine's layout to another's, ``weights_peak_bytes``, of the
+    fullest rank, what it held of weights in all: both layouts, views of each other counted once, and the bucket.
     """
 
     bytes_in: Bytes
@@ -33,6 +34,7 @@ class Counts(Record):
     host_s: Seconds
     peak_memory_bytes: Bytes
     bucket_bytes: Bytes = 0
+    weights_peak_bytes: Bytes = 0
 
 
 class Span(Record):

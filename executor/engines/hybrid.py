@@ -232,7 +232,8 @@ class HybridEngine:
         if self.report is None or self._told == self._transitions:
             return WeightsMoved()
         self._told = self._transitions
-        return WeightsMoved(self.report.received_bytes, self.report.sent_bytes, self.report.bucket_bytes)
+        x = self.report
+        return WeightsMoved(x.received_bytes, x.sent_bytes, x.bucket_bytes, x.peak_bytes)
 
     @property
     def _path(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class HybridSpec:
             return FsdpEngine(identity, address, degrees, self.model)
         from executor.engines.torch_native.engine import TorchNativeEngine
 
-        return TorchNativeEngine(identity, address, degrees, self.model)
+        training = replace(degrees, pg=degrees.p, tg=degrees.t)  # generation is another engine's
+        return TorchNativeEngine(identity, address, training, self.model)
 
     def _generator(
         self, identity: Identity, degrees: Degrees, arch: Architecture, dtype: torch.dtype, clock: CommClock

@@ -62,7 +62,7 @@ def _gather(
     for stored in mine:
         buffer[at : at + stored.numel].view(stored.shape).copy_(source[stored.name])
         at += stored.numel
-    wire.all_gather_in_place(buffer, group)
+    wire.all_gather_in_place([buffer], group)
     at = 0
     for table in members:
         for stored in table:

@@ -30,19 +30,12 @@ class Wire:
     world: Group
     count: WireCount = field(default_factory=WireCount)
 
-    def all_gather_in_place(self, buffer: torch.Tensor, group: Group) -> None:
-        """``buffer [n * k]``: this rank's part lies at its index already; the others' parts are filled in."""
-        each = buffer.numel() // group.size
-        mine = buffer[group.index * each : (group.index + 1) * each]
-        with group.clock.running():
-            _all_gather(buffer, mine, group.handle)
-        others = (group.size - 1) * mine.nbytes
-        self._add(others, others)
-
-    def all_gather_all_in_place(self, buffers: Sequence[torch.Tensor], group: Group) -> None:
-        """``all_gather_in_place`` of several buffers as one operation, where the backend can join them."""
+    def all_gather_in_place(self, buffers: Sequence[torch.Tensor], group: Group) -> None:
+        """``buffers``, each ``[n * k]``: this rank's part lies at its index already; the others' are filled in."""
+        group.all_gather_in_place(buffers)
         for buffer in buffers:
-            self.all_gather_in_place(buffer, group)
+            others = buffer.nbytes // group.size * (group.size - 1)
+            self._add(others, others)
 
     def exchange(self, send: torch.Tensor, to: Sequence[int], got: torch.Tensor, origin: Sequence[int]) -> None:
         """Flat ``send`` holds ``to[r]`` elements for each rank ``r`` in order; ``got`` is filled with ``origin[r]``."""
@@ -64,9 +57,3 @@ class Wire:
         self.count.sent_bytes += sent
         self.count.received_bytes += received
         self.count.calls += 1
-
-
-def _all_gather(whole: torch.Tensor, part: torch.Tensor, handle: object) -> None:
-    """``all_gather_into_tensor``, under the name that this torch prefers."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(whole, part, group=handle)

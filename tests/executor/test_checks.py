@@ -14,7 +14,7 @@ from executor.checks import (
 )
 from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
 from executor.engines.torch_native.optimizer import OptimizerConfig
-from executor.engines.torch_native.resharding import gather_generation_weights, require_gathered
+from executor.engines.torch_native.transition import group_totals, require_gathered
 from executor.fault_injection import flip_bit
 from executor.records import Identity
 from executor.transition.checksum import require_arrived, sums_of_stored
@@ -79,12 +79,13 @@ def engine():
 
 def test_what_generates_is_compared_with_what_was_trained(engine):
     """That layouts which are right pass is protected by every run: the comparison is on."""
-    parts = (engine.arch, ALONE, 0, engine.groups.micro_dp)
-    weights = gather_generation_weights(engine.flat.data, *parts)
-    require_gathered(weights, engine.flat, *parts)
-    flip_bit({"model.norm.weight": weights["model.norm.weight"]})
+    transition = engine.transition
+    trained = group_totals(transition.plan, 0, transition.training, engine.groups.micro_dp)
+    engine.to_generation()
+    require_gathered(transition.generation, trained)
+    flip_bit({"model.norm.weight": transition.generation["model.norm.weight"]})
     with pytest.raises(UnequalWeightsError, match=r"after the transition model.norm.weight differs from what was"):
-        require_gathered(weights, engine.flat, *parts)
+        require_gathered(transition.generation, trained)
 
 
 def test_what_arrives_in_another_pool_is_compared_with_the_sums_that_came_with_it(engine):

@@ -104,7 +104,7 @@ def test_bytes_are_counted_and_known(i, found):
     _, x, method = CASES[i]
     for rank in range(4):
         _, report, awake, moved, expected_bucket = found[1][rank][i]
-        assert moved == (report.received_bytes, report.sent_bytes, report.bucket_bytes)
+        assert moved == (report.received_bytes, report.sent_bytes, report.bucket_bytes, report.peak_bytes)
         assert report.bucket_bytes == expected_bucket
         assert sum(report.by_cause.values()) == report.received_bytes
         assert report.peak_bytes >= report.training_bytes + report.generation_bytes

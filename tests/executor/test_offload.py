@@ -36,6 +36,21 @@ def test_a_state_leaves_comes_back_and_its_views_live_on():
     assert host.num_bytes == (1 + 1 + 2 + 1) * 24  # out; in; in and out; in: unchanged states leave without a copy
 
 
+def test_a_state_stays_until_all_who_hold_it_let_go():
+    state = torch.arange(6.0)
+    host = HostMemory({"parameters": lambda: [state]}, ["parameters"])
+    host.send_away()
+    host.hold("parameters")
+    with host.present("parameters", changed=True):
+        state += 1
+    assert state.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    host.let_go("parameters")
+    assert state.untyped_storage().nbytes() == 0
+    with host.present("parameters"):
+        assert state.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]  # the change within was not lost
+    assert host.num_bytes == (1 + 1 + 1 + 1) * 24  # out; in once for both; out again changed; in
+
+
 def test_states_that_stay_are_left_alone():
     state = torch.arange(3.0)
     host = HostMemory({"optimizer": lambda: [state]}, [])
@@ -80,5 +95,5 @@ def sizes(value_head: bool) -> dict[str, int]:
         ModelSpec(str(TINY), value_head=value_head, optimizer=OptimizerConfig(1e-3)),
     )  # fmt: skip
     made.load()
-    parameters = made.flat.data.numel() * 4
+    parameters = made.flat.num_elements * 4
     return {"parameters": parameters, "optimizer": 3 * parameters}

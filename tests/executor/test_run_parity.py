@@ -8,6 +8,9 @@ import json
 
 import pytest
 
+from executor.engines.torch_native.transition import in_place_plan
+from executor.engines.torch_native.weights import read_dense
+from executor.pools import degrees_of
 from executor.run import run
 from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
 
@@ -49,8 +52,22 @@ def assert_same_curve(found, reference):
     pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
 def test_every_layout_gives_the_curve_of_one_process(layout, options, reference, on_ray, tmp_path):
-    run(JOB, colocated("ppo", layout, **options), CONFIG, tmp_path, ITERATIONS)
+    chosen = colocated("ppo", layout, **options)
+    timelines = run(JOB, chosen, CONFIG, tmp_path, ITERATIONS)
     assert_same_curve(metrics(tmp_path), reference)
+    for timeline in timelines:
+        assert_transition_counted(next(span for span in timeline.spans if span.call == "transition"), chosen)
+
+
+def assert_transition_counted(span, chosen):
+    """Bytes that crossed and the peak of the weights on the fullest rank, as the weight map says."""
+    x = degrees_of(chosen.role("actor"), chosen.num_gpus)
+    moved = in_place_plan(read_dense(TINY), x)
+    received = sum(sum(moved.received_elements(rank).values()) for rank in range(x.num_ranks)) * 4
+    assert (span.counts.bytes_in, span.counts.bytes_out) == (received, received)
+    assert (received > 0) == (x.dg > 1)
+    shard = max(sum(stored.numel for stored in moved.target.stored(rank)) for rank in range(x.num_ranks)) * 4
+    assert span.counts.weights_peak_bytes - span.counts.bucket_bytes == shard
 
 
 PLACEMENTS = {

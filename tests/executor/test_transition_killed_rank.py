@@ -23,6 +23,7 @@ from tests.executor.plans import TINY
 ray = pytest.importorskip("ray")
 from executor.controller import Controller  # noqa: E402
 from executor.engines.torch_native.engine import ModelSpec  # noqa: E402
+from executor.engines.torch_native.optimizer import OptimizerConfig  # noqa: E402
 from executor.launch_ray import RayLauncher  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -36,13 +37,14 @@ class Interrupted(ActorWorker):
     def sums(self):
         from executor.transition.checksum import sums_of_stored
 
-        trainer = self.engine.trainer
+        trainer = getattr(self.engine, "trainer", self.engine)
         stored = trainer.layout.stored(self.engine.identity.rank)
         return sums_of_stored(stored, trainer.tensors(), trainer.arch)
 
     @register(protocol="ONE_TO_ALL")
     def interrupted_transition(self):
-        wire, calls = self.engine.wire, []
+        in_place = getattr(self.engine, "transition", None)
+        wire, calls = self.engine.wire if in_place is None else in_place.wire, []
 
         def dying(method):
             def call(*arguments):
@@ -58,14 +60,17 @@ class Interrupted(ActorWorker):
 
     @register(protocol="ONE_TO_ALL")
     def is_generating(self):
-        return self.engine._generating  # noqa: SLF001
+        return bool(self.engine._generating)  # noqa: SLF001
 
 
-@pytest.mark.parametrize("training", [pytest.param("torch-native", marks=pytest.mark.long), "megatron-core"])
+@pytest.mark.parametrize("training", [
+    pytest.param("torch-native", marks=pytest.mark.long), "megatron-core", "in-place",
+])  # fmt: skip
 def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
     if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
         pytest.skip("needs megatron-core: the extra cpu-engines")
-    spec = HybridSpec(ModelSpec(str(TINY), dtype="fp32"), training, "torch-native")
+    model = ModelSpec(str(TINY), dtype="fp32", optimizer=OptimizerConfig(1e-3))
+    spec = model if training == "in-place" else HybridSpec(model, training, "torch-native")
     options = {"engine": EngineChoice(spec), "algorithm": "grpo", "hyper": Hyperparameters()}
     with Controller(RayLauncher(cpu_ranks=4)) as controller:
         controller.start([ResourcePool("A", 4)])

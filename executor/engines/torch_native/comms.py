@@ -15,7 +15,7 @@ import torch.distributed as dist
 from simulator.groups import Degrees, generation_coordinates, micro_dp_groups, training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from executor.records import Identity
 
@@ -67,6 +67,18 @@ class Group:
             dist.all_gather(gathered, tensor.contiguous(), group=self.handle)
         return gathered
 
+    def all_gather_in_place(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Fill flat ``buffers``, each ``[n * k]``, in which this rank's part lies at its index already.
+
+        All of them are under way at once.
+        """
+        if self.size == 1:
+            return
+        with self.clock.running():
+            under_way = [_start_gather(buffer, buffer.chunk(self.size)[self.index], self.handle) for buffer in buffers]
+            for work in under_way:
+                work.wait()
+
     def reduce_scatter(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum over ranks of this rank's slice of the flat ``tensor``; its length divides by the group."""
         if self.size == 1:
@@ -94,6 +106,12 @@ class Group:
         with self.clock.running():
             dist.recv(tensor, src=self.ranks[index], group=self.handle)
         return tensor
+
+
+def _start_gather(whole: torch.Tensor, part: torch.Tensor, handle: Any) -> Any:
+    """``all_gather_into_tensor``, under the name that this torch prefers."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return gather(whole, part, group=handle, async_op=True)
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,10 @@ from executor.engines.torch_native.offload import HostMemory
 from executor.engines.torch_native.optimizer import FlatAdamW, OptimizerConfig
 from executor.engines.torch_native.pipeline import MicroBatch, Stages, run_forward, run_training
 from executor.engines.torch_native.replica import Replica
-from executor.engines.torch_native.resharding import (
-    gather_generation_weights,
-    gather_scoring_weights,
-    generation_slice,
-    require_gathered,
-    training_slice,
-)
+from executor.engines.torch_native.resharding import gather_scoring_weights, generation_slice, training_slice
 from executor.engines.torch_native.saved_state import chunks_to_read, chunks_to_write
+from executor.engines.torch_native.transition import Transition, in_place_plan
 from executor.engines.torch_native.weights import cut_out, drawn, parameters_of, read, read_dense
-from executor.records import WeightsMoved
 from executor.transition.architecture import EMBEDDING, SCORE
 from executor.transition.checksum import require_arrived
 from executor.transition.native_layout import NativeLayout, require_even
@@ -44,7 +38,8 @@ if TYPE_CHECKING:
 
     from executor.checkpoint_shards import Chunk
     from executor.engines.base import Objective, Sampling
-    from executor.records import Identity
+    from executor.records import Identity, WeightsMoved
+    from executor.transition.report import TransitionReport
     from simulator.groups import Degrees
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -115,6 +110,7 @@ class TorchNativeEngine:
             if degrees is not None:
                 require_even(self.arch, degrees.p, degrees.t)
         self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
+        plan = in_place_plan(self.arch, self.degrees)  # layouts that do not nest are refused before ranks meet
         self.device = torch.device(self.spec.device)
         self.dtype = DTYPES[self.spec.dtype]
         self.piece = training_slice(self.identity.rank, self.degrees)
@@ -123,14 +119,15 @@ class TorchNativeEngine:
         join_world(self.identity, self.address, self.device, timeout_s=self.spec.collective_timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
         self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
+        self.transition = Transition(plan, self.identity.rank, self.dtype, self.device, self.groups.micro_dp)
         self.flat = FlatParameters(
-            parameters, self.piece.t, values, dtype=self.dtype, device=self.device,
+            parameters, self.piece.t, self.transition.training, values,
             multiple=self.degrees.d, trained=self.spec.optimizer is not None,
         )  # fmt: skip
         self._training = Replica(self.arch, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
         if self.arch.tied and self.piece.stages > 1 and not self.spec.value_head:
             self.flat.tied_names.add(EMBEDDING)
-        states = {"parameters": lambda: [self.flat.data]}
+        states = {"parameters": lambda: self.transition.held}
         if self.spec.optimizer is not None:
             self.optimizer = FlatAdamW(self.flat, self.groups, self.spec.optimizer, zero_stage=self.spec.zero_stage)
             states["optimizer"] = self.optimizer.states
@@ -159,8 +156,13 @@ class TorchNativeEngine:
         return {name: weight.detach() for name, weight in self.flat.weights.items()}
 
     def weights_moved(self) -> WeightsMoved:
-        """Weights received from and sent to another pool since this was last asked."""
-        return self.link.moved() if self.link is not None else WeightsMoved()
+        """Weights received and sent since this was last asked: in a transition, or from and to another pool."""
+        return self.link.moved() if self.link is not None else self.transition.moved()
+
+    @property
+    def report(self) -> TransitionReport | None:
+        """What the last transition on this pool did here."""
+        return self.transition.report
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
@@ -218,16 +220,10 @@ class TorchNativeEngine:
             return
         if self._generating is not None:
             return
-        x, rank = self.degrees, self.identity.rank
-        weights: Any = self.flat.weights
-        with self.present():
-            if (x.pg, x.tg) != (x.p, x.t):
-                weights = gather_generation_weights(self.flat.data, self.arch, x, rank, self.groups.micro_dp)
-                if self.spec.check_weights:
-                    require_gathered(weights, self.flat, self.arch, x, rank, self.groups.micro_dp)
-            elif "parameters" in self.spec.offload:
-                weights = {name: weight.detach().clone() for name, weight in weights.items()}
-        piece = generation_slice(rank, x)
+        self.host.hold("parameters")
+        self.transition.to_generation(self.flat, check=self.spec.check_weights)
+        piece = generation_slice(self.identity.rank, self.degrees)
+        weights = self.transition.generation
         self._generating = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
 
     def _pass_on(self, link: LayoutLink) -> None:
@@ -246,7 +242,7 @@ class TorchNativeEngine:
 
         Raises ``UnequalWeightsError``; every rank of the role calls this.
         """
-        with self.host.present("parameters"):
+        with self.present():
             sums = bit_sums(self.flat.weights)
         names = list(self.flat.weights)
         require_equal_copies(names, sums, self.groups.dp)
@@ -255,7 +251,10 @@ class TorchNativeEngine:
         require_equal_copies([names[i] for i in whole], sums[whole], self.groups.tp)
 
     def to_training(self) -> None:
-        """Let go of the copy for generation: an update would make it wrong."""
+        """Give back what only generation needs: an update would make it wrong."""
+        if self._generating is not None and self.link is None:
+            self.transition.to_training(self.flat)
+            self.host.let_go("parameters")
         self._generating = None
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:

@@ -1,7 +1,8 @@
-"""A rank's parameters in one flat buffer, with their gradients in another: one collective moves all of them."""
+"""A rank's parameters in a flat order, each in memory of its own, and their gradients in one buffer."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from executor.engines.torch_native.weights import Parameter
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a parameter lies in the buffer: elements ``[start, stop)``, of this rank's slice shape."""
+    """Where a parameter stands in the flat order: elements ``[start, stop)``, of this rank's slice shape."""
 
     parameter: Parameter
     shape: tuple[int, ...]
@@ -36,30 +37,64 @@ def extents_of(parameters: list[Parameter], t: int) -> list[Extent]:
 
 
 class FlatParameters:
-    """Parameters as views of ``data``; gradients add up in fp32 in ``gradient``. Both are padded to ``multiple``."""
+    """Parameters in ``memory`` that is given; gradients add up in fp32 in ``gradient``, padded to ``multiple``.
+
+    The flat order is that of the parameters, each as the checkpoint lays it out, whatever its memory does.
+    """
 
     def __init__(
-        self, parameters: list[Parameter], t: int, values: Mapping[str, torch.Tensor], *, dtype: torch.dtype,
-        device: torch.device, multiple: int, trained: bool,
+        self, parameters: list[Parameter], t: int, memory: Mapping[str, torch.Tensor],
+        values: Mapping[str, torch.Tensor], *, multiple: int, trained: bool,
     ) -> None:  # fmt: skip
         self.extents = extents_of(parameters, t)
         used = self.extents[-1].stop if self.extents else 0
         self.tied_names: set[str] = set()
         """Parameters of which the first and the last stage hold a copy each; the engine names them."""
-        self.data = torch.zeros(-(-used // multiple) * multiple, dtype=dtype, device=device)
-        self.gradient = torch.zeros_like(self.data, dtype=torch.float32) if trained else None
+        self.num_elements = -(-used // multiple) * multiple
+        some = next(iter(memory.values()))
+        self.gradient = some.new_zeros(self.num_elements, dtype=torch.float32) if trained else None
         self.weights: dict[str, torch.nn.Parameter] = {}
         for extent in self.extents:
-            view = self.data[extent.start : extent.stop].view(extent.shape)
-            view.copy_(values[extent.parameter.name])
-            weight = torch.nn.Parameter(view, requires_grad=trained)
+            name = extent.parameter.name
+            weight = torch.nn.Parameter(memory[name].copy_(values[name]), requires_grad=trained)
             if self.gradient is not None:
-                _collect_gradient(weight, self.gradient[extent.start : extent.stop].view(extent.shape))
-            self.weights[extent.parameter.name] = weight
+                _collect_gradient(weight, self.view(self.gradient, extent))
+            self.weights[name] = weight
+
+    def look_at(self, memory: Mapping[str, torch.Tensor]) -> None:
+        """Take the parameters' values from where they lie now; the parameters stay the same objects."""
+        for name, weight in self.weights.items():
+            weight.data = memory[name]
 
     def view(self, buffer: torch.Tensor, extent: Extent) -> torch.Tensor:
-        """The part of a buffer like ``data`` or ``gradient`` that belongs to a parameter."""
+        """The part of a buffer in the flat order, such as ``gradient``, that belongs to a parameter."""
         return buffer[extent.start : extent.stop].view(extent.shape)
+
+    def copy_out(self, start: int, values: torch.Tensor) -> None:
+        """Fill flat ``values`` with the parameters from element ``start`` on; padding stays."""
+        for extent in self.extents:
+            first, last = max(start, extent.start), min(start + values.numel(), extent.stop)
+            if first < last:
+                weight = self.weights[extent.parameter.name].detach().reshape(-1)
+                values[first - start : last - start].copy_(weight[first - extent.start : last - extent.start])
+
+    def copy_in(self, values: torch.Tensor) -> None:
+        """Set all parameters from flat ``values``."""
+        for extent in self.extents:
+            self.weights[extent.parameter.name].detach().copy_(self.view(values, extent))
+
+    @contextmanager
+    def scratch(self, num: int) -> Iterator[torch.Tensor]:
+        """Memory for ``num`` elements of the parameters' type: the gradients', zero again after, where there are some.
+
+        Not to be used between a backward pass and its step.
+        """
+        some = next(iter(self.weights.values())).detach()
+        found = some.new_empty(num) if self.gradient is None else self.gradient.view(some.dtype)[:num]
+        try:
+            yield found
+        finally:
+            found.zero_()
 
     def counted(self, *, owns_copies: bool) -> list[tuple[int, int]]:
         """Ranges whose elements this rank counts in a norm over all ranks: whole copies on one rank only."""

@@ -8,6 +8,7 @@ copies are between two places of the same memory, and still made.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ class HostMemory:
         self._states, self._away = dict(states), frozenset(away)
         self._copies: dict[str, list[torch.Tensor]] = {}
         self._gone: dict[str, list[torch.Tensor]] = {}
+        self._holders: Counter[str] = Counter()
+        self._changed: set[str] = set()
         self.seconds, self.num_bytes = 0.0, 0
 
     def send_away(self) -> None:
@@ -45,12 +48,29 @@ class HostMemory:
     @contextmanager
     def present(self, *names: str, changed: bool = False) -> Iterator[None]:
         """Have states on the device inside the block; ``changed`` if it writes to them."""
-        moving = [name for name in names if name in self._away]
-        for name in moving:
-            self._come(name)
+        for name in names:
+            self.hold(name)
         yield  # after an error the run ends: nothing needs to be in its place
-        for name in moving:
-            self._leave(name, changed=changed)
+        for name in names:
+            self.let_go(name, changed=changed)
+
+    def hold(self, name: str) -> None:
+        """Have a state on the device until as many ``let_go`` as there were holds."""
+        if name in self._away:
+            self._holders[name] += 1
+            if self._holders[name] == 1:
+                self._come(name)
+
+    def let_go(self, name: str, *, changed: bool = False) -> None:
+        """The end of a ``hold``; ``changed`` if the state was written to."""
+        if name not in self._away:
+            return
+        if changed:
+            self._changed.add(name)
+        self._holders[name] -= 1
+        if not self._holders[name]:
+            self._leave(name, changed=name in self._changed)
+            self._changed.discard(name)
 
     def _come(self, name: str) -> None:
         with self._counted(self._copies[name]):

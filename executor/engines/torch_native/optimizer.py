@@ -1,4 +1,4 @@
-"""AdamW on a flat buffer, its states whole on every data-parallel rank or cut over them (ZeRO-1)."""
+"""AdamW in a flat order of parameters, its states whole on every data-parallel rank or cut over them (ZeRO-1)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ class FlatAdamW:
     def __init__(self, flat: FlatParameters, groups: Groups, config: OptimizerConfig, *, zero_stage: int) -> None:
         self.flat, self.groups, self.config = flat, groups, config
         self._parts = groups.dp.size if zero_stage >= 1 else 1
-        size = flat.data.numel() // self._parts
+        size = flat.num_elements // self._parts
         self._start = groups.dp.index * size if self._parts > 1 else 0
         self._slice = slice(self._start, self._start + size)
-        self.master = torch.nn.Parameter(flat.data[self._slice].float().clone())
+        assert flat.gradient is not None, "only trained parameters have an optimizer"
+        self.gradient = flat.gradient
+        self.master = torch.nn.Parameter(torch.zeros_like(self.gradient[self._slice]))
+        flat.copy_out(self._start, self.master.data)
         self._adam = torch.optim.AdamW(
             [self.master], lr=config.learning_rate, betas=config.betas, eps=config.eps,
             weight_decay=config.weight_decay,
@@ -51,7 +54,7 @@ class FlatAdamW:
 
     @property
     def held(self) -> slice:
-        """The elements of the flat buffer whose states this rank holds."""
+        """The elements of the flat order whose states this rank holds."""
         return self._slice
 
     @property
@@ -85,18 +88,15 @@ class FlatAdamW:
         self._adam.step()
         self.master.grad = None
         self.publish()
-        assert self.flat.gradient is not None
-        self.flat.gradient.zero_()
+        self.gradient.zero_()
         return norm
 
     def _reduced(self) -> torch.Tensor:
         """The gradient of this rank's slice, summed over data-parallel ranks."""
-        gradient = self.flat.gradient
-        assert gradient is not None, "only trained parameters have an optimizer"
-        self._sum_shared(gradient)
+        self._sum_shared(self.gradient)
         if self._parts > 1:
-            return self.groups.dp.reduce_scatter(gradient)
-        return self.groups.dp.all_reduce(gradient)
+            return self.groups.dp.reduce_scatter(self.gradient)
+        return self.groups.dp.all_reduce(self.gradient)
 
     def _sum_shared(self, gradient: torch.Tensor) -> None:
         """Gradients that several model-parallel ranks see a share of: norms of heads, and a tied head."""
@@ -118,9 +118,11 @@ class FlatAdamW:
         return float(self.groups.model.all_reduce(total).sqrt())
 
     def publish(self) -> None:
-        """Master weights into the parameters, everywhere."""
-        mine = self.master.detach().to(self.flat.data.dtype)
+        """Master weights into the parameters, everywhere; gathered in the memory of the gradients, which are done."""
         if self._parts == 1:
-            self.flat.data.copy_(mine)
+            self.flat.copy_in(self.master.detach())
             return
-        self.flat.data.copy_(torch.cat(self.groups.dp.all_gather(mine)))
+        with self.flat.scratch(self.flat.num_elements) as gathered:
+            gathered[self._slice].copy_(self.master.detach())
+            self.groups.dp.all_gather_in_place([gathered])
+            self.flat.copy_in(gathered)

@@ -1,4 +1,4 @@
-"""The torch-native engine's part of a checkpoint: master weights and moments, from flat buffers to boxes and back.
+"""The torch-native engine's part of a checkpoint: master weights and moments, from a flat order to boxes and back.
 
 Masters are saved, not what passes run on: those are their rounding, published again after loading.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def chunks_to_write(optimizer: FlatAdamW, groups: Groups, piece: Slice) -> list[Chunk]:
-    """What this rank writes: its part of the buffer that its data-parallel replicas hold alike, copies left out.
+    """What this rank writes: its part of the flat order that its data-parallel replicas hold alike, copies left out.
 
     All ranks together write each element once.
     """
-    size = optimizer.flat.data.numel() // groups.dp.size
+    size = optimizer.flat.num_elements // groups.dp.size
     start = groups.dp.index * size
     return [
         chunk for extent in optimizer.flat.extents
@@ -42,7 +42,7 @@ def chunks_to_read(optimizer: FlatAdamW, piece: Slice) -> list[Chunk]:
 
 
 def _chunks(optimizer: FlatAdamW, piece: Slice, extent: Extent, start: int, stop: int) -> Iterator[Chunk]:
-    """The elements ``[start, stop)`` of the flat buffer that are of one parameter."""
+    """The elements ``[start, stop)`` of the flat order that are of one parameter."""
     first, last = max(start, extent.start), min(stop, extent.stop)
     if first >= last:
         return
