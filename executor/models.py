@@ -107,7 +107,8 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
     if function is not None:
         return EngineChoice(_function(function, config))
     spec = _model_spec(entry, plan, config, device)
-    return EngineChoice(spec if config.engines.embedded else hybrid_spec(spec, entry, plan, config))
+    embedded = config.engines.are_embedded(entry.role, generates=entry.generation is not None)
+    return EngineChoice(spec if embedded else hybrid_spec(spec, entry, plan, config))
 
 
 def _function(name: str, config: RunConfig) -> FunctionSpec:
@@ -148,7 +149,7 @@ def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig)
 
     layout = entry.training or entry.inference
     return HybridSpec(
-        model=spec, training=config.engines.training,  # type: ignore[arg-type]
+        model=spec, training=config.engines.training_of(entry.role),  # type: ignore[arg-type]
         generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
         vpp=layout.vpp if layout else 1, ep=layout.ep if layout else 1,
         recompute=layout.recompute if layout else "none",

@@ -102,5 +102,5 @@ def training_layout(engine: TrainingEngine, arch: Architecture, degrees: Degrees
     from executor.transition.native_layout import FsdpLayout, NativeLayout
 
     if engine == "fsdp2":
-        return FsdpLayout(arch, degrees.num_ranks)
+        return FsdpLayout(arch, degrees.num_ranks, degrees.t)
     return NativeLayout(arch, degrees, "training", transposed=False)
