@@ -33,18 +33,20 @@ FAMILIES = {
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 9 rows in chunks of 5 and 4
 }  # fmt: skip
 BOTH = ("parameters", "optimizer")
-CASES = [  # family, (t, d), what waits in host memory
-    ("llama", (2, 1), ()), ("llama", (1, 2), BOTH), ("llama", (2, 2), ()), ("llama", (2, 2), BOTH),
-    ("qwen3", (2, 2), ()), ("qwen3", (4, 1), ("parameters",)), ("qwen2", (2, 2), ("optimizer",)),
+CASES = [  # family, (t, d), what waits in host memory, value heads
+    ("llama", (2, 1), (), (False,)), ("llama", (1, 2), BOTH, (True,)), ("llama", (2, 2), BOTH, (False, True)),
+    ("qwen3", (2, 2), (), (False,)),
+    ("llama", (2, 1), BOTH, (True,)), ("llama", (1, 2), (), (False,)), ("llama", (2, 2), (), (False, True)),
+    ("qwen3", (4, 1), ("parameters",), (False, True)), ("qwen2", (2, 2), ("optimizer",), (False, True)),
 ]  # fmt: skip
-PAIRS = (0, 1)
-"""Cases of two ranks."""
-SAVED = CASES.index(("llama", (2, 2), BOTH))
+SOON = 4
+"""So many cases; the others belong to `make check-all`."""
+SAVED = 2
 ALONE = Degrees(1, 1, 1, 1, 1)
 
 
 def built(rank, path, case, value_head):
-    _, (t, d), away = case
+    _, (t, d), away, _ = case
     spec = replace(spec_of(path, value_head), offload=away)
     return FsdpEngine(Identity("A", rank, t * d), "", Degrees(1, t, d, 1, t), spec)
 
@@ -55,15 +57,17 @@ def share(rank, case):
     return rows().split(8 // d)[rank // t]
 
 
-def on_ranks(rank, paths, folder):
+def on_ranks(rank, paths, folder, first, last):
     """Cases of four ranks together, then those of two ranks in two pairs at once, then one rank alone."""
-    found = {}
-    for i, case in enumerate(CASES):
-        if case[1] == (2, 2) or 4 in case[1]:
-            found |= tried(rank, paths[case[0]], i)
+    found, pairs = {}, []
+    for i, (family, (t, d), *_) in enumerate(CASES):
+        if first <= i < last and t * d == 4:
+            found |= tried(rank, paths[family], i)
+        elif first <= i < last:
+            pairs.append(i)
     found["saved"] = saved(rank, paths["llama"], folder)
     meet_anew(folder, f"pair-{rank // 2}", rank % 2, 2)
-    found |= tried(rank % 2, paths["llama"], PAIRS[rank // 2])
+    found |= tried(rank % 2, paths["llama"], pairs[rank // 2])
     meet_anew(folder, f"alone-{rank}", 0, 1)
     found["read"] = read_alone(paths["llama"], folder, found["saved"][0]) if rank == 0 else {}
     return found
@@ -78,9 +82,9 @@ def meet_anew(folder, name, rank, num):
 
 
 def tried(rank, path, i):
-    """Case ``i`` on one rank, its outputs and losses with either head."""
+    """Case ``i`` on one rank: outputs and losses with either head, what offload moves, whether copies are compared."""
     found, num = {}, CASES[i][1][0] * CASES[i][1][1]
-    for value_head in (False, True):
+    for value_head in CASES[i][3]:
         engine = built(rank, path, CASES[i], value_head)
         found[i, value_head] = trained(engine, share(rank, CASES[i]), value_head)
     return {**found, (i, "moved"): moved(engine), (i, "told"): told(engine, spoiled=rank == num - 1)}
@@ -160,11 +164,6 @@ def paths(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("checkpoint")
-
-
-@pytest.fixture(scope="module")
 def one(paths):
     """What one torch-native process gives, by family and head."""
     return {
@@ -173,18 +172,42 @@ def one(paths):
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def found(paths, folder):
+def of_ranks(paths, folder, first, last):
     """By case: what each of its ranks found."""
-    ranks = run_on_ranks(4, on_ranks, paths, folder)
+    ranks = run_on_ranks(4, on_ranks, paths, folder, first, last)
     keys = {key for rank in ranks for key in rank}
-    return {key: [rank[key] for rank in ranks if key in rank] for key in keys}
+    return {"folder": folder, **{key: [rank[key] for rank in ranks if key in rank] for key in keys}}
 
 
-@pytest.mark.parametrize("value_head", [False, True])
-@pytest.mark.parametrize("i", range(len(CASES)), ids=[f"{f}-t{t}d{d}-{'+'.join(a)}" for f, (t, d), a in CASES])
+@pytest.fixture(scope="module")
+def soon(paths, tmp_path_factory):
+    return of_ranks(paths, tmp_path_factory.mktemp("soon"), 0, SOON)
+
+
+@pytest.fixture(scope="module")
+def later(paths, tmp_path_factory):
+    return of_ranks(paths, tmp_path_factory.mktemp("later"), SOON, len(CASES))
+
+
+@pytest.fixture
+def found(request, i):
+    return request.getfixturevalue("soon" if i < SOON else "later")
+
+
+def each(cases):
+    """Parameters of tests, those of late cases marked."""
+    names = [f"{CASES[i][0]}-t{CASES[i][1][0]}d{CASES[i][1][1]}-{'+'.join(CASES[i][2])}" for i, *_ in cases]
+    marks = [[] if i < SOON else pytest.mark.long for i, *_ in cases]
+    return [pytest.param(*case, id=name, marks=mark) for case, name, mark in zip(cases, names, marks, strict=True)]
+
+
+HEADS = [(i, head) for i, case in enumerate(CASES) for head in case[3]]
+ALL = [(i,) for i in range(len(CASES))]
+
+
+@pytest.mark.parametrize(("i", "value_head"), each(HEADS))
 def test_every_layout_learns_like_one_process(i, value_head, found, one):
-    family, (t, _), _ = CASES[i]
+    family, (t, _), *_ = CASES[i]
     before, steps, after, scores = one[family, value_head]
     ranks = found[i, value_head]
     for tp in range(t):  # all tensor-parallel ranks have the whole answer
@@ -198,7 +221,7 @@ def test_every_layout_learns_like_one_process(i, value_head, found, one):
             assert torch.allclose(torch.cat([part[3] for part in parts]), scores, atol=1e-3)
 
 
-@pytest.mark.parametrize("i", range(len(CASES)))
+@pytest.mark.parametrize("i", each(ALL))
 def test_offloaded_states_are_away_between_calls_and_their_copies_counted(i, found):
     for away, there, copied in found[i, "moved"]:
         assert there["optimizer"] >= 1.9 * there["parameters"] > 0  # two moments; parameters are padded
@@ -207,7 +230,7 @@ def test_offloaded_states_are_away_between_calls_and_their_copies_counted(i, fou
         assert copied == sum(there[name] for name in CASES[i][2])
 
 
-@pytest.mark.parametrize("i", range(len(CASES)))
+@pytest.mark.parametrize("i", each(ALL))
 def test_a_flipped_bit_in_a_whole_copy_is_noticed_by_its_tensor_parallel_group(i, found):
     t, d = CASES[i][1]
     noticing = set(range(t * (d - 1), t * d)) if t > 1 else set()
@@ -216,15 +239,15 @@ def test_a_flipped_bit_in_a_whole_copy_is_noticed_by_its_tensor_parallel_group(i
     assert all("model.norm.weight is not the same on all its replicas: rank" in messages[rank] for rank in noticing)
 
 
-def test_what_two_by_two_ranks_saved_is_read_by_one_process_of_either_engine(found, paths, folder):
-    written, alone = [of_rank[2] for of_rank in found["saved"]], found["read"][0]
-    expected = found["saved"][0][1]
+def test_what_two_by_two_ranks_saved_is_read_by_one_process_of_either_engine(soon, paths):
+    written, alone = [of_rank[2] for of_rank in soon["saved"]], soon["read"][0]
+    expected = soon["saved"][0][1]
     whole = [
         Chunk(prefix + tensor.name, tuple((0, n) for n in tensor.shape), torch.full(tensor.shape, torch.nan))
         for tensor in read_architecture(paths["llama"]).tensors().values()
         for prefix in ("", "optimizer.exp_avg.", "optimizer.exp_avg_sq.")
     ]
-    read_shards(folder, whole)
+    read_shards(soon["folder"], whole)
     for chunk in whole:
         assert sum(sizes.get(chunk.name, 0) for sizes in written) == chunk.values.numel(), chunk.name
         assert torch.isfinite(chunk.values).all(), chunk.name

@@ -27,7 +27,7 @@ CASES = [  # training engine, degrees, method
     ("torch-native", Degrees(1, 1, 4, 2, 2), "hybridflow"),
     ("torch-native+offload", Degrees(1, 2, 2, 1, 1), "hybridflow"), ("fsdp2", Degrees(1, 1, 4, 1, 1), "hybridflow"),
     ("fsdp2", Degrees(1, 1, 4, 1, 4), "hybridflow"), ("fsdp2", Degrees(1, 2, 2, 1, 1), "hybridflow"),
-    ("fsdp2", Degrees(1, 2, 2, 1, 2), "hybridflow"), ("fsdp2", Degrees(1, 4, 1, 1, 2), "hybridflow"),
+    ("fsdp2", Degrees(1, 4, 1, 1, 2), "hybridflow"),
     ("fsdp2+offload", Degrees(1, 2, 2, 2, 2), "hybridflow"),
 ]  # fmt: skip
 

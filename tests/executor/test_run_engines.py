@@ -222,7 +222,8 @@ FSDP = [  # (p, t, d), generation engine, (p_g, t_g)
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long if i else []) for i, c in enumerate(FSDP)])
+@pytest.mark.long
+@pytest.mark.parametrize("case", FSDP, ids=str)
 def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeypatch):
     layout, generator, generation = case
     monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
