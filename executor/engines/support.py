@@ -67,17 +67,6 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
                 _require_layout(entry.role, layout, engine)
         if entry.generation is not None:
             _require_generation(entry, entry.generation, engines)
-        _require_states(entry, engine)
-
-
-def _require_states(entry: RolePlan, training: str) -> None:
-    """Weights in another layout for scoring: not every trainer has them."""
-    a, b = entry.training, entry.inference
-    if training != "torch-native" and a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
-        raise NotYetError(
-            f"{entry.role}: another layout for scoring than for training cannot run yet on {training}; "
-            "torch-native has it"
-        )
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:

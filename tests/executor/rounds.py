@@ -9,6 +9,8 @@ from executor.engines.base import Objective
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.engine import ModelSpec
 from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.records import Identity
+from simulator.groups import training_coordinates
 
 
 def rows():
@@ -31,17 +33,28 @@ def likelihood(outputs, part):
     return {"loss": -(outputs["log_probs"] * part["target_mask"]).sum() - 0.01 * entropy, "entropy": entropy}
 
 
-def trained(engine, mine, value_head):
-    """Outputs before, three steps, outputs after, the scores."""
+def trained(engine, mine, value_head, scored=None):
+    """Outputs before, three steps, outputs after, the scores; outputs of the rows ``scored``, if these are others."""
     outputs = engine.values if value_head else engine.log_probs
     engine.load()
-    before, steps = outputs(mine), []
+    scored = mine if scored is None else scored
+    before, steps = outputs(scored), []
     for _ in range(3):
         part, first = sequences_of(mine)
         steps.append(engine.update((Objective(part, first, likelihood),)))
-    after, scores = outputs(mine), engine.scores(mine) if value_head else None
-    mask = mine["response_mask"]
+    after, scores = outputs(scored), engine.scores(scored) if value_head else None
+    mask = scored["response_mask"]
     return None if before is None else (before * mask, steps, after * mask, scores)
+
+
+def trained_and_scored(rank, spec, training, scoring, value_head):
+    """``trained`` of ``spec`` on one rank that scores by ``scoring`` degrees; then the bytes that its copy has left."""
+    engine = spec.build(Identity("A", rank, training.num_ranks), "", training)
+    mine = rows().split(8 // training.d)[training_coordinates(rank, training)[2]]
+    scored = rows().split(8 // scoring.d)[training_coordinates(rank, scoring)[2]]
+    found = trained(engine, mine, value_head, scored)
+    left = sum(tensor.untyped_storage().nbytes() for tensor in engine._copy.weights().values())  # noqa: SLF001
+    return found, left
 
 
 def spec_of(path, value_head):

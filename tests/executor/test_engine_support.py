@@ -73,18 +73,26 @@ def changed_roles(algorithm="grpo", layout=(1, 1, 1), **changes):
     return made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
 
 
-def test_scoring_in_another_layout_is_refused_where_the_trainer_lacks_it():
-    made = changed_roles(**OTHER_SCORING)
-    with pytest.raises(
-        NotYetError, match="actor: another layout for scoring than for training cannot run yet on fsdp2"
-    ):
-        require_engines_run(made, FSDP)
-    require_engines_run(made, NATIVE)
-
-
 @pytest.mark.parametrize("engines", [FSDP, NATIVE])
-def test_offload_runs_on_every_trainer(engines):
-    require_engines_run(changed_roles(offload=("parameters", "optimizer")), engines)
+@pytest.mark.parametrize("changes", [OTHER_SCORING, {"offload": ("parameters", "optimizer")}], ids=str)
+def test_offload_and_scoring_in_another_layout_run_on_every_trainer(changes, engines):
+    require_engines_run(changed_roles(**changes), engines)
+
+
+def test_scoring_is_held_to_the_engine_that_trains():
+    with pytest.raises(NotYetError, match="actor: pp 2 cannot run on fsdp2"):
+        require_engines_run(changed_roles(inference=ParallelLayout(dp=1, pp=2)), FSDP)
+
+
+def test_a_layout_of_scoring_is_that_of_a_frozen_engine_besides():
+    scoring = ParallelLayout(dp=2, tp=2, micro_batch=8, sequence_parallel=False)
+    made = changed_roles(layout=(2, 2, 1), inference=scoring, offload=("optimizer",))
+    engines = {"training": "megatron-core", "generation": "vllm"}
+    spec = engine_of(made.role("actor"), made, config(engines=engines), "cpu").spec
+    scored = spec.scoring
+    assert (spec.sequence_parallel, scored.sequence_parallel, scored.model.micro_batch) == (True, False, 8)
+    assert (scored.training, scored.generation, scored.model.optimizer) == ("megatron-core", None, None)
+    assert (spec.model.offload, scored.model.offload) == (("optimizer",), ())
 
 
 def test_each_role_is_held_to_its_own_engine():

@@ -15,6 +15,7 @@ from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
 from executor.engines.fsdp.engine import FsdpEngine
 from executor.engines.fsdp.optimizer import state_tensors
+from executor.engines.hybrid_spec import HybridSpec
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native import comms
 from executor.engines.torch_native.engine import TorchNativeEngine
@@ -25,7 +26,7 @@ from executor.transition.architecture import read_architecture
 from profiles.errors import InputError
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
-from tests.executor.rounds import likelihood, rows, spec_of, trained
+from tests.executor.rounds import likelihood, rows, spec_of, trained, trained_and_scored
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FAMILIES = {
@@ -43,6 +44,7 @@ SOON = 4
 """So many cases; the others belong to `make check-all`."""
 SAVED = 2
 ALONE = Degrees(1, 1, 1, 1, 1)
+TRAINS, SCORES = Degrees(1, 2, 2, 1, 2), Degrees(1, 4, 1, 1, 4)
 
 
 def built(rank, path, case, value_head):
@@ -62,14 +64,14 @@ def on_ranks(rank, paths, folder, first, last):
     found, pairs = {}, []
     for i, (family, (t, d), *_) in enumerate(CASES):
         if first <= i < last and t * d == 4:
-            found |= tried(rank, paths[family], i)
+            found |= tried(rank, paths[family], i, folder)
         elif first <= i < last:
             pairs.append(i)
-    found["saved"] = saved(rank, paths["llama"], folder)
+    found["scored"] = trained_and_scored(rank, scoring_apart(paths["llama"]), TRAINS, SCORES, value_head=False)
     meet_anew(folder, f"pair-{rank // 2}", rank % 2, 2)
-    found |= tried(rank % 2, paths["llama"], pairs[rank // 2])
+    found |= tried(rank % 2, paths["llama"], pairs[rank // 2], folder)
     meet_anew(folder, f"alone-{rank}", 0, 1)
-    found["read"] = read_alone(paths["llama"], folder, found["saved"][0]) if rank == 0 else {}
+    found["read"] = read_alone(paths["llama"], folder, found["saved"][0]) if rank == 0 and "saved" in found else {}
     return found
 
 
@@ -81,25 +83,29 @@ def meet_anew(folder, name, rank, num):
     dist.init_process_group("gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=num)
 
 
-def tried(rank, path, i):
+def tried(rank, path, i, folder):
     """Case ``i`` on one rank: outputs and losses with either head, what offload moves, whether copies are compared."""
     found, num = {}, CASES[i][1][0] * CASES[i][1][1]
     for value_head in CASES[i][3]:
         engine = built(rank, path, CASES[i], value_head)
         found[i, value_head] = trained(engine, share(rank, CASES[i]), value_head)
+        if i == SAVED and not value_head:
+            found["saved"] = saved(engine, rank, folder)
     return {**found, (i, "moved"): moved(engine), (i, "told"): told(engine, spoiled=rank == num - 1)}
 
 
-def saved(rank, path, folder):
-    """Save after two steps; counters, the third step, and the elements that this rank wrote."""
-    case = CASES[SAVED]
-    engine = built(rank, path, case, value_head=False)
-    engine.load()
-    for _ in range(2):
-        step(engine, share(rank, case))
+def saved(engine, rank, folder):
+    """Save; counters, one step more, and the elements that this rank wrote."""
     state = engine.saved_state()
     write_shards(folder, rank, state.chunks)
-    return state.counters, step(engine, share(rank, case)), sizes(state)
+    return state.counters, step(engine, share(rank, CASES[SAVED])), sizes(state)
+
+
+def scoring_apart(path):
+    """A model that trains in one layout and scores in another, its parameters in host memory between calls."""
+    frozen = replace(spec_of(path, value_head=False), optimizer=None, micro_batch=4)
+    model = replace(spec_of(path, value_head=False), scoring=SCORES, offload=("parameters",))
+    return HybridSpec(model, "fsdp2", scoring=HybridSpec(frozen, "fsdp2"))
 
 
 def step(engine, mine):
@@ -237,6 +243,16 @@ def test_a_flipped_bit_in_a_whole_copy_is_noticed_by_its_tensor_parallel_group(i
     messages = found[i, "told"]
     assert {rank for rank, message in enumerate(messages) if message} == noticing
     assert all("model.norm.weight is not the same on all its replicas: rank" in messages[rank] for rank in noticing)
+
+
+def test_scoring_in_another_layout_gives_what_one_process_gives(soon, one):
+    before, steps, after, _ = one["llama", False]
+    for found, left in soon["scored"]:
+        assert left == 0  # between calls
+        assert torch.allclose(found[0], before, atol=2e-5)
+        assert torch.allclose(found[2], after, atol=1e-3)
+        for mine, theirs in zip(found[1], steps, strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-4)
 
 
 def test_what_two_by_two_ranks_saved_is_read_by_one_process_of_either_engine(soon, paths):

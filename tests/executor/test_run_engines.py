@@ -245,6 +245,16 @@ def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
+def test_scoring_has_a_layout_of_its_own_on_either_trainer(weights, reference, tmp_path, monkeypatch):
+    """Actor on FSDP2, critic on Megatron-Core; both score over two data-parallel ranks what they train over tensors."""
+    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    made = colocated("ppo", (1, 2, 1), generation=(1, 1), scoring=(1, 1, 2))
+    engines = {"training": "fsdp2", "roles": {"critic": "megatron-core"}}
+    run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+@pytest.mark.long
 def test_grpo_learns_on_megatron_and_vllm(weights, tmp_path):
     grpo = job("grpo", prompts=32, samples=8, minibatches=2)
     made = colocated("grpo", (1, 2, 1), generation=(1, 1), micro_batch=64)

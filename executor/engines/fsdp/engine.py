@@ -73,8 +73,8 @@ class FsdpEngine:
         self.groups = make_groups(self.identity.rank, x, self.clock)
         self.model = self._sharded()
         read = reader_of(self.arch, self.spec.path, self.spec.seed)
-        fill(self.arch, self.layout.stored(self.identity.rank), self._masters(), read)
-        states = {"parameters": lambda: spans_of(self._masters().values())}
+        fill(self.arch, self.layout.stored(self.identity.rank), self.weights(), read)
+        states = {"parameters": lambda: spans_of(self.weights().values())}
         if self.spec.optimizer is not None:
             self.optimizer = adamw(self._parameters(), self.spec.optimizer)
             states["optimizer"] = lambda: spans_of(state_tensors(self.optimizer))
@@ -100,14 +100,14 @@ class FsdpEngine:
         """The sharded parameters by name; a tied head is the embedding."""
         return dict(self.model.named_parameters())
 
-    def _masters(self) -> dict[str, torch.Tensor]:
-        """The fp32 shards of this rank by name, empty ones too. While parameters are away they have no memory."""
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What passes read, by name: the fp32 shards of this rank, empty ones too; no memory while they are away."""
         parameters: dict[str, Any] = self._parameters()
         return {name: parameter.to_local().detach() for name, parameter in parameters.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The shards of this rank by name, in the type that generation uses."""
-        return {name: master.to(self.dtype) for name, master in self._masters().items() if master.numel()}
+        return {name: master.to(self.dtype) for name, master in self.weights().items() if master.numel()}
 
     @property
     def host_s(self) -> float:
@@ -126,7 +126,7 @@ class FsdpEngine:
     def check_replicas(self) -> None:
         """Compare what tensor-parallel ranks hold whole: norms and score head; ``UnequalWeightsError``."""
         with self.present():
-            held = {name: master for name, master in self._masters().items() if master.numel()}
+            held = {name: master for name, master in self.weights().items() if master.numel()}
             require_equal_stored(self.layout, self.identity.rank, held, self.groups.tp)
 
     def save(self, folder: str) -> None:
