@@ -54,7 +54,7 @@ class Case:
         if self.source == "megatron":
             source = MegatronLayout(self.arch, self.degrees, self.vpp, self.ep)
         elif self.source == "fsdp":
-            source = FsdpLayout(self.arch, self.degrees.num_ranks)
+            source = FsdpLayout(self.arch, self.degrees.num_ranks, self.degrees.t)
         else:
             source = NativeLayout(self.arch, self.degrees, "training")
         if self.target == "vllm":
@@ -223,7 +223,7 @@ def random_case(seed: int, num_ranks: int) -> Case:
         if num_ranks % (p * t) == 0
     ]  # fmt: skip
     source: Source = draw.choice(["native", "megatron", "megatron", "fsdp"])
-    p, t, d = (1, 1, num_ranks) if source == "fsdp" else draw.choice(shapes)
+    p, t, d = draw.choice([shape for shape in shapes if shape[0] == 1 or source != "fsdp"])
     pg, tg, _ = draw.choice(shapes)
     family: Any = draw.choice(["llama", "qwen2", "qwen3", "qwen3_moe", "mixtral"])
     moe, widest = family in ("qwen3_moe", "mixtral"), max(t, tg)

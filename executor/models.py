@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from executor.actor_group import ActorGroup
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from executor.engines.torch_native.engine import ModelSpec
     from executor.run_config import Hyperparameters, RunConfig
     from executor.worker_group import WorkerGroup
-    from simulator.plan import Plan, RolePlan
+    from simulator.plan import ParallelLayout, Plan, RolePlan
 
     Group = WorkerGroup | ActorGroup
 
@@ -107,7 +108,8 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
     if function is not None:
         return EngineChoice(_function(function, config))
     spec = _model_spec(entry, plan, config, device)
-    return EngineChoice(spec if config.engines.embedded else hybrid_spec(spec, entry, plan, config))
+    embedded = config.engines.are_embedded(entry.role, generates=entry.generation is not None)
+    return EngineChoice(spec if embedded else hybrid_spec(spec, entry, plan, config))
 
 
 def _function(name: str, config: RunConfig) -> FunctionSpec:
@@ -146,11 +148,22 @@ def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig)
     """The engines that the run section names, in the layouts of the plan."""
     from executor.engines.hybrid_spec import HybridSpec
 
-    layout = entry.training or entry.inference
+    engine = config.engines.training_of(entry.role)
+    layout, scoring = entry.training or entry.inference, None
+    if spec.scoring is not None and entry.inference is not None and engine != "torch-native":
+        frozen = replace(
+            spec, optimizer=None, scoring=None, offload=(), micro_batch=entry.inference.micro_batch, recompute="none"
+        )
+        scoring = HybridSpec(model=frozen, training=engine, **_beyond_degrees(entry.inference))  # type: ignore[arg-type]
     return HybridSpec(
-        model=spec, training=config.engines.training,  # type: ignore[arg-type]
+        model=spec, training=engine,  # type: ignore[arg-type]
         generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
-        vpp=layout.vpp if layout else 1, ep=layout.ep if layout else 1,
-        recompute=layout.recompute if layout else "none",
-        sequence_parallel=layout.sequence_parallel if layout else False, method=plan.resharding,
+        recompute=layout.recompute if layout else "none", method=plan.resharding, scoring=scoring,
+        **_beyond_degrees(layout),
     )  # fmt: skip
+
+
+def _beyond_degrees(layout: ParallelLayout | None) -> dict[str, Any]:
+    """What a layout says besides its degrees, as fields of ``HybridSpec``."""
+    names = ("vpp", "ep", "sequence_parallel")
+    return {name: getattr(layout, name) for name in names} if layout is not None else {}

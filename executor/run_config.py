@@ -94,16 +94,22 @@ AS_PLANNED = "as-planned"
 class EnginesSection(Section):
     """Which engine trains and scores, and which one generates; the embedded one unless said otherwise.
 
-    ``as-planned`` is the engine of the job's own ``engines:``, whose prices the plan rests on.
+    ``roles`` gives single roles a training (or scoring) engine of their own. ``as-planned`` is the engine of the job's
+    own ``engines:``, whose prices the plan rests on.
     """
 
     training: TrainingEngine | Literal["as-planned"] = "torch-native"
     generation: GenerationEngine | Literal["as-planned"] = "torch-native"
+    roles: dict[str, TrainingEngine | Literal["as-planned"]] = {}
 
-    @property
-    def embedded(self) -> bool:
-        """Whether nothing but the torch-native engine runs."""
-        return self.training == self.generation == "torch-native"
+    def training_of(self, role: str) -> str:
+        """The engine that trains a role, or scores with it."""
+        return self.roles.get(role, self.training)
+
+    def are_embedded(self, role: str, *, generates: bool) -> bool:
+        """Whether nothing but the torch-native engine runs a role."""
+        engines = {self.training_of(role), self.generation if generates else "torch-native"}
+        return engines == {"torch-native"}
 
 
 class TimeoutsSection(Section):
@@ -178,6 +184,13 @@ class RunConfig(Section):
     def _actor_has_weights(self) -> RunConfig:
         if "actor" not in self.weights:
             raise ValueError("weights needs an entry for actor")
+        return self
+
+    @model_validator(mode="after")
+    def _functions_have_no_engine(self) -> RunConfig:
+        for role in self.engines.roles:
+            if (function := self.function_of(role)) is not None:
+                raise ValueError(f"engines.roles names {role}, which is the function {function} and needs no engine")
         return self
 
     @model_validator(mode="after")

@@ -89,7 +89,7 @@ class HybridEngine:
         """The transfer plan, and why it is the general one if it is."""
         x, trainer = self.degrees, self.trainer
         reason, groups = "", []
-        if isinstance(trainer.layout, FsdpLayout):
+        if self._shards_rows:
             whole = x.tg * x.pg == 1
             groups = [list(range(x.num_ranks))] if whole else []
             reason = "" if whole else "FSDP shards are cut over data-parallel ranks, in no generation shard's order"
@@ -98,9 +98,14 @@ class HybridEngine:
         else:
             reason = f"generation t_g {x.tg} p_g {x.pg} does not nest in training t {x.t} p {x.p}"
         self.source_layout: Layout = trainer.layout
-        if self.method == "ds-chat":
+        if self.method == "ds-chat" and not self._shards_rows:
             self.source_layout = DataSlicedLayout(trainer.layout, x)
         return plan_transfers(trainer.arch, self.source_layout, self.generator.layout, groups), reason
+
+    @property
+    def _shards_rows(self) -> bool:
+        """Whether a training shard is a few rows of everything, which no layout of generation has."""
+        return isinstance(self.trainer.layout, FsdpLayout) and self.degrees.d > 1
 
     @property
     def _offloaded(self) -> bool:
@@ -110,6 +115,7 @@ class HybridEngine:
         """How training shards come out of generation shards without communication; ``None`` where they do not.
 
         Experts' weights change their form in some engines, so they are not read back; offloaded ones need not be.
+        FSDP's shards are fp32, whatever generation runs in.
         """
         trainer = self.trainer
         if self._offloaded or trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
@@ -247,7 +253,7 @@ class HybridEngine:
 
     def table_2_bytes(self) -> int | None:
         """What Table 2 says this rank receives for the tensors that are evenly sharded; ``None`` for a general way."""
-        if not self.plan.gathers or isinstance(self.trainer.layout, FsdpLayout):
+        if not self.plan.gathers or self._shards_rows:
             return None
         moved = transition_shares(self.method, self.degrees).moved * self.plan.even_elements
         assert moved.denominator == 1, "evenly sharded tensors divide"

@@ -25,7 +25,8 @@ class HybridSpec:
 
     ``vpp``, ``ep``, ``recompute`` and ``sequence_parallel`` are those of the plan's training layout. ``max_length`` of
     prompt and response together, 0 for the model's own limit. ``method`` is the plan's resharding. ``link`` leads to
-    the other side where training and generation have pools of their own.
+    the other side where training and generation have pools of their own. ``scoring`` is what a trained model scores
+    with, in the layout of ``model.scoring``, where that is another one than training's; torch-native needs none.
     """
 
     model: ModelSpec
@@ -38,6 +39,7 @@ class HybridSpec:
     max_length: int = 0
     method: TransitionMethod = "hybridflow"
     link: PoolLink | None = None
+    scoring: HybridSpec | None = None
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         """The engine of one rank, not yet loaded."""
@@ -67,6 +69,14 @@ class HybridSpec:
         return training_layout(self.training, arch, self.link.senders, self.vpp, self.ep)
 
     def _trainer(self, identity: Identity, address: str, degrees: Degrees) -> Any:
+        made = self._engine(identity, address, degrees)
+        if self.scoring is None or self.model.scoring is None:
+            return made
+        from executor.engines.scoring_copy import TrainerWithScoringCopy
+
+        return TrainerWithScoringCopy(made, self.scoring.build(identity, address, self.model.scoring))
+
+    def _engine(self, identity: Identity, address: str, degrees: Degrees) -> Any:
         if self.training == "megatron-core":
             from executor.engines.megatron.engine import MegatronEngine, MegatronOptions
 
@@ -103,5 +113,5 @@ def training_layout(engine: TrainingEngine, arch: Architecture, degrees: Degrees
     from executor.transition.native_layout import FsdpLayout, NativeLayout
 
     if engine == "fsdp2":
-        return FsdpLayout(arch, degrees.num_ranks)
+        return FsdpLayout(arch, degrees.num_ranks, degrees.t)
     return NativeLayout(arch, degrees, "training", transposed=False)

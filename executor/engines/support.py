@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from executor.run_config import AS_PLANNED
 from profiles.errors import InputError, NotYetError
@@ -28,63 +28,63 @@ def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
 
     ``NotYetError`` for an engine that can be priced and not run.
     """
-    found: dict[str, str] = {}
-    for stage in ("training", "generation"):
-        if getattr(config.engines, stage) != AS_PLANNED:
-            continue
-        name = planned[stage].split("@")[0]
-        if name not in RUNNING:
-            runs = ", ".join(RUNNING)
-            raise NotYetError(f"the plan is for {stage} on {planned[stage]}, which cannot run yet; {runs} can")
-        found[stage] = RUNNING[name]
-    return config.model_copy(update={"engines": config.engines.model_copy(update=found)})
+    engines = config.engines
+    stages = [stage for stage in ("training", "generation") if getattr(engines, stage) == AS_PLANNED]
+    found: dict[str, Any] = {stage: _running(stage, planned[stage]) for stage in stages}
+    of_roles = [role for role, name in engines.roles.items() if name == AS_PLANNED]
+    if of_roles:
+        training = _running("training", planned["training"])
+        found["roles"] = {**engines.roles, **dict.fromkeys(of_roles, training)}
+    return config.model_copy(update={"engines": engines.model_copy(update=found)})
+
+
+def _running(stage: str, planned: str) -> str:
+    """What runs the engine that a plan is priced for."""
+    name = planned.split("@")[0]
+    if name not in RUNNING:
+        raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {', '.join(RUNNING)} can")
+    return RUNNING[name]
 
 
 def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
-    """Raise ``NotYetError`` for a layout beyond the engines that shall run it, ``InputError`` for one not installed."""
-    for name in (engines.training, engines.generation):
+    """Raise ``NotYetError`` for a layout beyond the engines that shall run it.
+
+    ``InputError`` for an engine that is not installed, or of a role that the plan has not.
+    """
+    has = [entry.role for entry in plan.roles]
+    for role in engines.roles:
+        if role not in has:
+            raise InputError(f"run.engines.roles names {role}; the plan has {', '.join(has)}")
+    for name in (engines.training, engines.generation, *engines.roles.values()):
         if name == AS_PLANNED:
             raise InputError("engines as-planned need the job that the plan was made for: run it by 'hybridmap run'")
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise InputError(f"the run names the engine {name}, which is not installed: pip install 'hybridmap[gpu]'")
     for entry in plan.roles:
+        engine = engines.training_of(entry.role)
         for layout in (entry.training, entry.inference):
             if layout is not None:
-                _require_layout(entry.role, layout, engines.training)
+                _require_layout(entry.role, layout, engine)
         if entry.generation is not None:
             _require_generation(entry, entry.generation, engines)
-        _require_states(entry, engines.training)
-
-
-def _require_states(entry: RolePlan, training: str) -> None:
-    """Weights in another layout for scoring, and states in host memory: not every trainer has them."""
-    a, b = entry.training, entry.inference
-    if training != "torch-native" and a is not None and b is not None and (a.dp, a.tp, a.pp) != (b.dp, b.tp, b.pp):
-        raise NotYetError(
-            f"{entry.role}: another layout for scoring than for training cannot run yet on {training}; "
-            "torch-native has it"
-        )
-    if entry.offload and training == "fsdp2":
-        away = ", ".join(entry.offload)
-        raise NotYetError(
-            f"{entry.role}: offload of {away} cannot run yet on fsdp2; torch-native and megatron-core have it"
-        )
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
     if layout.cp != 1:
-        raise NotYetError(f"{role}: cp {layout.cp} cannot run yet; Megatron-Core's needs Transformer Engine")
+        raise NotYetError(
+            f"{role}: cp {layout.cp} cannot run yet on {engine}; Megatron-Core's needs Transformer Engine"
+        )
     if engine == "fsdp2":
-        if layout.tp * layout.pp != 1:
-            raise NotYetError(f"{role}: tp {layout.tp} pp {layout.pp} cannot run on fsdp2; it shards over dp alone")
+        if layout.pp != 1:
+            raise NotYetError(f"{role}: pp {layout.pp} cannot run on fsdp2; it has dp and tp")
         return
     if layout.zero_stage > 1:
         raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run on {engine}; 0 and 1 do, 3 on fsdp2")
     if engine == "megatron-core":
         if layout.ep > 1 and layout.pp > 1:
-            raise NotYetError(f"{role}: ep {layout.ep} with pp {layout.pp} cannot run yet; ep needs pp 1")
+            raise NotYetError(f"{role}: ep {layout.ep} with pp {layout.pp} cannot run yet on {engine}; ep needs pp 1")
         if layout.vpp > 1 and layout.pp == 1:
-            raise InputError(f"{role}: vpp {layout.vpp} interleaves pipeline stages and the layout has one")
+            raise InputError(f"{role}: vpp {layout.vpp} of {engine} interleaves pipeline stages and the layout has one")
         return
     for name in ("ep", "vpp"):
         if getattr(layout, name) != 1:
@@ -96,15 +96,17 @@ def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
 def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: EnginesSection) -> None:
     for name in ("ep", "attention_dp"):
         if getattr(layout, name) != 1:
-            raise NotYetError(f"{entry.role}: generation {name} {getattr(layout, name)} cannot run yet")
+            raise NotYetError(
+                f"{entry.role}: generation {name} {getattr(layout, name)} cannot run yet on {engines.generation}"
+            )
     base = entry.training
     if base is None or entry.separate_generation:
         return
     nests = base.tp % layout.tp == 0 and base.pp % layout.pp == 0
-    if engines.embedded and not nests:
+    if not nests and engines.are_embedded(entry.role, generates=True):
         raise NotYetError(
             f"{entry.role}: generation tp {layout.tp} pp {layout.pp} does not nest in training tp {base.tp} pp "
-            f"{base.pp}; the general resharder runs with run.engines of megatron-core, fsdp2 or vllm"
+            f"{base.pp} on torch-native; the general resharder runs with run.engines of megatron-core, fsdp2 or vllm"
         )
 
 
@@ -115,7 +117,7 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
         return None
     a, b = entry.training, entry.generation
     x = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
-    if x.nests or config.engines.embedded:
+    if x.nests or config.engines.are_embedded(entry.role, generates=True):
         return None
     from executor.engines.hybrid_spec import training_layout
     from executor.transition.architecture import read_architecture
@@ -124,7 +126,7 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     from executor.transition.vllm_layout import VllmLayout
 
     arch = read_architecture(config.weights_of(entry.role))
-    source = training_layout(config.engines.training, arch, x, a.vpp, a.ep)  # type: ignore[arg-type]
+    source = training_layout(config.engines.training_of(entry.role), arch, x, a.vpp, a.ep)  # type: ignore[arg-type]
     native = NativeLayout(arch, x, "generation", transposed=False)
     target: Layout = VllmLayout(arch, x) if config.engines.generation == "vllm" else native
     moved = plan_transfers(arch, source, target)

@@ -109,19 +109,24 @@ def sliced(tensor: Tensor, index: int, count: int, slot: str = "", *, transposed
 
 @dataclass(frozen=True)
 class FsdpLayout:
-    """FSDP2: every tensor's first dimension in chunks over all ranks, as ``torch.chunk`` cuts; late ranks may have
-    nothing of a tensor."""  # noqa: D205, D209
+    """FSDP2: each tensor cut over ``t`` neighbours as ``cut_dimension`` says, the rows of each part in chunks over the
+    data-parallel ranks, as ``torch.chunk`` cuts; late ranks may have nothing of a tensor."""  # noqa: D205, D209
 
     arch: Architecture
     num_ranks: int
+    t: int = 1
+
+    def __post_init__(self) -> None:
+        require_even(self.arch, 1, self.t)
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
-        found = []
+        found, d, (dp, tp) = [], self.num_ranks // self.t, divmod(rank, self.t)
         for tensor in self.arch.tensors().values():
-            each = -(-tensor.shape[0] // self.num_ranks)
-            start, stop = min(rank * each, tensor.shape[0]), min((rank + 1) * each, tensor.shape[0])
+            (low, high), *rest = sliced(tensor, tp, self.t).regions[0].box
+            each = -(-(high - low) // d)
+            start, stop = min(low + dp * each, high), min(low + (dp + 1) * each, high)
             if start < stop:
-                box: Box = ((start, stop), *whole_box(tensor.shape[1:]))
+                box: Box = ((start, stop), *rest)
                 shape = tuple(b - a for a, b in box)
                 region = Region(tensor.name, box, (0,) * len(shape))
                 found.append(Stored(tensor.name, shape, (region,), tensor.layer, tensor.name))

@@ -20,6 +20,7 @@ from executor.records import Identity
 from executor.transition.architecture import read_architecture
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
+from tests.executor.rounds import likelihood, rows
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
@@ -33,10 +34,11 @@ CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, w
     "llama": ({}, "fp32", [
         ("native", (1, 2, 2), 1, {}), ("megatron", (1, 2, 2), 1, {}), ("native", (2, 2, 1), 0, {}),
         ("megatron", (2, 1, 2), 0, {"vpp": 2}), ("fsdp", (1, 1, 4), 3, {}), ("native", (1, 1, 4), 1, {}),
+        ("fsdp", (1, 2, 2), 3, {}),
     ]),
     "tied": (TIED, "fp32", [
         ("megatron", (2, 2, 1), 1, {}), ("native", (2, 1, 2), 1, {}), ("fsdp", (1, 1, 4), 3, {}),
-        ("megatron", (2, 1, 2), 1, {}),
+        ("megatron", (2, 1, 2), 1, {}), ("fsdp", (1, 4, 1), 3, {}),
     ]),
     "moe": (MOE, "fp32", [
         ("megatron", (1, 1, 4), 1, {"ep": 2}), ("megatron", (1, 2, 2), 0, {}), ("megatron", (2, 2, 1), 1, {}),
@@ -61,8 +63,6 @@ def built(path, dtype, rank, kind, degrees, zero, options):
 
 
 def step(engine, rank, degrees):
-    from tests.executor.test_megatron_engine import likelihood, rows
-
     p, t, d = degrees
     part, first = sequences_of(rows().split(8 // d)[rank // (p * t)])
     return engine.update((Objective(part, first, likelihood),))

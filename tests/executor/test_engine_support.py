@@ -5,10 +5,11 @@ import importlib.util
 import pytest
 
 from executor.engines.support import require_engines_run, resolved, transition_note
+from executor.models import engine_of
 from executor.run_config import EnginesSection
 from profiles.errors import InputError, NotYetError
 from simulator.plan import ParallelLayout, Plan
-from tests.executor.plans import colocated, config
+from tests.executor.plans import ROLES, colocated, config
 
 FSDP = EnginesSection(training="fsdp2")
 MEGATRON = EnginesSection(training="megatron-core")
@@ -32,13 +33,13 @@ def generating(**changes) -> Plan:
 
 
 @pytest.mark.parametrize(("plan", "engines", "reason"), [
-    (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet; Megatron-Core's needs Transformer Engine"),
+    (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
     (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
-    (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet"),
+    (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
     (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
     (changed(ep=2), NATIVE, "ep 2 cannot run yet on torch-native; megatron-core has it"),
     (changed(vpp=2), FSDP, None),
-    (changed((1, 2, 1)), FSDP, "tp 2 pp 1 cannot run on fsdp2; it shards over dp alone"),
+    (changed((1, 2, 1)), FSDP, None), (changed((2, 1, 1)), FSDP, "actor: pp 2 cannot run on fsdp2; it has dp and tp"),
     (changed(zero_stage=3), NATIVE, "zero_stage 3 cannot run on torch-native; 0 and 1 do, 3 on fsdp2"),
     (changed(zero_stage=3), FSDP, None),
     (changed((1, 1, 2), (1, 2)), NATIVE, "generation tp 2 pp 1 does not nest in training tp 1 pp 1"),
@@ -54,9 +55,10 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs megatron-core")
 @pytest.mark.parametrize(("plan", "reason"), [
-    (changed(cp=2), "cp 2 cannot run yet; Megatron-Core's needs Transformer Engine"),
+    (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
     (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
-    (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet"), (changed(vpp=2), "vpp 2 interleaves"),
+    (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
+    (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
 ])  # fmt: skip
 def test_what_megatron_cannot_run_is_named(plan, reason):
     with pytest.raises((NotYetError, InputError), match=reason):
@@ -66,16 +68,59 @@ def test_what_megatron_cannot_run_is_named(plan, reason):
 OTHER_SCORING = {"inference": ParallelLayout(dp=2)}
 
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"offload": ("optimizer",)}, "offload of optimizer cannot run yet on fsdp2; torch-native and"),
-    (OTHER_SCORING, "another layout for scoring than for training cannot run yet on fsdp2; torch-native has it"),
-])  # fmt: skip
-def test_what_not_every_trainer_has_is_named(changes, reason):
-    made = colocated("grpo")
-    made = made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
-    with pytest.raises(NotYetError, match=reason):
-        require_engines_run(made, FSDP)
-    require_engines_run(made, NATIVE)
+def changed_roles(algorithm="grpo", layout=(1, 1, 1), **changes):
+    made = colocated(algorithm, layout)
+    return made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
+
+
+@pytest.mark.parametrize("engines", [FSDP, NATIVE])
+@pytest.mark.parametrize("changes", [OTHER_SCORING, {"offload": ("parameters", "optimizer")}], ids=str)
+def test_offload_and_scoring_in_another_layout_run_on_every_trainer(changes, engines):
+    require_engines_run(changed_roles(**changes), engines)
+
+
+def test_scoring_is_held_to_the_engine_that_trains():
+    with pytest.raises(NotYetError, match="actor: pp 2 cannot run on fsdp2"):
+        require_engines_run(changed_roles(inference=ParallelLayout(dp=1, pp=2)), FSDP)
+
+
+def test_a_layout_of_scoring_is_that_of_a_frozen_engine_besides():
+    scoring = ParallelLayout(dp=2, tp=2, micro_batch=8, sequence_parallel=False)
+    made = changed_roles(layout=(2, 2, 1), inference=scoring, offload=("optimizer",))
+    engines = {"training": "megatron-core", "generation": "vllm"}
+    spec = engine_of(made.role("actor"), made, config(engines=engines), "cpu").spec
+    scored = spec.scoring
+    assert (spec.sequence_parallel, scored.sequence_parallel, scored.model.micro_batch) == (True, False, 8)
+    assert (scored.training, scored.generation, scored.model.optimizer) == ("megatron-core", None, None)
+    assert (spec.model.offload, scored.model.offload) == (("optimizer",), ())
+
+
+def test_each_role_is_held_to_its_own_engine():
+    made = colocated("ppo", (2, 1, 1))
+    for engines in (EnginesSection(roles={"critic": "fsdp2"}), EnginesSection(training="fsdp2")):
+        role = "critic" if engines.roles else "actor"
+        with pytest.raises(NotYetError, match=f"^{role}: pp 2 cannot run on fsdp2"):
+            require_engines_run(made, engines)
+    require_engines_run(made, EnginesSection(training="fsdp2", roles=dict.fromkeys(ROLES["ppo"], "torch-native")))
+
+
+def test_each_role_gets_the_engine_that_the_run_section_names():
+    roles = {"critic": "fsdp2", "reference": "torch-native"}
+    given = config(engines={"training": "megatron-core", "generation": "vllm", "roles": roles}, reward=None)
+    made = colocated("ppo")
+    specs = {entry.role: engine_of(entry, made, given, "cpu").spec for entry in made.roles}
+    assert {role: getattr(spec, "training", "torch-native") for role, spec in specs.items()} == {
+        "actor": "megatron-core", "critic": "fsdp2", "reference": "torch-native", "reward": "megatron-core",
+    }  # fmt: skip
+    assert {role: getattr(spec, "generation", None) for role, spec in specs.items()} == {
+        "actor": "vllm", "critic": None, "reference": None, "reward": None,
+    }  # fmt: skip
+
+
+def test_a_role_that_the_plan_has_not_is_named_with_those_that_it_has():
+    message = "run.engines.roles names critics; the plan has actor, critic, reference, reward"
+    with pytest.raises(InputError, match=message):
+        require_engines_run(colocated("ppo"), EnginesSection(roles={"critics": "fsdp2"}))
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch):
@@ -92,6 +137,19 @@ def test_as_planned_takes_the_engines_of_the_job():
         resolved(given, {"training": "fsdp@2.13", "generation": "sglang@0.5"})
     with pytest.raises(InputError, match="as-planned"):
         require_engines_run(changed(), given.engines)
+
+
+def test_roles_take_the_engines_of_the_job_too():
+    given = config(engines={"training": "torch-native", "roles": {"critic": "as-planned", "reference": "fsdp2"}})
+    planned = {"training": "megatron-core@0.16", "generation": "sglang@0.5"}  # which nobody asked for
+    found = resolved(given, planned).engines
+    assert [found.training_of(role) for role in ("actor", "critic", "reference")] == [
+        "torch-native", "megatron-core", "fsdp2",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="as-planned"):
+        require_engines_run(colocated("ppo"), given.engines)
+    with pytest.raises(NotYetError, match=r"training on nemo@1, which cannot run yet"):
+        resolved(given, {"training": "nemo@1", "generation": "vllm@0.32"})
 
 
 def test_the_general_way_is_said_with_its_cost():

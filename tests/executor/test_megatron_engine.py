@@ -8,18 +8,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
 from executor.checks import UnequalWeightsError
-from executor.engines.base import Objective
-from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.engines.hybrid_spec import HybridSpec
+from executor.engines.torch_native.engine import TorchNativeEngine
 from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
+from tests.executor.rounds import rows, spec_of, trained, trained_and_scored
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
@@ -41,43 +39,10 @@ FOUR = [  # family, (p, t, d), what the layout says beyond degrees
     ("llama", (1, 2, 2), {"offload": ("parameters", "optimizer")}), ("llama", (2, 1, 2), {"offload": ("parameters",)}),
     ("moe", (1, 2, 2), {}), ("moe", (1, 1, 4), {"ep": 2}), ("moe", (1, 2, 2), {"ep": 2}), ("moe", (2, 2, 1), {}),
 ]  # fmt: skip
-
-
-def rows():
-    stream = torch.Generator().manual_seed(0)
-    seen = torch.arange(3)[None] >= torch.tensor([0, 1, 2, 0, 1, 0, 2, 1])[:, None]
-    ended = torch.arange(4)[None] < torch.tensor([4, 3, 2, 4, 1, 4, 2, 3])[:, None]
-    return TensorDict(
-        {
-            "prompts": torch.randint(0, 16, (8, 3), generator=stream) * seen, "prompt_mask": seen,
-            "responses": torch.randint(0, 16, (8, 4), generator=stream) * ended, "response_mask": ended,
-        },
-        batch_size=[8],
-    )  # fmt: skip
-
-
-def likelihood(outputs, part):
-    if "values" in outputs:
-        return {"loss": ((outputs["values"] - 1) ** 2 * part["target_mask"]).sum()}
-    entropy = (outputs["entropy"] * part["target_mask"]).sum()
-    return {"loss": -(outputs["log_probs"] * part["target_mask"]).sum() - 0.01 * entropy, "entropy": entropy}
-
-
-def trained(engine, mine, value_head):
-    """Outputs before, three steps, outputs after, the scores."""
-    outputs = engine.values if value_head else engine.log_probs
-    engine.load()
-    before, steps = outputs(mine), []
-    for _ in range(3):
-        part, first = sequences_of(mine)
-        steps.append(engine.update((Objective(part, first, likelihood),)))
-    after, scores = outputs(mine), engine.scores(mine) if value_head else None
-    mask = mine["response_mask"]
-    return None if before is None else (before * mask, steps, after * mask, scores)
-
-
-def spec_of(path, value_head):
-    return ModelSpec(path, optimizer=OptimizerConfig(1e-2, max_grad_norm=0.5), micro_batch=2, value_head=value_head)
+APART = [  # family, degrees of training and of scoring, what training's layout says beyond degrees
+    ("llama", Degrees(1, 2, 2, 1, 2), Degrees(2, 1, 2, 2, 1), {}),
+    ("qwen3", Degrees(2, 2, 1, 2, 2), Degrees(1, 1, 4, 1, 1), {"sequence_parallel": True}),
+]  # fmt: skip
 
 
 def on_ranks(rank, paths, cases):
@@ -95,6 +60,11 @@ def on_ranks(rank, paths, cases):
             if spec.offload:
                 found["offload", i, value_head] = left_on_the_device(engine)
             found[i, value_head, "told"] = checked(engine, spoiled=rank == p * t * d - 1)
+    for i, (family, training, scoring, options) in enumerate(APART if len(cases) > 1 else ()):
+        frozen = replace(spec_of(paths[family], i > 0), optimizer=None, micro_batch=4)
+        model = replace(spec_of(paths[family], i > 0), scoring=scoring)
+        spec = HybridSpec(model, "megatron-core", **options, scoring=HybridSpec(frozen, "megatron-core"))
+        found["apart", i] = trained_and_scored(rank, spec, training, scoring, i > 0)
     return found
 
 
@@ -179,6 +149,20 @@ def test_offloaded_states_are_away_between_calls_and_their_copies_counted(i, fou
         assert moments > 0
         assert away["optimizer"] == (0 if "optimizer" in away_names else moments)
         assert copied == there["parameters"] + (moments if "optimizer" in away_names else 0)
+
+
+@pytest.mark.parametrize("i", range(len(APART)))
+def test_scoring_in_another_layout_gives_what_one_process_gives(i, found):
+    one, four = found
+    family, _, x, _ = APART[i]
+    before, steps, after, _ = one[family, i > 0]
+    assert all(four[rank]["apart", i][1] == 0 for rank in range(4))  # bytes of the copy between calls
+    last = [four[dp * x.p * x.t + (x.p - 1) * x.t]["apart", i][0] for dp in range(x.d)]
+    assert torch.allclose(torch.cat([part[0] for part in last]), before, atol=2e-5)
+    assert torch.allclose(torch.cat([part[2] for part in last]), after, atol=1e-3)
+    taken = next(part for part in (four[rank]["apart", i][0] for rank in range(3, -1, -1)) if part is not None)[1]
+    for mine, theirs in zip(taken, steps, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4)
 
 
 def test_only_the_last_stage_answers(found):

@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[2]
     ({"dtype": "fp16"}, "dtype: Input should be 'fp32' or 'bf16'"),
     ({"on_failure": "retry"}, "on_failure: Input should be 'stop'"),
     ({"learning": {"lam": 2}}, "learning.lam: Input should be less than or equal to 1"),
+    ({"engines": {"roles": {"critic": "fsdp3"}}}, "engines.roles.critic.*: Input should be 'torch-native'"),
+    (
+        {"engines": {"roles": {"reward": "fsdp2"}}, "reward": {"function": "math"}},
+        "engines.roles names reward, which is the function math",
+    ),
     ({"iterations": 0, "seed": -1}, "iterations: .*; seed: "),
 ])  # fmt: skip
 def test_mistakes_are_named(change, message):

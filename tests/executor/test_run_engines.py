@@ -216,11 +216,40 @@ def test_grpo_samples_alike_whoever_trains(layout, weights, tmp_path):
     assert_same_curve(metrics(tmp_path / "four"), metrics(tmp_path / "one"))
 
 
-@pytest.mark.parametrize("generation", ["torch-native", pytest.param("vllm", marks=pytest.mark.long)])
-def test_fsdp_trains_like_the_others(generation, weights, reference, tmp_path, monkeypatch):
+FSDP = [  # (p, t, d), generation engine, (p_g, t_g)
+    ((1, 1, 2), "torch-native", (1, 2)), ((1, 2, 1), "vllm", (1, 1)), ((1, 1, 2), "vllm", (1, 1)),
+    ((1, 2, 2), "vllm", (1, 2)), ((1, 2, 2), "torch-native", (2, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", FSDP, ids=str)
+def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeypatch):
+    layout, generator, generation = case
     monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
-    made = plan("ppo", {"A": (ROLES["ppo"], (1, 1, 2))}, generation=(1, 2 if generation == "torch-native" else 1))
-    engines = {"training": "fsdp2", "generation": generation}
+    made = plan("ppo", {"A": (ROLES["ppo"], layout)}, generation=generation)
+    engines = {"training": "fsdp2", "generation": generator}
+    run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
+    """Actor on Megatron-Core and vLLM, critic on FSDP2, reference and reward model torch-native, on the same ranks."""
+    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    ppo, models = job("ppo", minibatches=2), {"reward": None}
+    run(ppo, colocated("ppo"), settings(weights, launcher="local", **models), tmp_path / "one", ITERATIONS)
+    roles = {"critic": "fsdp2", "reference": "torch-native", "reward": "torch-native"}
+    mixed = settings(weights, launcher="ray", engines={**MEGATRON_VLLM, "roles": roles}, **models)
+    run(ppo, colocated("ppo", (1, 2, 1), generation=(1, 1)), mixed, tmp_path / "two", ITERATIONS)
+    assert_same_curve(metrics(tmp_path / "two"), metrics(tmp_path / "one"))
+
+
+@pytest.mark.long
+def test_scoring_has_a_layout_of_its_own_on_either_trainer(weights, reference, tmp_path, monkeypatch):
+    """Actor on FSDP2, critic on Megatron-Core; both score over two data-parallel ranks what they train over tensors."""
+    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    made = colocated("ppo", (1, 2, 1), generation=(1, 1), scoring=(1, 1, 2))
+    engines = {"training": "fsdp2", "roles": {"critic": "megatron-core"}}
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)
     assert_same_curve(metrics(tmp_path), reference)
 

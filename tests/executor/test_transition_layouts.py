@@ -131,6 +131,7 @@ def test_experts_are_dealt_out_over_data_parallel_ranks():
     (lambda: MegatronLayout(GQA, Degrees(1, 1, 2, 1, 1), ep=2), "0 experts do not divide into 2"),
     (lambda: VllmLayout(GQA, Degrees(1, 3, 1, 1, 3)), "num_heads 4 does not divide by tensor-parallel degree 3"),
     (lambda: NativeLayout(GQA, Degrees(1, 4, 1, 1, 4), "training"), "num_kv_heads 2 does not divide"),
+    (lambda: FsdpLayout(GQA, 4, t=4), "num_kv_heads 2 does not divide by tensor-parallel degree 4"),
 ])  # fmt: skip
 def test_what_does_not_divide_is_refused_with_the_numbers(make, reason):
     with pytest.raises(InputError, match=reason):
@@ -143,3 +144,12 @@ def test_fsdp_chunks_rows_as_torch_does():
         [r.box[0] for s in layout.stored(rank) for r in s.regions if r.name == "lm_head.weight"] for rank in range(4)
     ]
     assert rows == [[(0, 3)], [(3, 6)], [(6, 9)], [(9, 10)]]
+
+
+def test_fsdp_chunks_the_rows_of_a_tensor_parallel_part():
+    layout = FsdpLayout(GQA, 4, t=2)  # ranks (tp, dp) of 0 to 3: (0, 0), (1, 0), (0, 1), (1, 1)
+    held = [{r.name: r.box for s in layout.stored(rank) for r in s.regions} for rank in range(4)]
+    assert [boxes["lm_head.weight"][0] for boxes in held] == [(0, 3), (5, 8), (3, 5), (8, 10)]
+    output = "model.layers.0.self_attn.o_proj.weight"
+    assert [boxes[output] for boxes in held] == [((0, 4), (0, 4)), ((0, 4), (4, 8)), ((4, 8), (0, 4)), ((4, 8), (4, 8))]
+    assert [boxes["model.norm.weight"] for boxes in held] == [((0, 4),), ((0, 4),), ((4, 8),), ((4, 8),)]

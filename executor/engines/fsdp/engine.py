@@ -1,13 +1,13 @@
-"""FSDP2 on transformers' model code: every parameter sharded over all ranks by ``torch.distributed.fsdp``.
+"""FSDP2 on transformers' model code: parameters sharded over data-parallel ranks by ``torch.distributed.fsdp``.
 
-Data parallel alone (p = t = 1): each layer is gathered when it runs and freed behind it. AdamW steps the shards; the
-transition reads them where they are.
+Where the layout has tensor parallelism, DTensor cuts them over its ranks first (``tensor_parallel``). Each layer is
+gathered when it runs and freed behind it. AdamW steps the shards, which are the fp32 masters; the transition reads them
+where they are.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from executor.checkpoint_shards import EngineState, on_host
+from executor.checks import require_equal_stored
 from executor.engines.fsdp.model import ScoredDecoder
+from executor.engines.fsdp.optimizer import adamw, clip_gradients, expect_states, state_tensors
+from executor.engines.fsdp.tensor_parallel import cut_over
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.saving import save_model
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
 from executor.engines.torch_native.heads import log_probs_and_entropy
+from executor.engines.torch_native.offload import HostMemory, spans_of
 from executor.engines.torch_native.optimizer import MOMENTS
 from executor.transition.architecture import read_architecture
 from executor.transition.checkpoint import fill, reader_of
@@ -57,84 +61,104 @@ class FsdpEngine:
 
     def load(self) -> None:
         x = self.degrees
-        if x.p * x.t != 1:
-            raise InputError(f"FSDP2 shards over data-parallel ranks alone: p {x.p} and t {x.t} must be 1")
+        if x.p != 1:
+            raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {x.p} must be 1")
         self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
         if self.arch.num_experts:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = DTYPES[self.spec.dtype]
-        self.layout = FsdpLayout(self.arch, x.num_ranks)
+        self.layout = FsdpLayout(self.arch, x.num_ranks, x.t)
         timeout_s = self.spec.collective_timeout_s
         join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
         self.groups = make_groups(self.identity.rank, x, self.clock)
         self.model = self._sharded()
+        read = reader_of(self.arch, self.spec.path, self.spec.seed)
+        fill(self.arch, self.layout.stored(self.identity.rank), self.weights(), read)
+        states = {"parameters": lambda: spans_of(self.weights().values())}
         if self.spec.optimizer is not None:
-            given = self.spec.optimizer
-            self.optimizer = torch.optim.AdamW(
-                self.model.parameters(), lr=given.learning_rate, betas=given.betas, eps=given.eps,
-                weight_decay=given.weight_decay,
-            )  # fmt: skip
+            self.optimizer = adamw(self._parameters(), self.spec.optimizer)
+            states["optimizer"] = lambda: spans_of(state_tensors(self.optimizer))
         else:
             self.model.requires_grad_(False)
+        self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
+        self.host.send_away()
 
     def _sharded(self) -> Any:
-        """The model with its weights, sharded; masters are fp32 and run in the role's type."""
-        path = Path(self.spec.path)
+        """The model, cut and sharded, its weights not yet those of the role; fp32 that runs in the role's type."""
+        path, x = Path(self.spec.path), self.degrees
         config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
         model = ScoredDecoder(config, has_score=self.spec.value_head).to(self.device)
-        mesh = init_device_mesh(self.device.type, (self.degrees.num_ranks,))
-        how: dict[str, Any] = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}
+        mesh = init_device_mesh(self.device.type, (x.d, x.t), mesh_dim_names=("dp", "tp"))  # ranks: tp fastest
+        if x.t > 1:
+            cut_over(model, mesh["tp"], self.arch)
+        how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}
         for layer in model.model.layers:
             fully_shard(layer, **how)
-        fully_shard(model, **how)
-        sharded: Any = model.named_parameters()
-        local = {name: p.to_local().detach() for name, p in sharded}
-        read = reader_of(self.arch, self.spec.path, self.spec.seed)
-        fill(self.arch, self.layout.stored(self.identity.rank), local, read)
-        return model
+        return fully_shard(model, **how)
+
+    def _parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The sharded parameters by name; a tied head is the embedding."""
+        return dict(self.model.named_parameters())
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What passes read, by name: the fp32 shards of this rank, empty ones too; no memory while they are away."""
+        parameters: dict[str, Any] = self._parameters()
+        return {name: parameter.to_local().detach() for name, parameter in parameters.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The shards of this rank by name, in the type that generation uses."""
-        found = {}
-        for name, parameter in self.model.named_parameters():
-            local = parameter.to_local().detach()
-            if local.numel():
-                found[name] = local.to(self.dtype)
-        return found
+        return {name: master.to(self.dtype) for name, master in self.weights().items() if master.numel()}
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return self.host.seconds
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return self.host.num_bytes
 
     def present(self) -> AbstractContextManager[None]:
-        """Parameters never leave the device."""
-        return nullcontext()
+        """Have the parameters on the device inside the block."""
+        return self.host.present("parameters")
+
+    def check_replicas(self) -> None:
+        """Compare what tensor-parallel ranks hold whole: norms and score head; ``UnequalWeightsError``."""
+        with self.present():
+            held = {name: master for name, master in self.weights().items() if master.numel()}
+            require_equal_stored(self.layout, self.identity.rank, held, self.groups.tp)
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
-        save_model(self, folder)
+        with self.present():
+            save_model(self, folder)
 
     def saved_state(self) -> EngineState:
         if self.spec.optimizer is None:
             return EngineState()
         rank = self.identity.rank
-        chunks = on_host(chunks_to_write(self.layout, rank, self._held(), [rank]))
+        with self.host.present("parameters", "optimizer"):
+            chunks = on_host(chunks_to_write(self.layout, rank, self._held(), self.groups.tp.ranks))
         return EngineState(chunks, {"optimizer_steps": self.num_steps})
 
     def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
         if self.spec.optimizer is None:
             return
         self.num_steps = counters["optimizer_steps"]
-        self.optimizer.state.clear()
-        for parameter in self.model.parameters() if self.num_steps else ():
-            moments = {name: torch.zeros_like(parameter.data) for name in MOMENTS}
-            self.optimizer.state[parameter] = {"step": torch.tensor(float(self.num_steps)), **moments}
-        fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
+        with self.host.present("parameters", "optimizer", changed=True):
+            expect_states(self.optimizer, self._parameters(), self.num_steps)
+            fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
 
     def _held(self) -> list[Held]:
         """Shards of this rank and their moments; a parameter may have none here."""
         found = []
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self._parameters().items():
             state = self.optimizer.state.get(parameter, {})
-            kept = {"": parameter.data, **{f"optimizer.{n}.": state[n] for n in MOMENTS if n in state}}
-            if parameter.to_local().numel():
-                found.append(Held(name, 0, {prefix: x.to_local().view(-1) for prefix, x in kept.items()}))
+            kept: dict[str, Any] = {"": parameter.data, **{f"optimizer.{n}.": state[n] for n in MOMENTS if n in state}}
+            local = {prefix: x.to_local().view(-1) for prefix, x in kept.items()}
+            if local[""].numel():
+                found.append(Held(name, 0, local))
         return found
 
     def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
@@ -154,22 +178,22 @@ class FsdpEngine:
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
         assert self.spec.optimizer is not None
         sums: dict[str, torch.Tensor] = {}
-        for objective in objectives:
-            self._accumulate(objective, sums)
-        parameters = list(self.model.parameters())
-        norm: Any = torch.nn.utils.clip_grad_norm_(parameters, self.spec.optimizer.max_grad_norm)
-        self.optimizer.step()
+        with self.host.present("parameters", "optimizer", changed=True):
+            for objective in objectives:
+                self._accumulate(objective, sums)
+            norm = clip_gradients(self._parameters(), self.groups, self.spec.optimizer.max_grad_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
         self.num_steps += 1
-        self.optimizer.zero_grad()
         names = sorted(sums)
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
-        return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": float(norm.full_tensor())}
+        return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
         """Add an objective's gradients, and its metrics as shares of their global mean."""
         counts = objective.rows["target_mask"].sum().double().to(self.device)
         total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
-        ranks = self.degrees.num_ranks  # FSDP averages gradients; ours are shares of a mean already
+        ranks = self.degrees.d  # over which FSDP averages gradients; ours are shares of a mean already
         for rows in objective.rows.split(self.spec.micro_batch):
             rows = rows.to(self.device)
             logits = self.model(rows["tokens"], rows["token_mask"])
@@ -184,11 +208,11 @@ class FsdpEngine:
     ) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
         outputs = []
-        with torch.no_grad():
+        with self.present(), torch.no_grad():
             for part in rows.split(self.spec.micro_batch):
                 part = part.to(self.device)
                 outputs.append(output(self.model(part["tokens"], part["token_mask"]), first, part))
-        self.model.reshard()
+            self.model.reshard()
         return torch.cat(outputs).float().cpu()
 
     def _outputs(self, logits: torch.Tensor, first: int, rows: TensorDict) -> dict[str, torch.Tensor]:

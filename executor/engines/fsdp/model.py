@@ -18,18 +18,26 @@ class ScoredDecoder(torch.nn.Module):
         settings = AutoConfig.for_model(**config)
         self.model = AutoModel.from_config(settings, attn_implementation="sdpa", dtype=torch.float32)  # type: ignore[no-untyped-call]
         self.has_score = has_score
+        self.tied = not has_score and bool(settings.tie_word_embeddings)
         if has_score:
             self.score = torch.nn.Linear(settings.hidden_size, 1, bias=False)
-        elif not settings.tie_word_embeddings:
+        else:
             self.lm_head = torch.nn.Linear(settings.hidden_size, settings.vocab_size, bias=False)
+            self.tie()
+
+    def tie(self) -> None:
+        """Make a tied head the embedding's own parameter; again after something replaced parameters."""
+        if self.tied:
+            self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """``tokens [B, T]``, padded on either side where ``mask`` is false, to ``[B, T, V]`` or ``[B, T, 1]``."""
+        """``tokens [B, T]``, padded on either side where ``mask`` is false, to logits or to scores ``[B, T, 1]``.
+
+        Logits are ``[B, T, V]``; under tensor parallelism this rank's columns of them, ``[B, T, V / t]``.
+        """
         found = self.model(
             input_ids=tokens, attention_mask=mask.long(), position_ids=positions_of(mask), use_cache=False
         )
-        hidden: torch.Tensor = found.last_hidden_state
-        if self.has_score:
-            return torch.nn.functional.linear(hidden, self.score.weight)
-        head = self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight
-        return torch.nn.functional.linear(hidden, head)
+        head = self.score if self.has_score else self.lm_head
+        outputs: torch.Tensor = head(found.last_hidden_state)
+        return outputs

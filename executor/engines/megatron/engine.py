@@ -141,6 +141,10 @@ class MegatronEngine:
         """The parameters of this rank by the names of the layout."""
         return {f"{i}:{name}": p.data for i, m in enumerate(self.modules) for name, p in m.named_parameters()}
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What passes read, by name: the same."""
+        return self.tensors()
+
     def check_replicas(self) -> None:
         """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
         with self.present():

@@ -1,0 +1,61 @@
+"""The same rows and the same few steps for any training engine, so that what they give can be compared."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+from executor.engines.base import Objective
+from executor.engines.sequences import sequences_of
+from executor.engines.torch_native.engine import ModelSpec
+from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.records import Identity
+from simulator.groups import training_coordinates
+
+
+def rows():
+    stream = torch.Generator().manual_seed(0)
+    seen = torch.arange(3)[None] >= torch.tensor([0, 1, 2, 0, 1, 0, 2, 1])[:, None]
+    ended = torch.arange(4)[None] < torch.tensor([4, 3, 2, 4, 1, 4, 2, 3])[:, None]
+    return TensorDict(
+        {
+            "prompts": torch.randint(0, 16, (8, 3), generator=stream) * seen, "prompt_mask": seen,
+            "responses": torch.randint(0, 16, (8, 4), generator=stream) * ended, "response_mask": ended,
+        },
+        batch_size=[8],
+    )  # fmt: skip
+
+
+def likelihood(outputs, part):
+    if "values" in outputs:
+        return {"loss": ((outputs["values"] - 1) ** 2 * part["target_mask"]).sum()}
+    entropy = (outputs["entropy"] * part["target_mask"]).sum()
+    return {"loss": -(outputs["log_probs"] * part["target_mask"]).sum() - 0.01 * entropy, "entropy": entropy}
+
+
+def trained(engine, mine, value_head, scored=None):
+    """Outputs before, three steps, outputs after, the scores; outputs of the rows ``scored``, if these are others."""
+    outputs = engine.values if value_head else engine.log_probs
+    engine.load()
+    scored = mine if scored is None else scored
+    before, steps = outputs(scored), []
+    for _ in range(3):
+        part, first = sequences_of(mine)
+        steps.append(engine.update((Objective(part, first, likelihood),)))
+    after, scores = outputs(scored), engine.scores(scored) if value_head else None
+    mask = scored["response_mask"]
+    return None if before is None else (before * mask, steps, after * mask, scores)
+
+
+def trained_and_scored(rank, spec, training, scoring, value_head):
+    """``trained`` of ``spec`` on one rank that scores by ``scoring`` degrees; then the bytes that its copy has left."""
+    engine = spec.build(Identity("A", rank, training.num_ranks), "", training)
+    mine = rows().split(8 // training.d)[training_coordinates(rank, training)[2]]
+    scored = rows().split(8 // scoring.d)[training_coordinates(rank, scoring)[2]]
+    found = trained(engine, mine, value_head, scored)
+    left = sum(tensor.untyped_storage().nbytes() for tensor in engine._copy.weights().values())  # noqa: SLF001
+    return found, left
+
+
+def spec_of(path, value_head):
+    return ModelSpec(path, optimizer=OptimizerConfig(1e-2, max_grad_norm=0.5), micro_batch=2, value_head=value_head)
