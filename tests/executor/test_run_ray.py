@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.executor.marked import MARK, marked_processes
 
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
@@ -21,7 +22,6 @@ from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
 from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
-from tests.executor.marked import MARK, marked_processes
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
