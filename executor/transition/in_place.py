@@ -115,9 +115,14 @@ class SharedWeights:
         return {name: part.tensor() for name, part in self._generates.items() if part.memory.is_grown}
 
     @property
+    def pieces(self) -> list[Memory]:
+        """Every piece of memory, what is gathered last."""
+        return [*self._rest, *(memory for bucket in self._gathered for memory in bucket)]
+
+    @property
     def held(self) -> list[torch.Tensor]:
         """One tensor for each piece of memory that the weights take, training and generation together."""
-        return [memory.flat for memory in self._every]
+        return [memory.flat for memory in self.pieces]
 
     @property
     def held_bytes(self) -> int:
@@ -127,13 +132,13 @@ class SharedWeights:
     @property
     def num_staged(self) -> int:
         """Elements of scratch memory that a change needs."""
-        return max((memory.num_staged for memory in self._every), default=0)
+        return max((memory.num_staged for memory in self.pieces), default=0)
 
     @property
     def redundant_bytes(self) -> int:
         """Bytes of training tensors that are no views of what generates."""
         inside = {id(part.memory) for part in self._generates.values()}
-        apart = (memory for memory in self._every if id(memory) not in inside)
+        apart = (memory for memory in self.pieces if id(memory) not in inside)
         return sum(memory.num_kept for memory in apart) * self._blank.element_size()
 
     def to_generation(self, wire: Wire, group: Group | None, scratch: torch.Tensor) -> None:
@@ -155,12 +160,8 @@ class SharedWeights:
 
     def to_training(self, scratch: torch.Tensor) -> None:
         """Keep the training tensors alone and give back the rest, on this rank."""
-        for memory in self._every:
+        for memory in self.pieces:
             memory.resize(scratch, grown=False)
-
-    @property
-    def _every(self) -> list[Memory]:
-        return [*self._rest, *(memory for bucket in self._gathered for memory in bucket)]
 
     def _lay_out_gathers(self) -> None:
         group = self.plan.group_of(self.rank)

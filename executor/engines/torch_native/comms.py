@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -70,14 +70,14 @@ class Group:
     def all_gather_in_place(self, buffers: Sequence[torch.Tensor]) -> None:
         """Fill flat ``buffers``, each ``[n * k]``, in which this rank's part lies at its index already.
 
-        All of them are under way at once.
+        All of them are under way at once, and none is when this returns or raises.
         """
         if self.size == 1:
             return
-        with self.clock.running():
-            under_way = [_start_gather(buffer, buffer.chunk(self.size)[self.index], self.handle) for buffer in buffers]
-            for work in under_way:
-                work.wait()
+        with self.clock.running(), ExitStack() as under_way:
+            for buffer in buffers:
+                work = _start_gather(buffer, buffer.chunk(self.size)[self.index], self.handle)
+                under_way.callback(work.wait)
 
     def reduce_scatter(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum over ranks of this rank's slice of the flat ``tensor``; its length divides by the group."""
