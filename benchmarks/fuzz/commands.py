@@ -116,7 +116,7 @@ def _write_files(random: Random, folder: Path) -> None:
     for name in ("out", "hybridmap-out", "folder"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "folder").mkdir(exist_ok=True)
-    from benchmarks.fuzz.targets import good_inputs
+    from benchmarks.fuzz.seeds import good_inputs
 
     for file_name, good in good_inputs().items():
         (folder / file_name).write_bytes(good)

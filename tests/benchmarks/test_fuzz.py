@@ -14,7 +14,8 @@ from benchmarks.fuzz.__main__ import main
 from benchmarks.fuzz.campaign import COMMANDS, campaign, input_of
 from benchmarks.fuzz.commands import run_command
 from benchmarks.fuzz.outcome import outcome_of
-from benchmarks.fuzz.targets import TARGETS, Target, good_inputs
+from benchmarks.fuzz.seeds import good_inputs
+from benchmarks.fuzz.targets import TARGETS, Target
 from benchmarks.fuzz.workplace import jobs, prepare
 from profiles.errors import InputError
 
