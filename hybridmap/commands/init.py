@@ -29,55 +29,41 @@ GROUP_SIZE = 8
 
 Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Where it is another one.", show_default=False)]
 Whole = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
+Algorithm = Annotated[
+    str | None,
+    typer.Option("--algorithm", help="ppo, grpo, remax, ...", show_default=False, autocompletion=known_algorithms),
+]
+EveryModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="Every role's model: a name, or the path of a config.json.", show_default=False,
+        autocompletion=known_models,
+    ),
+]  # fmt: skip
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="A name of `hybridmap devices list`.", show_default=False,
+                 autocompletion=known_devices),
+]  # fmt: skip
+MeanLength = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Makes the lengths log-normal up to the longest.", show_default=False),
+]
 
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
-    algorithm: Annotated[
-        str | None,
-        typer.Option("--algorithm", help="ppo, grpo, remax, ...", show_default=False, autocompletion=known_algorithms),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="Every role's model: a name, or the path of a config.json.",
-            show_default=False,
-            autocompletion=known_models,
-        ),
-    ] = None,
-    critic: Model = None,
-    reference: Model = None,
-    reward: Model = None,
-    cost: Model = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device", help="A name of `hybridmap devices list`.", show_default=False, autocompletion=known_devices
-        ),
-    ] = None,
-    nodes: Whole = None,
-    prompts: Whole = None,
-    samples_per_prompt: Whole = None,
-    prompt_length: Whole = None,
-    response_length: Whole = None,
-    mean_response_length: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Makes the lengths log-normal up to the longest.", show_default=False),
-    ] = None,
-    minibatches: Whole = None,
+    algorithm: Algorithm = None, model: EveryModel = None, critic: Model = None, reference: Model = None,
+    reward: Model = None, cost: Model = None, device: Device = None, nodes: Whole = None, prompts: Whole = None,
+    samples_per_prompt: Whole = None, prompt_length: Whole = None, response_length: Whole = None,
+    mean_response_length: MeanLength = None, minibatches: Whole = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
-    # Long for its parameters: a flag is a parameter of the function that Typer reads.
-    from hybridmap.config import load_job
-    from hybridmap.job_template import job_text
-    from hybridmap.text_file import write_text
-
     given = {
         "algorithm": algorithm, "model": model, "device": device, "nodes": nodes, "prompts": prompts,
         "samples_per_prompt": samples_per_prompt, "prompt_length": prompt_length, "response_length": response_length,
@@ -88,16 +74,26 @@ def init(
     ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
     others = {"critic": critic, "reference": reference, "reward": reward, "cost": cost}
     answers = _answers(given, others, mean_response_length, file, ask)
-    text = job_text(answers)
-    _check(text, file)
-    write_text(file, text, replace=force)
-    load_job(file)
+    _write(answers, file, force)
     if as_json:
         say_json({"written": [str(file)], "algorithm": answers.algorithm, "models": dict(answers.models)})
         return
     say(f"wrote       {file}")
     say(f"next        hybridmap fit {file}")
     say(f"            hybridmap plan {file}")
+
+
+def _write(answers: "Answers", file: Path, force: bool) -> None:
+    """The job file; a job that cannot be is refused before anything is written."""
+    from hybridmap.config import job_from_mapping, load_job
+    from hybridmap.job_template import job_text
+    from hybridmap.text_file import write_text
+    from profiles.yaml_text import parse_yaml
+
+    text = job_text(answers)
+    job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)
+    write_text(file, text, replace=force)
+    load_job(file)
 
 
 def _answers(
@@ -157,11 +153,3 @@ def _device(name: str) -> str:
     if name not in device_names():
         raise UnknownNameError("device", name, device_names())
     return name
-
-
-def _check(text: str, file: Path) -> None:
-    """A job that cannot be is refused before anything is written."""
-    from hybridmap.config import job_from_mapping
-    from profiles.yaml_text import parse_yaml
-
-    job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)
