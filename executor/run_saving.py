@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from executor.checkpoint import Saver, checkpoint_at, require_free
+from executor.checkpoint import checkpoint_at, require_free
+from executor.checkpoint_saver import Saver
 from executor.run_identity import require_same_run
 from profiles.errors import InputError
 

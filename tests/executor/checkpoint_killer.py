@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoint import Saver, checkpoint_at, latest, load
+from executor.checkpoint import checkpoint_at, latest, load
 from executor.checkpoint_files import clean
+from executor.checkpoint_saver import Saver
 from executor.controller import Controller
 from executor.launch_local import LocalLauncher
 from executor.models import build_models

@@ -7,7 +7,8 @@ import pytest
 
 from executor.algorithms import SCRIPTS
 from executor.algorithms.ppo import ppo
-from executor.checkpoint import checkpoints, latest
+from executor.checkpoint import latest
+from executor.checkpoint_files import checkpoints
 from executor.errors import WorkerInputError
 from executor.protocols import register
 from executor.roles import WORKERS, ActorWorker, CriticWorker

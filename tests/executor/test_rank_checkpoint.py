@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from executor.checkpoint import _together
 from executor.checkpoint_files import RoleFacts
+from executor.checkpoint_saver import _together
 from executor.checkpoint_shards import Chunk, EngineState
 from executor.rank_checkpoint import RankCheckpoint, report_name, take_report
 from profiles.errors import FileFormatError, InputError
