@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +50,9 @@ NARROW: dict[str, Sets] = {
     "safe-rlhf split": ((("actor", "reference"), (1, 1, 1)), (("critic", "reward", "cost"), (1, 1, 1))),
 }
 """What is killed once each where it must be quick."""
+TOLERANCE = 1e-5
+"""Of a value, relative. The same plan on the same ranks sums in the same order, so equal bits are expected."""
+MINIBATCHES = 2
 CLOCKED = ("iteration_s", "tokens_per_s", "seconds/", "checkpoint/", "checks/")
 
 
@@ -60,7 +67,7 @@ class JobFacts:
 def job_of(algorithm: str) -> JobFacts:
     """Eight responses of three tokens, two optimizer steps an iteration."""
     samples = 2 if algorithm == "grpo" else 1
-    return JobFacts(algorithm, Workload(8 // samples, samples, 4, LengthDistribution.fixed(3), 1, 2))
+    return JobFacts(algorithm, Workload(8 // samples, samples, 4, LengthDistribution.fixed(3), 1, MINIBATCHES))
 
 
 def plan_of(algorithm: str, sets: Sets) -> Plan:
@@ -105,14 +112,60 @@ def recoveries_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def about_this_run() -> dict[str, Any]:
+    """What a result file begins with: when and where it was made."""
+    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
+    return {"date": datetime.date.today().isoformat(), **machine}
+
+
+@dataclass(frozen=True)
+class Survived:
+    """What became of a run that was killed on purpose, beside the same run undisturbed.
+
+    ``down_s``: seconds from notice to loaded models, by kill; ``wrong_steps``: iterations whose optimizer steps are not
+    those that they should be; ``largest_difference`` of a metric, relative.
+    """
+
+    faults: tuple[Fault, ...]
+    noticed_in: tuple[str, ...]
+    down_s: tuple[float, ...]
+    iterations: int
+    lost_iterations: int
+    wrong_steps: int
+    largest_difference: float
+    seconds: float
+
+
+def survived(
+    plan: Plan, iterations: int, kills: int, calls: range, draw: random.Random, folder: Path, **section: Any
+) -> Survived:
+    """Run a plan undisturbed, then killed ``kills`` times in one of the ``calls`` of a call's kind in each start.
+
+    ``section``: keys of the run section, which must let it go on.
+    """
+    expected, durations_s = undisturbed(plan, folder / "undisturbed", iterations)
+    faults = tuple(random_kill(plan, durations_s, attempt, calls, draw) for attempt in range(kills))
+    config = config_of(on_failure="restart", **section).model_copy(update={"faults": faults})
+    started_s = time.time()
+    run(job_of(plan.algorithm), plan, config, folder / "killed", iterations)
+    seconds = time.time() - started_s
+    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
+    return Survived(
+        faults=faults, noticed_in=tuple(r["call"] for r in recoveries), down_s=tuple(r["down_s"] for r in recoveries),
+        iterations=len(curve), lost_iterations=sum(r["lost_iterations"] for r in recoveries),
+        wrong_steps=num_steps_wrong(curve, trained_roles(plan), MINIBATCHES),
+        largest_difference=largest_difference(curve, expected), seconds=seconds,
+    )  # fmt: skip
+
+
 Durations = dict[tuple[str, str], float]
 """Seconds of each role's calls."""
 
 
-def undisturbed(algorithm: str, plan: Plan, folder: Path, iterations: int) -> tuple[list[dict[str, float]], Durations]:
+def undisturbed(plan: Plan, folder: Path, iterations: int) -> tuple[list[dict[str, float]], Durations]:
     """The curve of a run that nothing happens to, and how long its calls take."""
     launcher = "local" if all(pool.num_gpus == 1 for pool in plan.pools) else "ray"
-    timelines = run(job_of(algorithm), plan, config_of(launcher=launcher), folder, iterations)
+    timelines = run(job_of(plan.algorithm), plan, config_of(launcher=launcher), folder, iterations)
     return curve_of(folder), {(span.role, span.api): span.duration_s for span in timelines[-1].spans}
 
 

@@ -13,62 +13,34 @@ within ``TOLERANCE`` of each value. ``--quick``: four kills of runs with one ran
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import random
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.disturbed import (
-    NARROW,
-    WIDE,
-    config_of,
-    curve_of,
-    job_of,
-    largest_difference,
-    num_steps_wrong,
-    plan_of,
-    random_kill,
-    recoveries_of,
-    trained_roles,
-    undisturbed,
-)
-from executor.run import run
+from benchmarks.disturbed import NARROW, TOLERANCE, WIDE, about_this_run, plan_of, survived
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.disturbed import Sets
 
-TOLERANCE = 1e-5
-"""Of a value, relative. The same plan on the same ranks sums in the same order, so equal bits are expected."""
-MINIBATCHES = 2
-
 
 def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path) -> dict[str, Any]:
     """Run one case undisturbed and killed ``kills`` times; what was found."""
-    algorithm = name.split()[0]
-    plan, draw, iterations = plan_of(algorithm, sets), random.Random(f"{name} {seed}"), 2 * kills + 3
-    expected, durations_s = undisturbed(algorithm, plan, folder / "undisturbed", iterations)
-    faults = tuple(random_kill(plan, durations_s, attempt, range(2), draw) for attempt in range(kills))
-    section = config_of(
-        on_failure="restart", max_restarts=kills, checkpoint={"every": 1}, timeouts={"collective_s": 60}
-    ).model_copy(update={"faults": faults})
-    started_s = time.time()
-    run(job_of(algorithm), plan, section, folder / "killed", iterations)
-    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
+    plan, draw = plan_of(name.split()[0], sets), random.Random(f"{name} {seed}")
+    found = survived(
+        plan, 2 * kills + 3, kills, range(2), draw, folder, max_restarts=kills, checkpoint={"every": 1},
+        timeouts={"collective_s": 60},
+    )  # fmt: skip
     return {
-        "case": name, "layouts": [list(layout) for _, layout in sets], "kills": kills, "recoveries": len(recoveries),
-        "iterations": len(curve), "wrong_steps": num_steps_wrong(curve, trained_roles(plan), MINIBATCHES),
-        "largest_difference": largest_difference(curve, expected), "seconds": time.time() - started_s,
-        "down_s": [r["down_s"] for r in recoveries], "killed_in": [f"{f.role}.{f.api}" for f in faults],
-        "noticed_in": [r["call"] for r in recoveries],
-        "lost_iterations": sum(r["lost_iterations"] for r in recoveries),
+        "case": name, "layouts": [list(layout) for _, layout in sets], "kills": kills,
+        "recoveries": len(found.down_s), "iterations": found.iterations, "wrong_steps": found.wrong_steps,
+        "largest_difference": found.largest_difference, "seconds": found.seconds, "down_s": list(found.down_s),
+        "killed_in": [f"{fault.role}.{fault.api}" for fault in found.faults], "noticed_in": list(found.noticed_in),
+        "lost_iterations": found.lost_iterations,
     }  # fmt: skip
 
 
@@ -103,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def document_of(rows: Sequence[Mapping[str, Any]], seed: int) -> str:
     """The result file: the cases so far, and all of them together."""
-    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
-    head = {"date": datetime.date.today().isoformat(), "seed": seed, "tolerance": TOLERANCE, **machine}
+    head = {**about_this_run(), "seed": seed, "tolerance": TOLERANCE}
     return json.dumps({**head, "summary": summary_of(rows), "cases": rows}, indent=1) + "\n"
 
 

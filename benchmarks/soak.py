@@ -13,10 +13,7 @@ them some iterations are finished, and others are lost with what came after the 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import random
 import statistics
 import tempfile
@@ -26,17 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.disturbed import (
     TINY,
+    TOLERANCE,
     WIDE,
+    about_this_run,
     config_of,
     curve_of,
     job_of,
-    largest_difference,
-    num_steps_wrong,
     plan_of,
-    random_kill,
-    recoveries_of,
-    trained_roles,
-    undisturbed,
+    survived,
 )
 from executor.run import run
 
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CASE = "ppo split"
-TOLERANCE = 1e-5
 VARIANTS: dict[str, dict[str, Any]] = {
     "neither": {"checks": {"replicas_every": 0, "transitions": False}},
     "checks": {"checks": {"replicas_every": 10}},
@@ -57,22 +50,16 @@ WARMUP = 2
 
 def soak(iterations: int, kills: int, every: int, seed: int, folder: Path) -> dict[str, Any]:
     """One run that is killed ``kills`` times."""
-    plan, draw = plan_of("ppo", WIDE[CASE]), random.Random(seed)
-    expected, durations_s = undisturbed("ppo", plan, folder / "undisturbed", iterations)
     calls = range(max(1, 2 * iterations // (kills + 1)))
-    faults = tuple(random_kill(plan, durations_s, attempt, calls, draw) for attempt in range(kills))
-    section = config_of(on_failure="restart", max_restarts=10, checkpoint={"every": every})
-    started_s = time.time()
-    run(job_of("ppo"), plan, section.model_copy(update={"faults": faults}), folder / "killed", iterations)
-    total_s = time.time() - started_s
-    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
-    down_s = [recovery["down_s"] for recovery in recoveries]
+    found = survived(
+        plan_of("ppo", WIDE[CASE]), iterations, kills, calls, random.Random(seed), folder, max_restarts=10,
+        checkpoint={"every": every},
+    )  # fmt: skip
     return {
-        "iterations": len(curve), "recoveries": len(recoveries), "every": every, "seconds": total_s,
-        "down_s": sum(down_s), "median_down_s": statistics.median(down_s) if down_s else 0.0,
-        "lost_iterations": sum(recovery["lost_iterations"] for recovery in recoveries),
-        "wrong_steps": num_steps_wrong(curve, trained_roles(plan), 2),
-        "largest_difference": largest_difference(curve, expected),
+        "iterations": found.iterations, "recoveries": len(found.down_s), "every": every, "seconds": found.seconds,
+        "down_s": sum(found.down_s), "median_down_s": statistics.median(found.down_s) if found.down_s else 0.0,
+        "lost_iterations": found.lost_iterations, "wrong_steps": found.wrong_steps,
+        "largest_difference": found.largest_difference,
     }  # fmt: skip
 
 
@@ -126,9 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster.stop()
     print(json.dumps(found, indent=1))
     if options.out is not None:
-        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()}
-        head = {"date": datetime.date.today().isoformat(), "case": CASE, **machine}
-        options.out.write_text(json.dumps({**head, **found}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**about_this_run(), "case": CASE, **found}, indent=1) + "\n")
     lost = found.get("soak", {"wrong_steps": 0, "largest_difference": 0.0})
     return 0 if not lost["wrong_steps"] and lost["largest_difference"] <= TOLERANCE else 1
 
