@@ -91,6 +91,16 @@ def config(weights: Path = TINY, **changes: object) -> RunConfig:
     return parse_run(document | changes)
 
 
+def config_for_all_engines(folder: Path) -> Path:
+    """The tiny model with what every engine takes: vLLM's CPU kernels want heads of 32."""
+    changes = {
+        "num_hidden_layers": 4, "head_dim": 32, "num_key_value_heads": 4, "bos_token_id": None, "eos_token_id": None,
+    }  # fmt: skip
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))
+    return file
+
+
 def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 

@@ -3,7 +3,6 @@ of layouts; losses equal those of the torch-native engine, and after each update
 """
 
 import importlib.util
-import json
 import math
 
 import pytest
@@ -12,7 +11,17 @@ import torch
 from executor.algorithms import SCRIPTS
 from executor.algorithms.step import Step
 from executor.run import run
-from tests.executor.plans import ROLES, TINY, colocated, config, generating_apart, job, learned, metrics, plan
+from tests.executor.plans import (
+    ROLES,
+    colocated,
+    config,
+    config_for_all_engines,
+    generating_apart,
+    job,
+    learned,
+    metrics,
+    plan,
+)
 
 ray = pytest.importorskip("ray")
 missing = [name for name in ("megatron", "vllm") if importlib.util.find_spec(name) is None]
@@ -40,13 +49,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A config that every engine here takes: vLLM's CPU kernels want heads of 32."""
-    file = tmp_path_factory.mktemp("model") / "config.json"
-    changes = {
-        "num_hidden_layers": 4, "head_dim": 32, "num_key_value_heads": 4, "bos_token_id": None, "eos_token_id": None,
-    }  # fmt: skip
-    file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))
-    return file
+    return config_for_all_engines(tmp_path_factory.mktemp("model"))
 
 
 def settings(weights, **changes):
