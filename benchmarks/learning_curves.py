@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from executor.pools import Devices
 from executor.run import run
 from executor.scale_down import scale_down
 from hybridmap.config import load_job
@@ -38,7 +39,13 @@ def measure(job: Job, config: RunConfig) -> dict[str, Any]:
     start_s = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
         local = config.model_copy(update={"launcher": "local"})
-        run(job.facts(), scale_down(plan, len(plan.pools)), local, out, watch=lambda _, metrics: rows.append(metrics))
+        run(
+            job.facts(),
+            scale_down(plan, Devices(len(plan.pools))),
+            local,
+            out,
+            watch=lambda _, metrics: rows.append(metrics),
+        )
     curves = {name: [round(row[name], 4) for row in rows] for name in CURVES if name in rows[0]}
     return {"wall_s": round(time.perf_counter() - start_s, 1), **curves}
 

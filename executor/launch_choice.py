@@ -6,6 +6,8 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
+from executor.pools import Devices
+
 if TYPE_CHECKING:
     from executor.launch import Launcher
     from executor.run_config import RunConfig
@@ -30,20 +32,20 @@ def choose_launcher(plan: Plan, config: RunConfig) -> Launcher:
     return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks)
 
 
-def count_devices(plan: Plan, config: RunConfig) -> int:
+def count_devices(plan: Plan, config: RunConfig) -> Devices:
     """Devices that a run of ``plan`` finds. Starts nothing here; a cluster with an address is asked."""
     if runs_here(plan, config):
-        return min(len(plan.pools), config.cpu_ranks)  # a pool is one rank of this process
+        return Devices(min(len(plan.pools), config.cpu_ranks))  # a pool is one rank of this process
     if config.ray_address is not None or _is_connected():
         from executor.launch_ray import RayLauncher
 
         launcher = RayLauncher(config.ray_address)
-        num_devices = launcher.num_devices
+        found = Devices.of(launcher)
         launcher.stop()
-        return num_devices
+        return found
     import torch
 
-    return torch.cuda.device_count() or config.cpu_ranks
+    return Devices(torch.cuda.device_count() or config.cpu_ranks)
 
 
 def _is_connected() -> bool:

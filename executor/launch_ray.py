@@ -175,14 +175,11 @@ class RayLauncher:
         group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
         self._groups.append(group)
         began_s = time.monotonic()
-        if not self._is_placed(group, pool.num_ranks):
-            waited_s = time.monotonic() - began_s
-            what, have = "GPUs" if self.uses_gpus else "CPU slots", self.num_devices
-            if pool.kind is not None and kind:
-                what, have = f"{what} of kind {pool.kind}", self.kinds[pool.kind]
+        if not self._is_placed(group, pool.num_ranks, next(iter(kind), None)):
+            waited_s, what = time.monotonic() - began_s, "GPUs" if self.uses_gpus else "CPU slots"
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {what} in {waited_s:.0f} s; "
-                f"the cluster has {have}, others may hold some"
+                f"pool {pool.name} found no {pool.num_ranks} free {what}{f' of kind {pool.kind}' if kind else ''} in "
+                f"{waited_s:.0f} s; the cluster has {self._num_of(next(iter(kind), None))}, others may hold some"
             )
         share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
         return [
@@ -192,11 +189,15 @@ class RayLauncher:
             for i in range(pool.num_ranks)
         ]
 
-    def _is_placed(self, group: Any, num_ranks: int) -> bool:
+    def _num_of(self, kind: str | None) -> int:
+        """Devices of a kind on the nodes that are alive now; of all of them where none is named."""
+        return self.num_devices if kind is None else self.kinds.get(kind, 0)
+
+    def _is_placed(self, group: Any, num_ranks: int, kind: str | None) -> bool:
         """Wait for a placement group; not for devices of a node that is gone."""
         deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
         while not group.wait(min(PLACEMENT_TIMEOUT_S, ASKED_S)):
-            if time.monotonic() > deadline_s or self.num_devices < num_ranks:
+            if time.monotonic() > deadline_s or self._num_of(kind) < num_ranks:
                 return False
         return True
 

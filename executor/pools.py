@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from profiles.errors import InfeasibleError, InputError, NotYetError
@@ -11,6 +11,7 @@ from simulator.groups import Degrees
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from executor.launch import Launcher
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
 CONTROLLER_POOL = "controller"
@@ -28,6 +29,27 @@ class ResourcePool:
     num_ranks: int
     on_device: bool = True
     kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices that ranks can be started on; ``kinds`` counts them by kind where the nodes say what they have."""
+
+    num: int
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(launcher: Launcher) -> Devices:
+        """What a launcher has now."""
+        return Devices(launcher.num_devices, launcher.kinds)
+
+    def hold(self, plan: Plan) -> bool:
+        """Whether there are enough for a plan, of every kind that it asks for."""
+        short = [kind for kind, num in plan.gpus.items() if self.kinds.get(kind, 0) < num]
+        return plan.num_gpus <= self.num and not (self.kinds and short)
+
+    def __str__(self) -> str:
+        return f"{self.num} devices" + (f" ({_listed(self.kinds)})" if self.kinds else "")
 
 
 def resource_pools(plan: Plan) -> tuple[ResourcePool, ...]:
@@ -53,25 +75,29 @@ def require_kinds(plan: Plan, declared: Mapping[str, int], num_nodes: int) -> No
     to be as good as another. ``InfeasibleError`` for too few of a kind, ``InputError`` for a plan of several kinds on
     several nodes that name none.
     """
-    kinds = ", ".join(f"{num} x {kind}" for kind, num in plan.gpus.items())
+    kinds = _listed(plan.gpus)
     if not declared:
         if len(plan.gpus) > 1 and num_nodes > 1:
             raise InputError(
                 f"the plan asks for {kinds}, and the {num_nodes} nodes of the cluster do not say what they have; start "
-                f"each with its kind: {_ray_start(next(iter(plan.gpus)))}"
+                f"each with its kind: {ray_start(next(iter(plan.gpus)))}"
             )
         return
     for kind, num in plan.gpus.items():
         if declared.get(kind, 0) < num:
-            has = ", ".join(f"{n} x {name}" for name, n in sorted(declared.items()))
             raise InfeasibleError(
-                f"the plan asks for {kinds}, the nodes of the cluster declare {has}; a node that has {kind} says so "
-                f"when it starts: {_ray_start(kind)}",
+                f"the plan asks for {kinds}, the nodes of the cluster declare {_listed(declared)}; a node that has "
+                f"{kind} says so when it starts: {ray_start(kind)}",
                 fewest_gpus=plan.num_gpus,
             )
 
 
-def _ray_start(kind: str) -> str:
+def _listed(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{num} x {kind}" for kind, num in sorted(kinds.items()))
+
+
+def ray_start(kind: str) -> str:
+    """How a node says that it has GPUs of a kind."""
     return f"""ray start --resources='{{"{kind}": NUMBER OF GPUS}}'"""
 
 

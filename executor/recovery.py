@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from executor.errors import Failure, RankFailedError
+from executor.pools import Devices
 from executor.recorder import write_atomically
 from executor.records import Recovery
-from profiles.errors import InfeasibleError
+from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from executor.launch import Launcher
     from simulator.plan import Plan
 
-    Replan = Callable[[int], Plan]
-    """The best plan on at most that many devices; ``InfeasibleError`` where there is none."""
+    Replan = Callable[[Devices], Plan]
+    """The best plan on at most those devices; ``InputError`` where there is none."""
 
 T = TypeVar("T")
 FAILURES = "failures.jsonl"
@@ -154,21 +155,21 @@ class Keeper:
 
     def _fitting(self, plan: Plan, failure: Failure, error: Exception) -> Plan:
         """The plan itself where there are devices for it, else another one if the policy says so."""
-        num_devices = self._launcher.num_devices
-        if plan.num_gpus <= num_devices:
+        left = Devices.of(self._launcher)
+        if left.hold(plan):
             return plan
         lost = f"after {failure.call} failed on rank {failure.rank} of pool {failure.pool} ({failure.summary})"
+        asked = Devices(plan.num_gpus, plan.gpus if left.kinds else {})
         if self._policy.on_failure != "replan" or self._replan is None:
             raise InfeasibleError(
-                f"{lost} {num_devices} devices are left and the plan asks for {plan.num_gpus}; run.on_failure: replan "
-                "goes on with another plan, --resume with this one once there are enough",
+                f"{lost} {left} are left and the plan asks for {asked}; run.on_failure: replan goes on with "
+                "another plan, --resume with this one once there are enough",
                 fewest_gpus=plan.num_gpus,
             ) from error
         try:
-            return self._replan(num_devices)
-        except InfeasibleError as none:
+            return self._replan(left)
+        except InputError as none:  # pins of the job may name what is gone
             raise InfeasibleError(
-                f"{lost} {num_devices} devices are left, and no plan fits them: {none}. --resume goes on once there "
-                "are more",
-                fewest_gpus=none.fewest_gpus,
+                f"{lost} {left} are left, and no plan fits them: {none}. --resume goes on once there are more",
+                fewest_gpus=none.fewest_gpus if isinstance(none, InfeasibleError) else None,
             ) from error

@@ -62,8 +62,8 @@ def run(
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
     with what every rank reported of its calls; again for iterations that are made again after a failure.
 
-    What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on a number of
-    devices, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``).
+    What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
+    that are left, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``).
 
     Raises
     ------
@@ -80,7 +80,7 @@ def run(
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
     begin = where_to_begin(run_config, out, resume, identity, count)
     if not runs_here(plan, run_config):
-        require_devices(plan, count_devices(plan, run_config))
+        require_devices(plan, count_devices(plan, run_config).num)
     elif any(entry.separate_generation for entry in plan.roles):
         raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
     launcher = choose_launcher(plan, run_config)

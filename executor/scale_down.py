@@ -7,35 +7,44 @@ from typing import TYPE_CHECKING, TypeVar
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from executor.pools import Devices
     from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
 
     Layout = TypeVar("Layout", ParallelLayout, GenerationLayout)
 
 
-def scale_down(plan: Plan, num_devices: int) -> Plan:
-    """A plan of at most ``num_devices`` devices with the structure of ``plan``; ``plan`` itself if it fits.
+def scale_down(plan: Plan, left: Devices) -> Plan:
+    """A plan of at most the devices ``left`` with the structure of ``plan``; ``plan`` itself if it fits.
 
-    The largest pool halves until all fit, so pools keep their order of size. In a halved pool, context parallelism
-    shrinks first, then data, tensor and pipeline parallelism: degrees stay divisors of what the model was split by.
-    Raises ``InfeasibleError`` if even one device a pool is too many.
+    The largest pool halves until all fit, so pools keep their order of size; pools of a kind among themselves where
+    devices have kinds. In a halved pool, context parallelism shrinks first, then data, tensor and pipeline parallelism:
+    degrees stay divisors of what the model was split by. Raises ``InfeasibleError`` if even one device a pool is too
+    many.
     """
-    if num_devices < 1:
-        raise InputError(f"scale-down needs at least one device, got {num_devices}")
-    if len(plan.pools) > num_devices:
-        raise InfeasibleError(
-            f"{plan.placement} has {len(plan.pools)} pools and needs a device for each, there are {num_devices}; "
-            "a placement with fewer pools fits",
-            fewest_gpus=len(plan.pools),
-        )
-    if plan.num_gpus <= num_devices:
+    if left.num < 1:
+        raise InputError(f"scale-down needs at least one device, got {left.num}")
+    if left.hold(plan):
         return plan
-    sizes = _shrunk_sizes({pool.name: pool.num_gpus for pool in plan.pools}, num_devices)
+    sizes = _shrunk_sizes(plan, plan.pools, left.num)
+    for kind in plan.gpus if left.kinds else ():
+        pools = [pool.model_copy(update={"num_gpus": sizes[pool.name]}) for pool in plan.pools if pool.device == kind]
+        sizes |= _shrunk_sizes(plan, pools, left.kinds.get(kind, 0), f" of kind {kind}")
     return plan.model_copy(
         update={"pools": _packed(plan.pools, sizes), "roles": tuple(_shrunk_role(r, plan, sizes) for r in plan.roles)}
     )
 
 
-def _shrunk_sizes(sizes: dict[str, int], num_devices: int) -> dict[str, int]:
+def _shrunk_sizes(plan: Plan, pools: Sequence[Pool], num_devices: int, of_kind: str = "") -> dict[str, int]:
+    """Sizes of some pools of a plan that fit together; ``InfeasibleError`` where there is not one device for each."""
+    if len(pools) > num_devices:
+        raise InfeasibleError(
+            f"{plan.placement} has {len(pools)} pools{of_kind} and needs a device for each, there are {num_devices}; "
+            "a placement with fewer pools fits",
+            fewest_gpus=len(plan.pools),
+        )
+    sizes = {pool.name: pool.num_gpus for pool in pools}
     while sum(sizes.values()) > num_devices:
         largest = max(sizes, key=lambda name: sizes[name])  # first among equals: plan order
         sizes = sizes | {largest: _largest_divisor_below(sizes[largest])}
@@ -47,10 +56,10 @@ def _largest_divisor_below(n: int) -> int:
 
 
 def _packed(pools: tuple[Pool, ...], sizes: dict[str, int]) -> tuple[Pool, ...]:
-    packed, first = [], 0
+    packed, first = [], dict.fromkeys((pool.device for pool in pools), 0)
     for pool in pools:
-        packed.append(pool.model_copy(update={"first_gpu": first, "num_gpus": sizes[pool.name]}))
-        first += sizes[pool.name]
+        packed.append(pool.model_copy(update={"first_gpu": first[pool.device], "num_gpus": sizes[pool.name]}))
+        first[pool.device] += sizes[pool.name]
     return tuple(packed)
 
 

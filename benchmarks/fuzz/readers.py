@@ -45,13 +45,13 @@ def read_plan(path: Path) -> object:
 
 def read_bare_plan(path: Path) -> object:
     """A plan without a job, as a run would take it."""
-    from executor.pools import require_supported
+    from executor.pools import Devices, require_supported
     from executor.scale_down import scale_down
     from hybridmap.plan_file import read_plan
 
     plan, _ = read_plan(path)
     require_supported(plan)
-    return scale_down(plan, 2)
+    return scale_down(plan, Devices(2))
 
 
 def read_timeline(path: Path) -> object:

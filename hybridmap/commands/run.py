@@ -16,6 +16,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from executor.pools import Devices
     from executor.run_config import RunConfig
     from hybridmap.config import Job
     from simulator.plan import Plan
@@ -153,7 +154,7 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
     return scaled
 
 
-def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[int], Plan] | None":
+def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devices], Plan] | None":
     """How the run plans again, if it shall."""
     from executor.run import require_runnable
     from hybridmap.replanning import replanner

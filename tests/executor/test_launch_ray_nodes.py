@@ -4,9 +4,11 @@ import pytest
 
 from executor import launch_ray
 from executor.controller import Controller
+from executor.launch_choice import count_devices
 from executor.launch_ray import RayLauncher
-from executor.pools import ResourcePool
+from executor.pools import Devices, ResourcePool
 from executor.run import run
+from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError, InputError
 from simulator.groups import Degrees
 from tests.executor.plans import colocated, config, generating_apart, job
@@ -68,8 +70,11 @@ def test_pools_go_to_nodes_of_their_kind(monkeypatch, tmp_path):
             short = short.model_copy(
                 update={"pools": tuple(p.model_copy(update={"device": kind}) for p, kind in kinds.items())}
             )
-            with pytest.raises(InfeasibleError, match="asks for 1 x h100-80gb-sxm, 3 x a100-80gb-sxm"):
+            with pytest.raises(InfeasibleError, match="asks for 3 x a100-80gb-sxm, 1 x h100-80gb-sxm"):
                 run(job("ppo"), short, config(launcher="ray"), tmp_path)
+            found = count_devices(short, config(launcher="ray"))
+            assert found == Devices(8, launcher.kinds)
+            assert scale_down(short, found).gpus == {"h100-80gb-sxm": 1, "a100-80gb-sxm": 1}
     finally:
         nodes.shutdown()
 

@@ -8,6 +8,7 @@ import statistics
 
 import pytest
 
+from executor.pools import Devices
 from executor.run import run
 from executor.scale_down import scale_down
 from simulator.feasibility import check_plan
@@ -74,6 +75,6 @@ def shortened(name, iterations, tmp_path):
     facts, plan, config = read_job(EXAMPLES / f"{name}-tiny.yaml", tmp_path)
     config = config.model_copy(update={"launcher": "local"})
     rows: list[dict[str, float]] = []
-    small = scale_down(plan, len(plan.pools))
+    small = scale_down(plan, Devices(len(plan.pools)))
     run(facts, small, config, tmp_path / "out", iterations, watch=lambda _, metrics: rows.append(metrics))
     return rows

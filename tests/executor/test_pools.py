@@ -53,7 +53,7 @@ def test_a_cluster_that_names_its_devices_must_have_those_of_the_plan():
     plan = two_kinds()
     require_kinds(plan, {"h100-80gb-sxm": 4, "a100-80gb-sxm": 2}, 2)
     require_kinds(plan, {}, 1)  # one machine has one kind, and is asked for no name
-    asked = "the plan asks for 4 x h100-80gb-sxm, 2 x a100-80gb-sxm, the nodes of the cluster declare "
+    asked = "the plan asks for 2 x a100-80gb-sxm, 4 x h100-80gb-sxm, the nodes of the cluster declare "
     with pytest.raises(
         InfeasibleError, match=asked + r"1 x a100-80gb-sxm, 8 x h100-80gb-sxm; a node that has a100-80gb"
     ):

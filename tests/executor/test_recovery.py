@@ -9,6 +9,7 @@ import pytest
 from executor.errors import Failure, RankFailedError
 from executor.faults import Fault
 from executor.launch_local import LocalLauncher
+from executor.pools import Devices
 from executor.recovery import GaveUpError, Keeper, Policy, Start
 from executor.run import run
 from executor.scale_down import scale_down
@@ -95,9 +96,10 @@ def test_going_on_needs_checkpoints():
 FAILED = RankFailedError(Failure(3, "actor.update_actor", "A", 1, "its process ended", "", node="10.0.0.7"))
 
 
-def kept(tmp_path, policy, devices, failures, replan=None, beyond=()):
+def kept(tmp_path, policy, devices, failures, replan=None, beyond=(), kinds=None):
     """A keeper on a launcher of ``devices``, whose first starts fail; the plans that were started."""
     launcher, started = LocalLauncher(devices), []
+    launcher.kinds = kinds or {}
     keeper = Keeper(launcher, policy, lambda: None, tmp_path, replan=replan)
 
     def attempt(start):
@@ -113,7 +115,7 @@ def kept(tmp_path, policy, devices, failures, replan=None, beyond=()):
 
 
 def test_a_plan_that_no_longer_fits_is_replaced_and_one_that_fits_stays(tmp_path):
-    smaller = scale_down(plan("ppo", SPLIT), 2)
+    smaller = scale_down(plan("ppo", SPLIT), Devices(2))
     replan = Policy("replan")
     assert [p.num_gpus for p in kept(tmp_path, replan, 3, 1, lambda n: smaller)] == [3, 3]
     assert [p.num_gpus for p in kept(tmp_path, replan, 2, 2, lambda n: scale_down(plan("ppo", SPLIT), n))] == [3, 2, 2]
@@ -122,8 +124,27 @@ def test_a_plan_that_no_longer_fits_is_replaced_and_one_that_fits_stays(tmp_path
         match=r"after actor.update_actor failed on rank 1 .* 1 devices are left, and no plan fits them: .* has 2 pools",
     ):
         kept(tmp_path, replan, 1, 1, lambda n: scale_down(plan("ppo", SPLIT), n))
-    with pytest.raises(InfeasibleError, match=r"2 devices are left and the plan asks for 3; run.on_failure: replan"):
+    with pytest.raises(
+        InfeasibleError, match=r"2 devices are left and the plan asks for 3 devices; run.on_failure: replan"
+    ):
         kept(tmp_path, Policy("restart"), 2, 1)
+
+
+def test_a_kind_of_which_too_few_are_left_asks_for_another_plan(tmp_path):
+    """As many devices as before, of which one plan's kind is short."""
+    small = scale_down(plan("ppo", SPLIT), Devices(2))
+    left = {"cpu": 2, "h100-80gb-sxm": 2}
+    asked = []
+
+    def replan(devices):
+        asked.append(str(devices))
+        return small
+
+    assert [p.num_gpus for p in kept(tmp_path, Policy("replan"), 4, 1, replan, kinds=left)] == [3, 2]
+    assert asked == ["4 devices (2 x cpu, 2 x h100-80gb-sxm)"]
+    told = r"4 devices \(2 x cpu, 2 x h100-80gb-sxm\) are left and the plan asks for 3 devices \(3 x cpu\);"
+    with pytest.raises(InfeasibleError, match=told):
+        kept(tmp_path, Policy("restart"), 4, 1, kinds=left)
 
 
 def test_restarts_in_a_row_are_bounded_and_progress_begins_a_new_row(tmp_path):

@@ -15,11 +15,13 @@ from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.errors import RankFailedError, WorkerInputError
 from executor.faults import Fault
+from executor.pools import Devices
 from executor.run import run
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
 from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
+from tests.executor.marked import MARK, marked_processes
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -68,7 +70,7 @@ def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(on_ray
     with pytest.raises(InfeasibleError, match="asks for 8 devices, there are 4; --scale-down"):
         run(job("ppo"), large, config(launcher="ray"), tmp_path, 1)
     assert list(tmp_path.iterdir()) == []
-    timelines = run(job("ppo"), scale_down(large, 2), config(launcher="ray"), tmp_path, 1)
+    timelines = run(job("ppo"), scale_down(large, Devices(2)), config(launcher="ray"), tmp_path, 1)
     assert timelines[0].num_gpus == 2
 
 
@@ -81,20 +83,6 @@ def test_weights_that_do_not_load_end_the_run_in_seconds_with_the_reason(on_ray,
         run(job("ppo"), plan("ppo", SPLIT), section, tmp_path / "out", 1)
     assert time.monotonic() - started_s < 15  # seconds, the ranks' imports included
     assert not (tmp_path / "out").exists()
-
-
-def marked_processes(mark: str) -> list[str]:
-    """Command lines of live processes that inherited ``mark`` in their environment."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if not folder.name.isdigit() or mark.encode() not in (folder / "environ").read_bytes():
-                continue
-            if "Z" not in (folder / "stat").read_text().rsplit(")", 1)[1][:3]:
-                found.append((folder / "cmdline").read_text().replace("\0", " ")[:120])
-        except OSError:
-            continue
-    return found
 
 
 SCRIPT = """
@@ -114,7 +102,7 @@ def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path
     mark = uuid.uuid4().hex
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, env=os.environ | {"HYBRIDMAP_TEST": mark}, start_new_session=True,
+        text=True, env=os.environ | {MARK: mark}, start_new_session=True,
     )  # fmt: skip
     with child:
         assert child.stdout is not None
