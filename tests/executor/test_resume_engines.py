@@ -60,14 +60,14 @@ def undisturbed(weights, tmp_path_factory):
     """The folder of a trainer's undisturbed run, made when it is first asked for."""
     made = {}
 
-    def folder_of(trainer):
-        if trainer not in made:
-            made[trainer] = tmp_path_factory.mktemp(trainer)
-            run(JOB, PLANS[trainer], settings(weights, trainer), made[trainer], ITERATIONS)
-            curve = metrics(made[trainer])
+    def folder_of(trainer, dtype="fp32"):
+        if (trainer, dtype) not in made:
+            made[trainer, dtype] = folder = tmp_path_factory.mktemp(f"{trainer}-{dtype}")
+            run(JOB, PLANS[trainer], settings(weights, trainer, dtype=dtype), folder, ITERATIONS)
+            curve = metrics(folder)
             assert len({line["kl_coefficient"] for line in curve}) > 1
             assert all(math.isfinite(line["actor/loss"]) for line in curve)
-        return made[trainer]
+        return made[trainer, dtype]
 
     return folder_of
 
@@ -80,12 +80,15 @@ def curve(folder):
     return [learned(line) for line in found]
 
 
-@pytest.mark.parametrize("trainer", list(PLANS))
-def test_a_run_that_stopped_goes_on_to_the_last_bit(trainer, weights, undisturbed, tmp_path):
-    """In new processes, with the engines' own random numbers, moments and prompts where they were."""
-    run(JOB, PLANS[trainer], settings(weights, trainer), tmp_path, STOPS)
-    run(JOB, PLANS[trainer], settings(weights, trainer), tmp_path, ITERATIONS, resume=True)
-    assert curve(tmp_path) == curve(undisturbed(trainer))
+@pytest.mark.parametrize(
+    ("trainer", "dtype"), [("megatron-core", "fp32"), ("megatron-core", "bf16"), ("fsdp2", "fp32")]
+)
+def test_a_run_that_stopped_goes_on_to_the_last_bit(trainer, dtype, weights, undisturbed, tmp_path):
+    """In new processes, with the engines' own random numbers, masters, moments and prompts where they were."""
+    section = settings(weights, trainer, dtype=dtype)
+    run(JOB, PLANS[trainer], section, tmp_path, STOPS)
+    run(JOB, PLANS[trainer], section, tmp_path, ITERATIONS, resume=True)
+    assert curve(tmp_path) == curve(undisturbed(trainer, dtype))
 
 
 @pytest.mark.parametrize(("trainer", "other", "other_plan"), OTHERS)
