@@ -1,48 +1,62 @@
-"""Processes of a run, found by a mark in the environment that they inherit, and the shared memory that they hold."""
+"""A process and all that it started, and the shared memory that they hold.
+
+Found by their parents: Ray overwrites the environment of a rank's process with its title, so no mark survives there.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SHARED = "/dev/shm/"
-MARK = "HYBRIDMAP_TEST"
-"""The variable that holds it."""
+Family = dict[int, str]
+"""Process ids, and when each was started: a number may be given again."""
 
 
-def _folders(mark: str) -> Iterator[Path]:
+def family_of(pid: int) -> Family:
+    """A live process and its descendants."""
+    parents, starts = {}, {}
     for folder in Path("/proc").iterdir():
-        try:
-            if not folder.name.isdigit() or mark.encode() not in (folder / "environ").read_bytes():
-                continue
-            if "Z" not in (folder / "stat").read_text().rsplit(")", 1)[1][:3]:
-                yield folder
-        except OSError:  # it ended, or is somebody else's
-            continue
-
-
-def marked_processes(mark: str) -> list[str]:
-    """Command lines of live processes that inherited ``mark``."""
-    found = []
-    for folder in _folders(mark):
-        try:
-            found.append((folder / "cmdline").read_text().replace("\0", " ")[:120])
-        except OSError:
-            continue
+        if folder.name.isdigit() and (stat := _stat(int(folder.name))) is not None:
+            parents[int(folder.name)], starts[int(folder.name)] = int(stat[1]), stat[19]
+    members, found = [pid], {}
+    while members:
+        member = members.pop()
+        found[member] = starts[member]
+        members += [child for child, parent in parents.items() if parent == member]
     return found
 
 
-def marked_shared_memory(mark: str) -> set[Path]:
-    """Files of shared memory that those processes map or have open, and that have a name: they outlive a process."""
+def alive(family: Family) -> list[str]:
+    """Command lines of those that still run."""
+    return [_text(pid, "cmdline").replace("\0", " ")[:120] for pid, start in family.items() if _runs(pid, start)]
+
+
+def shared_memory_of(family: Family) -> set[Path]:
+    """Files of shared memory that they map or have open, and that have a name: those would outlive them."""
     found = set()
-    for folder in _folders(mark):
+    for pid in family:
+        names = [line.split(maxsplit=5)[-1] for line in _text(pid, "maps").splitlines()]
         try:
-            names = [line.split(maxsplit=5)[-1] for line in (folder / "maps").read_text().splitlines()]
-            names += [str(link.readlink()) for link in (folder / "fd").iterdir()]
+            names += [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
         except OSError:
             continue
         found |= {Path(name) for name in names if name.startswith(SHARED) and not name.endswith("(deleted)")}
     return found
+
+
+def _runs(pid: int, start: str) -> bool:
+    stat = _stat(pid)
+    return stat is not None and stat[0] != "Z" and stat[19] == start
+
+
+def _stat(pid: int) -> list[str] | None:
+    """State, parent and what else the kernel says behind the name; ``None`` for a process that is gone."""
+    text = _text(pid, "stat")
+    return text.rsplit(")", 1)[1].split() if text else None
+
+
+def _text(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:  # it ended, or is somebody else's
+        return ""

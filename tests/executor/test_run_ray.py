@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
 from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
-from tests.executor.marked import MARK, marked_processes
+from tests.executor.families import alive, family_of
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -99,26 +98,26 @@ run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, eng
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["signal", "terminal"])
 def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path):
-    mark = uuid.uuid4().hex
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, env=os.environ | {MARK: mark}, start_new_session=True,
+        text=True, start_new_session=True,
     )  # fmt: skip
     with child:
         assert child.stdout is not None
         for line in child.stdout:
             if line.startswith("iteration 1"):
                 break
-        assert len(marked_processes(mark)) > 3
+        family = family_of(child.pid)
+        assert sum("RankActor" in line for line in alive(family)) == 2  # the rank, and the controller's own
         if whole_group:
             os.killpg(child.pid, signal.SIGINT)  # as a terminal does
         else:
             child.send_signal(signal.SIGINT)
         assert child.wait(timeout=30) != 0
     deadline_s = time.monotonic() + 15
-    while marked_processes(mark) and time.monotonic() < deadline_s:
+    while alive(family) and time.monotonic() < deadline_s:
         time.sleep(0.2)
-    assert marked_processes(mark) == []
+    assert alive(family) == []
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["metrics.jsonl"]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == list(range(len(lines)))
