@@ -141,11 +141,23 @@ def read_plan(path: Path) -> tuple[Plan, dict[str, Any] | None]:
     content = read_json(path)
     if not isinstance(content, dict) or "pools" not in content:
         file = read_plan_file(path)
-        return file.plan, file.job
+        return _with_its_pools(file.plan, path), file.job
     try:
-        return Plan.model_validate(content), None
+        return _with_its_pools(Plan.model_validate(content), path), None
     except ValidationError as error:
         raise misfit(path, error) from None
+
+
+def _with_its_pools(plan: Plan, path: Path) -> Plan:
+    """``plan``, whose roles are on pools that it has; what reads it next need not look."""
+    names = [pool.name for pool in plan.pools]
+    if len(set(names)) < len(names):
+        raise FileFormatError(f"{path}: pool names must differ, got {', '.join(names)}")
+    for entry in plan.roles:
+        for name in (entry.pool, entry.generation_pool or entry.pool):
+            if name not in names:
+                raise FileFormatError(f"{path}: {entry.role} is on pool '{name}', the plan has {', '.join(names)}")
+    return plan
 
 
 def misfit(path: Path, error: ValidationError) -> FileFormatError:

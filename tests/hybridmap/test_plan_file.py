@@ -6,7 +6,7 @@ import os
 import pytest
 
 from hybridmap.config import job_from_document, load_job
-from hybridmap.plan_file import read_plan_file, require_folder, write_records
+from hybridmap.plan_file import read_plan, read_plan_file, require_folder, write_records
 from profiles.errors import FileFormatError, InputError
 from simulator.feasibility import check_plan
 
@@ -92,3 +92,17 @@ def test_a_folder_that_cannot_be_is_refused_early(tmp_path):
         require_folder(tmp_path / "file" / "below")
     require_folder(tmp_path / "new" / "deep")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_plan_to_run_has_the_pools_that_its_roles_name(planned, tmp_path):
+    content = json.loads(planned.plan.read_text())
+    path = tmp_path / "plan.json"
+    content["plan"]["roles"][1]["pool"] = "elsewhere"
+    for document in (content, content["plan"]):
+        path.write_text(json.dumps(document))
+        with pytest.raises(FileFormatError, match="critic is on pool 'elsewhere', the plan has A"):
+            read_plan(path)
+    content["plan"]["pools"] *= 2
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match="pool names must differ, got A, A"):
+        read_plan(path)
