@@ -5,6 +5,7 @@ Found by their parents: Ray overwrites the environment of a rank's process with 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 SHARED = "/dev/shm/"
@@ -36,11 +37,17 @@ def shared_memory_of(family: Family) -> set[Path]:
     found = set()
     for pid in family:
         names = [line.split(maxsplit=5)[-1] for line in _text(pid, "maps").splitlines()]
-        try:
-            names += [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
-        except OSError:
-            continue
+        names += _opened(pid)
         found |= {Path(name) for name in names if name.startswith(SHARED) and not name.endswith("(deleted)")}
+    return found
+
+
+def _opened(pid: int) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.append(str(link.readlink()))
     return found
 
 
