@@ -161,20 +161,22 @@ class InPlace:
         self._scratch = torch.empty(self.weights.num_staged, dtype=dtype)  # of a trainer: its gradients' memory
         fill_whole(case.arch, source, rank, self.weights.training)
         self.times_s: list[float] = []
-        self._meter = MemoryMeter()
+        self._meter: MemoryMeter | None = None
 
     def once(self) -> None:
-        """One transition, between two barriers; the memory that the first one made grow stays so."""
+        """One transition, between two barriers. The first one makes memory grow, and is metered; then it stays so."""
         self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
         self.wire.agree(ok=True)
         started_s = time.perf_counter()
-        with MemoryMeter([*self.weights.held, self._scratch]) as self._meter:
+        with MemoryMeter([*self.weights.held, self._scratch]) as meter:
             self.weights.to_generation(self.wire, self.group, self._scratch)
         self.wire.agree(ok=True)
         self.times_s.append(time.perf_counter() - started_s)
+        self._meter = self._meter or meter
 
     def outcome(self) -> Outcome:
         """What the transitions did here, all tensors compared."""
+        assert self._meter is not None, "outcome() follows once()"
         case, weights = self.case, self.weights
         wrong = wrong_tensors(case.arch, self.plan.target, self.rank, weights.generation)
         wrong += wrong_tensors(case.arch, self.plan.source, self.rank, weights.training)
