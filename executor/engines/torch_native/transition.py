@@ -62,6 +62,8 @@ class Transition:
         self._by_cause = {cause: num * dtype.itemsize for cause, num in causes.items()}
         self.report: TransitionReport | None = None
         self._told = True
+        self._stays = plan.source is plan.target
+        self._kept = self.training if self._stays else {}
 
     @property
     def training(self) -> dict[str, torch.Tensor]:
@@ -71,6 +73,8 @@ class Transition:
     @property
     def generation(self) -> dict[str, torch.Tensor]:
         """The generation shard of this rank, between ``to_generation`` and ``to_training``."""
+        if self._stays:
+            return self._kept
         return _upright(self._generating, self.weights.generation)
 
     @property
@@ -85,6 +89,9 @@ class Transition:
         half way, this rank is back in the training layout with the weights that it had.
         """
         started_s = time.perf_counter()
+        if self._stays:  # the same tensors generate: views of them would be made anew in each iteration
+            self._account(self.weights.held_bytes, self.weights.held_bytes, started_s)
+            return
         check = check and not self.plan.is_local
         trained = group_totals(self.plan, self.rank, self.weights.training, self._group) if check else {}
         training_bytes = self.weights.held_bytes
@@ -103,6 +110,8 @@ class Transition:
 
     def to_training(self, flat: FlatParameters) -> None:
         """Keep the training shard alone; this rank's own business."""
+        if self._stays:
+            return
         with flat.scratch(self.weights.num_staged) as scratch:
             self.weights.to_training(scratch)
         self._follow(flat)
