@@ -2,7 +2,7 @@
 
 Both are runs of PPO behind a controller, with all models on one rank, and with actor and reference on one and critic
 and reward on another. In the second, inference and training of the two pools go on at the same time, beside whatever
-else a run needs of the host. Times are those of a run's recorder.
+else a run needs of the host. Times are those of a run's recorder. Both runs are made twice, in turns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.measure.plans import ProbeJob, ppo_plan
-from executor.measure.statistics import Summary, summarise
+from executor.measure.statistics import Summary, least_disturbed, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_acto
 """Those that have a call of the other pool beside them."""
 GENERATE = "generate_sequences"
 WARMUP = 5
+ROUNDS = 2
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
 """Roles of each pool, with no neighbour and with one."""
 
@@ -46,11 +47,14 @@ def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[
             }
         )  # fmt: skip
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
-        for neighbours, sets in enumerate(SETS):
+        found: dict[tuple[int, str], list[Summary]] = {}
+        for neighbours, sets in [*enumerate(SETS)] * ROUNDS:
             timelines = run(job, ppo_plan(sets, probe.samples, probe.micro_batch), config, folder, iterations + WARMUP)
             for call in calls_with(neighbours):
                 times = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
-                yield {**probe.key(dtype, call), "neighbours": neighbours}, summarise(times)
+                found.setdefault((neighbours, call), []).append(summarise(times))
+    for (neighbours, call), rounds in found.items():
+        yield {**probe.key(dtype, call), "neighbours": neighbours}, least_disturbed(rounds)
 
 
 def calls_with(neighbours: int) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ IDLE_MS = 10
 def parallel_probes(request: Request) -> list[Probe]:
     """Runs of two ranks: prompts of 4 tokens and one response token, as the made-up task has them."""
     configs = [*request.configs, *ours()]
-    work = ((192, 32, 2), (64, 16, 1)) if request.quick else ((192, 32, 2), (64, 16, 1), (384, 48, 2), (96, 8, 3))
+    work = ((192, 32, 2),) if request.quick else ((192, 32, 2), (64, 16, 1), (384, 48, 2), (96, 8, 3))
     return [
         Probe(configs[i % len(configs)], samples, 4, 1, micro, minibatches)
         for i, (samples, micro, minibatches) in enumerate(work)
@@ -52,4 +52,4 @@ def parallel_probes(request: Request) -> list[Probe]:
 def beside_probes(request: Request) -> list[Probe]:
     """Runs of two pools: prompts and responses as the made-up task has them; a full profile takes each model."""
     configs = [*request.configs, *ours()]
-    return [Probe(config, 192, 4, 3, 48, 2) for config in (configs[:2] if request.quick else configs)]
+    return [Probe(config, 192, 4, 3, 48, 2) for config in (configs[:1] if request.quick else configs)]

@@ -12,7 +12,7 @@ from profiles.gemm_shapes import head_shapes, linear_shapes, powers_of_two
 if TYPE_CHECKING:
     from profiles.model_shape import ModelShape
 
-QUICK_S, FULL_S = 140.0, 1500.0
+QUICK_S, FULL_S = 120.0, 1500.0
 SHARES = {
     "memory": 0.03, "copy": 0.01, "gemm": 0.15, "attention": 0.08, "engine": 0.30, "collective": 0.08, "dispatch": 0.15,
     "parallel": 0.12, "beside": 0.08,

@@ -47,6 +47,11 @@ def summarise(times_s: Sequence[float]) -> Summary:
     return Summary(median, float(ordered[below]), float(ordered[-1 - below]), ordered.size, int(far.sum()))
 
 
+def least_disturbed(rounds: Sequence[Summary]) -> Summary:
+    """The fastest of summaries of one thing, taken at different times: what else a machine does only ever slows."""
+    return min(rounds, key=lambda summary: summary.median_s)
+
+
 def rank_below(num: int) -> int:
     """How many of ``num`` sorted timings lie outside the 95 % interval of the median at each end; 0 for few timings."""
     tail, total, rank = 0.0, (1.0 - CONFIDENCE) / 2.0, 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from executor.measure.statistics import rank_below, summarise
+from executor.measure.statistics import least_disturbed, rank_below, summarise
 
 
 @pytest.mark.parametrize(("num", "below"), [(1, 0), (5, 0), (6, 0), (9, 1), (20, 5), (100, 39)])
@@ -28,3 +28,8 @@ def test_an_outlier_is_counted_and_does_not_count() -> None:
 def test_no_timing_is_no_summary() -> None:
     with pytest.raises(ValueError, match="no timings"):
         summarise([])
+
+
+def test_of_rounds_at_different_times_the_fastest_counts() -> None:
+    rounds = [summarise(times) for times in ([3.0, 3.1, 9.0], [2.0, 2.1, 2.2], [2.5])]
+    assert least_disturbed(rounds) == rounds[1]
