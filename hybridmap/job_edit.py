@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OPEN, CLOSE = "[{(", "]})"
+MOST_DIGITS = 9
+"""Of an entry's number; Python refuses to read thousands of them."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,6 @@ def _put(document: object, path: str, value: Any) -> None:
 def _item(at: object, part: str, path: str, where: str) -> Any:
     if not isinstance(at, list):
         raise InputError(f"--set {path}: {where} is no mapping, it has no '{part}'")
-    if not part.isdigit() or int(part) >= len(at):
+    if not part.isdigit() or len(part) > MOST_DIGITS or int(part) >= len(at):
         raise InputError(f"--set {path}: {where} has entries 0 to {len(at) - 1}, not '{part}'")
     return at[int(part)]

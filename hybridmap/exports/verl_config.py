@@ -162,7 +162,8 @@ def _points_away(value: Any) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)  # a device has no end
         if len(raw) > MOST_BYTES:
             raise FileFormatError(f"{path}: larger than 1 MiB, which no launch script is")
         return raw.decode("utf-8")
