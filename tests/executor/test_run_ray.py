@@ -85,11 +85,13 @@ def test_weights_that_do_not_load_end_the_run_in_seconds_with_the_reason(on_ray,
 
 
 SCRIPT = """
+import signal
 import sys
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
 from tests.executor.plans import ROLES, TINY, colocated, config, job
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell start without it
 fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
 run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))
