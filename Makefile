@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check check-all tests-of-runs tests-of-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check check-all round-trip tests-of-runs tests-of-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -44,11 +44,11 @@ tests-of-plans: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) --ignore=tests/executor --ignore=tests/benchmarks tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
-# systems' packages, in an environment of their own: some gigabytes.
+# systems' packages, in an environment of their own: some gigabytes. NeMo-RL has none: NEMO_RL=CHECKOUT checks its recipes.
 check-all: check $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
-	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) --out benchmarks/results/exports.md
+	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) --out benchmarks/results/exports.md
 
 $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
@@ -83,6 +83,10 @@ ablation: $(VENV)/.dev
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate
+
+# Every example planned, simulated, exported, imported again and reported: a minute or two.
+round-trip: $(VENV)/.light
+	$(BIN)/python -m benchmarks.examples_round_trip
 
 # Measure this machine, then the shipped runs and placements against it: some minutes, on an otherwise idle machine.
 loop: $(VENV)/.dev

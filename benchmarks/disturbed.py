@@ -177,7 +177,9 @@ def random_kill(plan: Plan, durations_s: Durations, attempt: int, calls: range, 
     """
     spans = dict(durations_s)
     for entry in plan.roles:
-        spans |= {(entry.role, LOADING): 0.1, (entry.role, SAVING): 0.02}
+        spans[entry.role, SAVING] = 0.02
+        if 0 in calls:  # each start makes it once
+            spans[entry.role, LOADING] = 0.1
     role, api = draw.choice(sorted(spans))
     pool = CONTROLLER_POOL
     if role in [entry.role for entry in plan.roles]:

@@ -26,6 +26,7 @@ from pathlib import Path
 from mapper.algorithm1 import paper
 from mapper.instance import make_instance
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
@@ -118,7 +119,7 @@ def measured_here(case: Case, with_paper: bool) -> dict[str, str]:
         paper(instance)
         return {"paper_s": f"{time.perf_counter() - began:.4f}"}
     began, cpu_began = time.perf_counter(), time.process_time()
-    found = find_plan(facts, runners_up=False, time_limit_s=TIME_LIMIT_S)
+    found = find_plan(SearchRequest(facts, runners_up=False, time_limit_s=TIME_LIMIT_S))
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
     return {

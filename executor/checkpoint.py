@@ -2,8 +2,12 @@
 
     require_free(folder, iteration)    no checkpoint there is beyond the iteration that a run begins with
     latest(folder)              the newest complete ``Checkpoint`` in a folder, or None
+    candidates(folder, told)    all that are complete, newest first; whoever loads takes the first that is whole
     checkpoint_at(path)         that one, or the one that the path is
     load(models, controller, checkpoint)    into models that are initialised, in whatever layout they have
+
+Complete is what has a manifest that is true and all files in their sizes. Whether contents are what was written is only
+seen by reading all of them, which ranks do together, before anything is loaded: ``DamagedCheckpointError``.
 
 ``iteration`` counts the iterations that are through. Saved are the master weights and optimizer states of every role
 that is trained, random states of every rank, counters of optimizer steps and updates, KL coefficient and cost
@@ -18,12 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.actor_group import ActorGroup
-from executor.checkpoint_files import Checkpoint, checkpoints, read_checkpoint
-from executor.checkpoint_generated import read_generated
+from executor.checkpoint_files import Damaged, checkpoints, survey
+from executor.checkpoint_generated import generated_damage, read_generated
+from executor.checkpoint_manifest import Checkpoint, damage_of, read_checkpoint
+from executor.errors import DamagedCheckpointError
 from profiles.errors import FileFormatError, InputError
 from simulator.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from executor.controller import Controller
     from executor.models import Models
     from executor.worker_group import WorkerGroup
@@ -38,29 +46,65 @@ def latest(folder: str | Path) -> Checkpoint | None:
     return found[-1] if found else None
 
 
+def candidates(folder: str | Path, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+    """Complete checkpoints in ``folder``, newest first. ``told`` hears of damaged ones that are newer than all."""
+    found = survey(Path(folder))
+    complete = tuple(each for each in found if isinstance(each, Checkpoint))
+    for each in found[: found.index(complete[0])] if complete else ():
+        assert isinstance(each, Damaged), "what is newer than the newest complete one is none"
+        told(skipping(each.reason, complete[0]))
+    return complete
+
+
+def skipping(reason: str, older: Checkpoint) -> str:
+    """What to say of a damaged checkpoint where an older one is taken."""
+    return f"{reason}; going on from {older.folder}, which is older"
+
+
+def checkpoints_at(path: str | Path, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+    """``candidates`` of a folder, or the one checkpoint that ``path`` is; ``InputError`` where there is none."""
+    given = Path(path).absolute()  # as the folder that a run saves into
+    if given.name.startswith("iteration-"):
+        return (read_checkpoint(given),)
+    found = candidates(given, told)
+    if found:
+        return found
+    damaged = next((f" ({each.reason})" for each in survey(given) if isinstance(each, Damaged)), "")
+    raise InputError(
+        f"{given} has no complete checkpoint{damaged}; 'run.checkpoint: {{every: N}}' makes a run save them"
+    )
+
+
 def checkpoint_at(path: str | Path) -> Checkpoint:
     """The newest checkpoint of a folder of them, or the one that ``path`` is; ``InputError`` where there is none."""
-    given = Path(path)
-    if given.name.startswith("iteration-"):
-        return read_checkpoint(given)
-    found = latest(given)
-    if found is None:
-        raise InputError(f"{given} has no complete checkpoint; 'run.checkpoint: {{every: N}}' makes a run save them")
-    return found
+    return checkpoints_at(path, lambda damaged: None)[0]
+
+
+def require_whole(checkpoint: Checkpoint) -> None:
+    """Compare all files with their digests, here; ``DamagedCheckpointError`` names the first that differs."""
+    for role, facts in checkpoint.manifest.roles.items():
+        for name, file in facts.files.items():
+            if found := damage_of(checkpoint.folder / role / name, file):
+                raise DamagedCheckpointError(found)
 
 
 def load(models: Models, controller: Controller, checkpoint: Checkpoint) -> int:
     """Bring initialised models to the state of a checkpoint; returns the iteration to go on with.
 
-    Every rank reads what its layout needs. ``InputError`` names a file that is damaged or a role that is missing.
+    Every rank reads what its layout needs. ``InputError`` names a role that is missing; ``DamagedCheckpointError`` a
+    file that is damaged, before anything is loaded.
     """
     manifest, waiting = checkpoint.manifest, []
-    for name, group in groups_of(models).items():
-        if name in manifest.roles:
-            folder = str(checkpoint.folder / name)
-            waiting += group.load_checkpoint(folder=folder, facts=manifest.roles[name])
-        elif not name.endswith(GENERATOR):
+    groups = groups_of(models)
+    for name in groups:
+        if name not in manifest.roles and not name.endswith(GENERATOR):
             raise FileFormatError(f"{checkpoint.folder} has nothing of {name}; it has {', '.join(manifest.roles)}")
+    of_roles = {
+        name: (group, str(checkpoint.folder / name)) for name, group in groups.items() if name in manifest.roles
+    }
+    _require_whole_by_ranks(checkpoint, of_roles)
+    for name, (group, folder) in of_roles.items():
+        waiting += group.load_checkpoint(folder=folder, facts=manifest.roles[name])
     waiting += models.controller.set_controls(**manifest.controls)
     for future in waiting:
         future.wait()
@@ -72,12 +116,26 @@ def load(models: Models, controller: Controller, checkpoint: Checkpoint) -> int:
     return manifest.iteration
 
 
-def require_free(folder: Path, iteration: int) -> None:
-    """Raise ``InputError`` where ``folder`` has checkpoints beyond ``iteration``: of another run, or of a later one."""
-    newest = latest(folder)
-    if newest is not None and newest.manifest.iteration > iteration:
+def _require_whole_by_ranks(checkpoint: Checkpoint, of_roles: dict[str, tuple[WorkerGroup, str]]) -> None:
+    """Compare all files with their digests: each role's ranks share its files, and all of them read at once."""
+    waiting = [
+        future
+        for name, (group, folder) in of_roles.items()
+        for future in group.checkpoint_damage(folder=folder, facts=checkpoint.manifest.roles[name])
+    ]
+    if found := next(filter(None, [generated_damage(checkpoint), *(future.first() for future in waiting)]), ""):
+        raise DamagedCheckpointError(found)
+
+
+def require_free(folder: Path, iteration: int, damaged: Collection[Path] = ()) -> None:
+    """Raise ``InputError`` where ``folder`` has checkpoints beyond ``iteration``: of another run, or of a later one.
+
+    Those that are known to be ``damaged`` do not count.
+    """
+    newest = max((c.manifest.iteration for c in checkpoints(folder) if c.folder not in damaged), default=0)
+    if newest > iteration:
         raise InputError(
-            f"{folder} has checkpoints up to iteration {newest.manifest.iteration}, this run begins at {iteration}: "
+            f"{folder} has checkpoints up to iteration {newest}, this run begins at {iteration}: "
             "--resume goes on from the newest; another --out or run.checkpoint.dir begins beside them"
         )
 

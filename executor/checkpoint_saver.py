@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from executor.actor_group import ActorGroup
 from executor.checkpoint import groups_of
-from executor.checkpoint_files import Manifest, RoleFacts, begin_aside, clean, commit, prune
+from executor.checkpoint_files import KEPT, begin_aside, commit, prepare, prune, told_as
 from executor.checkpoint_generated import GENERATED, write_generated
+from executor.checkpoint_manifest import Manifest, RoleFacts
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from executor.controller import Controller
@@ -45,18 +47,21 @@ class SaveReport:
 
 
 class Saver:
-    """Saves one checkpoint at a time into ``root`` and keeps the newest ``keep``; see the top of this file."""
+    """Saves one checkpoint at a time into ``root`` and keeps the newest ``keep``; see the top of this file.
+
+    ``damaged`` are folders there that count as none, and are deleted or replaced when the run has come to them.
+    """
 
     def __init__(
         self, models: Models, controller: Controller, root: Path, *, keep: int, identity: Mapping[str, Any],
-        layout: str = "",
+        layout: str = "", damaged: Collection[Path] = (),
     ) -> None:  # fmt: skip
-        root.mkdir(parents=True, exist_ok=True)
-        clean(root)
+        prepare(root)
         self.models, self.controller, self.root, self.keep = models, controller, root, keep
         self.identity, self.layout = dict(identity), layout
         self.reports: list[SaveReport] = []
         """Saves that are through, oldest first."""
+        self._damaged = set(damaged)
         self._begun: _Begun | None = None
         self._committing: threading.Thread | None = None
         self._give_up = threading.Event()
@@ -75,7 +80,8 @@ class Saver:
         actor = self.models.groups["actor"]
         assert isinstance(actor, ActorGroup), "every algorithm generates with its actor"
         folders = [*groups, *([GENERATED] if actor.generated else [])]
-        aside = begin_aside(self.root, iteration, folders)
+        with self._told(iteration):
+            aside = begin_aside(self.root, iteration, folders)
         waiting = [f for name, group in groups.items() for f in group.begin_save(folder=str(aside / name))]
         controls = self.models.controller.controls()[0].first()
         for future in waiting:
@@ -124,19 +130,25 @@ class Saver:
 
     def _commit(self, begun: _Begun) -> None:
         try:
-            written = self._written(begun)
-            if written is None:
-                return
-            roles = begun.manifest.roles | written
-            found = commit(begun.aside, begun.manifest.model_copy(update={"roles": roles}))
-            prune(self.root, self.keep)
-        except OSError as error:  # raised by wait, where the run can end with it
-            self._error = InputError(f"the checkpoint could not be written: {error}")
-        except Exception as error:
+            iteration = begun.manifest.iteration
+            with self._told(iteration):
+                written = self._written(begun)
+                if written is None:
+                    return
+                roles = begun.manifest.roles | written
+                found = commit(begun.aside, begun.manifest.model_copy(update={"roles": roles}))
+            self._damaged.discard(found.folder)
+            with told_as(f"{self.root}: checkpoints that are no longer kept could not be deleted"):
+                prune(self.root, self.keep, iteration, self._damaged)
+        except Exception as error:  # raised by wait, where the run can end with it
             self._error = error
         else:
             background_s = time.perf_counter() - begun.begun_s
             self.reports.append(SaveReport(begun.manifest.iteration, begun.blocking_s, background_s, found.num_bytes))
+
+    def _told(self, iteration: int) -> AbstractContextManager[None]:
+        what = f"{self.root}: the checkpoint after iteration {iteration} could not be saved"
+        return told_as(what, KEPT)
 
     def _written(self, begun: _Begun) -> dict[str, RoleFacts] | None:
         """What all ranks wrote, once they have; ``None`` if the run ends before."""

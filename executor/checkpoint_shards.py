@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import LoadPlan
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from executor.checkpoint_files import facts_of, sync_file
+from executor.checkpoint_files import sync_file
+from executor.checkpoint_manifest import facts_of
 from executor.transition.regions import Region, intersection, volume
 from profiles.errors import FileFormatError
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from executor.checkpoint_files import FileFacts
+    from executor.checkpoint_manifest import FileFacts
     from executor.transition.regions import Box, Stored
 
 SHARDING, OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from profiles.errors import HybridmapError, InputError
+from profiles.errors import FileFormatError, HybridmapError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +76,10 @@ class WorkerInputError(InputError):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(f"{failure.call}, rank {failure.rank} of pool {failure.pool}: {failure.summary}")
+
+
+class DamagedCheckpointError(FileFormatError):
+    """A checkpoint whose files are not those that were written; an older one of the run may be whole."""
 
 
 def first_cause(failures: list[Failure], silent: Sequence[Failure] = ()) -> Failure:

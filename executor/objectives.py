@@ -28,7 +28,7 @@ def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters)
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
         return _policy_loss(outputs, rows, algorithm, hyper)
 
-    objectives = [Objective(rows, first, loss)]
+    objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
         text = pretraining_of(batch)
         objectives.append(Objective(text, 1, _pretrain_loss, hyper.pretrain_coefficient))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
-from executor.checkpoint_files import RoleFacts, require_digest
+from executor.checkpoint_files import KEPT
+from executor.checkpoint_manifest import RoleFacts, damage_of
 from executor.checkpoint_shards import Chunk, EngineState, read_shards, write_shards
 from executor.transition.regions import whole_box
 from profiles.errors import InputError
@@ -59,7 +61,9 @@ class RankCheckpoint:
             self._writing = None
         if self._error is not None:
             error, self._error = self._error, None
-            raise InputError(f"the checkpoint could not be written: {error}") from error
+            if isinstance(error, OSError | SafetensorError):  # whose file it was, safetensors does not say
+                raise InputError(f"the checkpoint could not be written: {error}; {KEPT}") from error
+            raise error
 
     def _write(self, folder: Path, chunks: tuple[Chunk, ...], counters: dict[str, int]) -> None:
         try:
@@ -70,13 +74,16 @@ class RankCheckpoint:
         except Exception as error:  # raised where the controller asks, by finish
             self._error = error
 
+    def damage(self, folder: Path, facts: RoleFacts, num_ranks: int) -> str:
+        """What is wrong with the role's files, of which each of ``num_ranks`` compares its share with their digests."""
+        mine = sorted(facts.files)[self.rank :: num_ranks]
+        return next((found for name in mine if (found := damage_of(folder / name, facts.files[name]))), "")
+
     def load(self, folder: Path, facts: RoleFacts, load_state: Callable[..., None], num_ranks: int) -> None:
-        """Read the role's files as far as this rank needs them; each file's digest is checked by one rank.
+        """Read the role's files as far as this rank needs them; all ranks have seen that they are whole.
 
         Random states come back where there are as many ranks as there were.
         """
-        for name in sorted(facts.files)[self.rank :: num_ranks]:
-            require_digest(folder / name, facts.files[name])
         load_state(lambda chunks: read_shards(folder, chunks), facts.counters)
         if facts.num_ranks == num_ranks:
             states = _random_chunks(self.rank)

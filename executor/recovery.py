@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from executor.errors import Failure, RankFailedError
+from executor.checkpoint import skipping
+from executor.errors import DamagedCheckpointError, Failure, RankFailedError
 from executor.pools import Devices
 from executor.recorder import write_atomically
 from executor.records import Recovery
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from executor.checkpoint_files import Checkpoint
+    from executor.checkpoint_manifest import Checkpoint
     from executor.launch import Launcher
     from simulator.plan import Plan
 
@@ -55,16 +56,42 @@ class Policy:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a run: how many were before it, with which plan, from which checkpoint (``None``: the beginning)."""
+    """One start of a run: how many were before it, with which plan, from which checkpoint (none: the beginning).
+
+    ``checkpoints`` are newest first: it goes on from the first that is whole. ``damaged`` are those that were skipped.
+    """
 
     attempt: int
     plan: Plan
-    checkpoint: Checkpoint | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    damaged: tuple[Path, ...] = ()
 
     @property
     def iteration(self) -> int:
         """The iteration that it goes on with."""
-        return self.checkpoint.manifest.iteration if self.checkpoint is not None else 0
+        return self.checkpoints[0].manifest.iteration if self.checkpoints else 0
+
+    def loaded(self, load: Callable[[Checkpoint], object], told: Callable[[str], None]) -> Start:
+        """``load`` the first checkpoint that is whole; ``told`` hears of those that are skipped.
+
+        Returns the start without these. ``DamagedCheckpointError`` where none is whole.
+        """
+        damaged: list[DamagedCheckpointError] = []
+        for i, checkpoint in enumerate(self.checkpoints):
+            try:
+                load(checkpoint)
+            except DamagedCheckpointError as error:
+                damaged.append(error)
+                if i + 1 < len(self.checkpoints):
+                    told(skipping(str(error), self.checkpoints[i + 1]))
+            else:
+                skipped = tuple(each.folder for each in self.checkpoints[:i])
+                return replace(self, checkpoints=self.checkpoints[i:], damaged=skipped)
+        if damaged:
+            raise DamagedCheckpointError(
+                f"{damaged[0]}, and none of the run's other checkpoints there is whole; without --resume it begins anew"
+            )
+        return self
 
 
 class GaveUpError(RankFailedError):
@@ -87,7 +114,7 @@ class Keeper:
     launcher
         What the ranks are started on; lives through all starts.
     newest
-        The newest checkpoint that a start may go on from.
+        Checkpoints of this run that a start may go on from, newest first.
     folder
         The run's output, where ``failures.jsonl`` gets a line for each failure that was survived.
     replan
@@ -97,7 +124,7 @@ class Keeper:
     """
 
     def __init__(
-        self, launcher: Launcher, policy: Policy, newest: Callable[[], Checkpoint | None], folder: Path, *,
+        self, launcher: Launcher, policy: Policy, newest: Callable[[], tuple[Checkpoint, ...]], folder: Path, *,
         replan: Replan | None = None, told: Callable[[Recovery], None] | None = None,
     ) -> None:  # fmt: skip
         self._launcher, self._policy, self._newest = launcher, policy, newest
@@ -129,6 +156,8 @@ class Keeper:
 
     def ready(self, start: Start) -> None:
         """Tell that a start's models are loaded."""
+        if start.attempt == 0:  # the newest checkpoint may have been damaged
+            self._furthest = self._furthest_before = start.iteration
         lost, now_s = self._furthest - start.iteration, time.time()
         failed, self._failed = self._failed, []
         for i, (attempt, failure, noticed_s) in enumerate(failed):  # a start may fail before it is ready
@@ -150,8 +179,10 @@ class Keeper:
         self._in_a_row += 1
         if self._in_a_row > self._policy.max_restarts:
             raise GaveUpError(failure, self._in_a_row, self._furthest) from error
-        checkpoint = self._newest() or start.checkpoint
-        return Start(start.attempt + 1, self._fitting(start.plan, failure, error), checkpoint)
+        found = self._newest()
+        known = {checkpoint.folder for checkpoint in found}
+        before = tuple(each for each in start.checkpoints if each.folder not in known)  # of a folder of another run
+        return Start(start.attempt + 1, self._fitting(start.plan, failure, error), (*found, *before))
 
     def _fitting(self, plan: Plan, failure: Failure, error: Exception) -> Plan:
         """The plan itself where there are devices for it, else another one if the policy says so."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
-    from executor.checkpoint_files import RoleFacts
+    from executor.checkpoint_manifest import RoleFacts
     from executor.checkpoint_shards import EngineState
     from executor.engines.choice import EngineChoice
     from executor.rank_checkpoint import RankCheckpoint
@@ -106,6 +106,11 @@ class ModelWorker:
         """Wait until what was begun is on disk."""
         self._checkpoint.finish()
 
+    @register(protocol="ONE_TO_ALL")
+    def checkpoint_damage(self, folder: str, facts: RoleFacts) -> str:
+        """What is wrong with this rank's share of a checkpoint's files; nothing where they are what was written."""
+        return self._checkpoint.damage(Path(folder), facts, self._num_ranks)
+
     @register(protocol="ONE_TO_ALL", returns=())
     def load_checkpoint(self, folder: str, facts: RoleFacts) -> None:
         """Take the state of a checkpoint, whatever layout wrote it."""
@@ -183,7 +188,7 @@ class ActorWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
     def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``log_probs`` of the responses under the current weights."""
-        return columns_like(batch, log_probs=self.engine.log_probs(batch))
+        return columns_like(batch, log_probs=self.engine.log_probs(batch, self.hyper.temperature))
 
     @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
     def compute_loss(self, batch: TensorDict) -> TensorDict | None:
@@ -191,7 +196,7 @@ class ActorWorker(ModelWorker):
         text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
         text["prompts"], text["responses"] = text["pretrain_tokens"][:, :1], text["pretrain_tokens"][:, 1:]
         text["prompt_mask"], text["response_mask"] = text["pretrain_mask"][:, :1], text["pretrain_mask"][:, 1:]
-        log_probs = self.engine.log_probs(text)
+        log_probs = self.engine.log_probs(text, 1.0)  # nobody sampled it
         if log_probs is None:
             return None
         mask = text["response_mask"]
@@ -238,7 +243,7 @@ class ReferenceWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=SAMPLE, returns=("ref_log_probs",))
     def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``ref_log_probs [B, R]``."""
-        return columns_like(batch, ref_log_probs=self.engine.log_probs(batch))
+        return columns_like(batch, ref_log_probs=self.engine.log_probs(batch, self.hyper.temperature))
 
 
 def _score_column(options: Mapping[str, Any]) -> frozenset[str]:

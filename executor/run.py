@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from executor.checkpoint import latest
+from executor.checkpoint import candidates, require_free
+from executor.checkpoint_files import prepare
 from executor.engines.support import require_engines_run
 from executor.launch_choice import choose_launcher, count_devices, runs_here
 from executor.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
@@ -51,7 +53,7 @@ def run(
     job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
     watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
     on_records: RecordsTaker | None = None, resume: str | Path | bool = False, replan: Replan | None = None,
-    on_recovery: Callable[[Recovery], None] | None = None,
+    on_recovery: Callable[[Recovery], None] | None = None, on_damaged: Callable[[str], None] | None = None,
 ) -> list[Timeline]:  # fmt: skip
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
@@ -63,7 +65,8 @@ def run(
     with what every rank reported of its calls; again for iterations that are made again after a failure.
 
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
-    that are left, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``).
+    that are left, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``). A checkpoint
+    that is damaged is skipped where an older one is whole; ``on_damaged`` is told, else it is a Python warning.
 
     Raises
     ------
@@ -78,23 +81,30 @@ def run(
     _require_groups(job_facts)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
-    begin = where_to_begin(run_config, out, resume, identity, count)
+    told = on_damaged or _warned
+    begin = where_to_begin(run_config, out, resume, identity, count, told)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config).num)
     elif any(entry.separate_generation for entry in plan.roles):
         raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
+    if run_config.checkpoint is not None:
+        prepare(folder_of(run_config, out))
     launcher = choose_launcher(plan, run_config)
     policy = Policy(run_config.on_failure, run_config.max_restarts)
     keeper = Keeper(
-        launcher, policy, lambda: latest(folder_of(run_config, out)), out, replan=replan, told=on_recovery
+        launcher, policy, lambda: candidates(folder_of(run_config, out), told), out, replan=replan, told=on_recovery
     )  # fmt: skip
     timelines: dict[int, Timeline] = {}
-    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, timelines)
+    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, told, timelines)
     try:
         keeper.run(Start(0, plan, begin), lambda start: _attempt(launcher, keeper, start, given))
     finally:
         launcher.stop()
     return [timelines[iteration] for iteration in sorted(timelines)]
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,7 @@ class _Given:
     engines: Mapping[str, EngineChoice] | None
     watch: Watcher | None
     on_records: RecordsTaker | None
+    told: Callable[[str], None]
     timelines: dict[int, Timeline]
 
 
@@ -127,11 +138,13 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
     controller.start(resource_pools(plan))
     models = build_models(controller, plan, config, hyperparameters(given.job_facts, config, plan), given.engines)
     models.init()
-    if start.checkpoint is not None:
-        load(models, controller, start.checkpoint)
+    start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.told)
+    if config.checkpoint is not None and start.damaged:
+        require_free(folder_of(config, given.out_dir), start.iteration, start.damaged)
     keeper.ready(start)
     with Saving(
-        models, controller, config, given.out_dir, identity=given.identity, layout=plan.placement, last=given.count
+        models, controller, config, given.out_dir, identity=given.identity, layout=plan.placement, last=given.count,
+        damaged=start.damaged,
     ) as saving:  # fmt: skip
         _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
 

@@ -52,6 +52,7 @@ class Hyperparameters(Section):
     before the limit in which DAPO's score falls. ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of
     ``null`` does not clip values. ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost
     is below its limit: it comes back as slowly as it fell, so a low floor lets the limit be broken for long.
+    ``temperature`` divides the logits in sampling and in every pass over what was sampled; vLLM takes none below 0.01.
     """
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
@@ -69,7 +70,7 @@ class Hyperparameters(Section):
     cost_learning_rate: Positive = 0.05
     cost_multiplier: Positive = 1.0
     cost_multiplier_floor: Positive = 1e-4
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Field(ge=0.01)] = 1.0
     end_token: Annotated[int, Field(ge=0)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] = 1
     epochs: Annotated[int, Field(ge=1)] = 1

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from executor.checkpoint import checkpoint_at, require_free
+from executor.checkpoint import checkpoints_at, require_free, require_whole, skipping
+from executor.checkpoint_files import told_as
 from executor.checkpoint_saver import Saver
+from executor.errors import DamagedCheckpointError
 from executor.run_identity import require_same_run
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
-    from executor.checkpoint_files import Checkpoint
+    from executor.checkpoint_manifest import Checkpoint
     from executor.controller import Controller
     from executor.models import Models
     from executor.recorder import MetricsLog
@@ -31,44 +33,63 @@ def folder_of(config: RunConfig, out_dir: Path) -> Path:
 
 
 def where_to_begin(
-    config: RunConfig, out_dir: Path, resume: str | Path | bool, identity: Mapping[str, Any], iterations: int
-) -> Checkpoint | None:
-    """The checkpoint that a run goes on from, ``None`` for one that begins anew. ``resume`` as in ``run``.
+    config: RunConfig, out_dir: Path, resume: str | Path | bool, identity: Mapping[str, Any], iterations: int,
+    told: Callable[[str], None],
+) -> tuple[Checkpoint, ...]:  # fmt: skip
+    """Checkpoints that a run may go on from, newest first; none for one that begins anew. ``resume`` as in ``run``.
 
-    ``InputError`` where it is another run's, where nothing is left to do, or where the folder to save into has
-    checkpoints that this run would mix with its own.
+    ``told`` hears of each that is skipped since it is damaged. ``InputError`` where the newest is another run's, where
+    nothing is left to do, or where the folder to save into has checkpoints that this run would mix with its own.
     """
-    found = None
+    found: tuple[Checkpoint, ...] = ()
     if resume:
-        found = checkpoint_at(folder_of(config, out_dir) if resume is True else resume)
-    done = found.manifest.iteration if found is not None else 0
-    if found is not None:
-        require_same_run(found.manifest.identity, dict(identity), str(found.folder))
-        if done >= iterations:
-            raise InputError(
-                f"{found.folder} has {done} iterations behind it and the run shall make {iterations}: nothing is left "
-                f"to do; --iterations {done + 1} or more goes on"
-            )
+        found = checkpoints_at(folder_of(config, out_dir) if resume is True else resume, told)
+    if found:
+        require_same_run(found[0].manifest.identity, dict(identity), str(found[0].folder))
+        found = tuple(each for each in found if each.manifest.identity == found[0].manifest.identity)
+        if config.checkpoint is not None:
+            require_free(folder_of(config, out_dir), found[0].manifest.iteration)
+        return _unfinished(found, iterations, told)
     if config.checkpoint is not None:
-        require_free(folder_of(config, out_dir), done)
-    return found
+        require_free(folder_of(config, out_dir), 0)
+    return ()
+
+
+def _unfinished(found: tuple[Checkpoint, ...], iterations: int, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+    """Those with iterations left to make; ``InputError`` where the newest that is whole has none left."""
+    newest, *older = found
+    done = newest.manifest.iteration
+    if done < iterations:
+        return found
+    try:
+        require_whole(newest)
+    except DamagedCheckpointError as error:
+        if not older:
+            raise
+        told(skipping(str(error), older[0]))
+        return _unfinished(tuple(older), iterations, told)
+    raise InputError(
+        f"{newest.folder} has {done} iterations behind it and the run shall make {iterations}: nothing is left "
+        f"to do; --iterations {done + 1} or more goes on"
+    )
 
 
 class Saving:
     """The checkpoints of a run as its loop sees them; nothing happens where its section asks for none.
 
-    ``last`` is the iteration count at which the run ends: that is saved, too.
+    ``last`` is the iteration count at which the run ends: that is saved, too. ``damaged`` are folders of checkpoints
+    that the run has skipped.
     """
 
     def __init__(
         self, models: Models, controller: Controller, config: RunConfig, out_dir: Path, *, identity: Mapping[str, Any],
-        layout: str, last: int,
+        layout: str, last: int, damaged: Collection[Path] = (),
     ) -> None:  # fmt: skip
         self._section, self._last, self._told = config.checkpoint, last, 0
         self._saver: Saver | None = None
         if self._section is not None:
             root, keep = folder_of(config, out_dir), self._section.keep
-            self._saver = Saver(models, controller, root, keep=keep, identity=identity, layout=layout)
+            self._saver = Saver(models, controller, root, keep=keep, identity=identity, layout=layout, damaged=damaged)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +124,8 @@ class Saving:
     def publish(self, log: MetricsLog) -> None:
         """Let what was begun appear, once the metrics of its iterations are on disk."""
         if self._saver is not None and self._saver.has_begun:
-            log.sync()
+            with told_as("metrics.jsonl could not be written, and no checkpoint may be ahead of it"):
+                log.sync()
             self._saver.publish()
 
     def finish(self) -> None:

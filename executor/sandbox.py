@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,35 +16,41 @@ import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from profiles.errors import InputError
 from profiles.units import GIB, MIB
 
-SUPERVISOR = Path(__file__).with_name("sandbox_supervisor.py")
-PATIENCE_S = 5.0
-"""What the supervisor may take beyond the program's time, to start and to clean up."""
+ROOT = Path(__file__).parents[1]
+SUPERVISOR = "import sys; sys.path.insert(0, sys.argv[1]); from executor.sandbox_supervisor import main; main()"
+PATIENCE_S = 60.0
+"""What the supervisor may take beyond the program's time, to start and to clean up, on however busy a machine."""
 
 ENVIRONMENT = {"PATH": os.defpath, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """All that a program has of it; libraries must not start a thread for every core."""
 
+WALLS = ("bubblewrap", "namespaces", "landlock", "limits")
+"""What may stand between a program and the machine, strongest first."""
+
+SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
+"""What a program may read besides Python."""
+
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may have.
+    """What a program may have, with all of its children.
 
     Parameters
     ----------
     wall_s
-        Seconds from its start; processor time is bounded by it too.
+        Seconds from its start; the processor time of each process is bounded by it too.
     memory_bytes
-        Address space of each of its processes.
+        Its processes together, and its folder.
     file_bytes
-        Its folder, and any one file. The folder is memory where namespaces may be made.
+        Its folder, and any one file.
     output_bytes
         Printed text; a program that prints more is ended.
     processes
-        How many at once; only where namespaces may be made.
+        Processes and threads at once.
     """
 
     wall_s: float = 5.0
@@ -55,46 +62,78 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ran:
-    """``status`` is an exit status, ``late`` or ``talks`` (beyond its limits), or ``lost`` if the supervisor died.
+    """What became of a program.
 
-    ``isolation``: ``namespaces``, or ``limits`` alone where the kernel does not let us make any.
+    ``status`` is an exit status; ``late``, ``talks``, ``memory``, ``processes`` or ``files`` for one that was ended
+    beyond that limit; or ``lost`` if it could not be started or watched, and ``reason`` says why.
+    ``isolation`` names the walls, then ``seccomp`` where calls are filtered, then who counts memory and processes.
     """
 
     status: str
     output: str
-    isolation: Literal["namespaces", "limits"] = "limits"
+    isolation: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @cache
-def require_sandbox() -> None:
-    """Raise ``InputError`` if programs cannot be run here at all, so that not every one of them seems to fail."""
-    ran = run_program("print('ready')", Limits(wall_s=60.0))
-    if (ran.status, ran.output) != ("0", "ready\n"):
-        raise InputError(
-            f"programs cannot be run here: one that prints a word ended with {ran.status} and printed {ran.output!r}; "
-            "is there memory and room in the temporary folder?"
-        )
+def isolation() -> tuple[str, ...]:
+    """The strongest isolation that a program which prints a word comes through on this machine.
+
+    ``InputError`` if it fails in all of them: else every program would seem to be wrong.
+    """
+    reasons = []
+    for walls in WALLS:
+        ran = run_program("print('ready')", Limits(wall_s=PATIENCE_S), walls)
+        if (ran.status, ran.output) == ("0", "ready\n"):
+            return ran.isolation
+        reasons.append(f"{walls}: {ran.reason or f'{ran.status} and printed {ran.output!r}'}")
+    raise InputError(
+        f"programs cannot be run here: one that prints a word ended in none of {', '.join(WALLS)} "
+        f"({'; '.join(reasons)}); is there memory and room in the temporary folder?"
+    )
 
 
-def run_program(program: str, limits: Limits) -> Ran:
-    """Run a Python program, without input, arguments or environment, in an empty folder that goes with it."""
+def run_program(program: str, limits: Limits, walls: str | None = None) -> Ran:
+    """Run a Python program, without input, arguments or environment, in an empty folder that goes with it.
+
+    ``walls``: one of ``WALLS`` and no other, or else the strongest that there are.
+    """
+    given = {
+        **asdict(limits),
+        "walls": walls or isolation()[0],
+        "readable": _readable(),
+        "bubblewrap": shutil.which("bwrap"),
+    }
     with tempfile.TemporaryDirectory(prefix="program-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(SUPERVISOR), json.dumps(asdict(limits))], cwd=folder,
-            env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-I", "-S", "-c", SUPERVISOR, str(ROOT), json.dumps(given)], cwd=folder,
+            env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         try:
-            raw, _ = process.communicate(program.encode("utf-8", "replace"), timeout=limits.wall_s + PATIENCE_S)
+            raw, said = process.communicate(program.encode("utf-8", "replace"), timeout=limits.wall_s + PATIENCE_S)
         except subprocess.TimeoutExpired:
-            raw = b""
+            raw, said = b"", b"its supervisor did not end"
         finally:
             _end(process)
-    output, _, last = raw.decode("utf-8", "replace").rstrip("\n").rpartition("\n")
-    words = last.split(" ")
-    if len(words) != 3 or words[0] != "ended":
-        return Ran("lost", output)
-    return Ran(words[1], output, "namespaces" if words[2] == "namespaces" else "limits")
+    output = raw.decode("utf-8", "replace")
+    try:
+        ended = json.loads(said)
+        return Ran(ended["status"], output, tuple(ended["isolation"]), ended["reason"])
+    except (ValueError, TypeError, KeyError):
+        return Ran("lost", output, reason=said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+
+
+@cache
+def _readable() -> list[str]:
+    """Python with its packages, and the system's libraries; no folder that is inside another."""
+    pythons = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    wanted = [*SYSTEM, *pythons, *(os.path.realpath(path) for path in pythons)]
+    found: list[str] = []
+    for path in wanted:
+        if os.path.exists(path) and not any(path == other or path.startswith(f"{other}/") for other in found):
+            found.append(path)
+    return found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,15 +1,14 @@
-"""Runs one program of somebody else's, with as little around it as the kernel lets us take away. A script, run by path.
+"""Runs one program of somebody else's, with as little around it as the kernel lets us take away.
 
-    python -I -S sandbox_supervisor.py LIMITS_AS_JSON < program
-
-Standard library alone, and nothing of ours: this process starts in milliseconds, once for each program. It says on its
-last line of output ``ended STATUS ISOLATION``; what the program printed comes before that, at most so many bytes of it.
+``sandbox.py`` starts it in a process of its own, once for each program: it imports the standard library and its
+neighbours alone, and starts in milliseconds. It passes on what the program prints, and says what became of it on its
+standard error, which the program never has: ``{"status", "isolation", "reason"}``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import fcntl
 import json
 import os
 import resource
@@ -17,187 +16,197 @@ import select
 import signal
 import sys
 import time
+from typing import Any
 
-NEW_NAMESPACES = {"mount": 0x00020000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "network": 0x40000000}
-"""Flags of unshare(2)."""
+from executor import sandbox_walls as walls
+from executor.sandbox_count import Cgroup, Watch, descendants
+from executor.sandbox_filter import Filter
 
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
-SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY, MS_PRIVATE = 442, -100, 0x8000, 0x1, 1 << 18
-MS_NOSUID_NODEV = 2 | 4
-NOBODY = 65534
-LAST_CAPABILITY = 63
+STARTED, LOOKS_S = b"started", 0.01
+INSIDE_BUBBLEWRAP = """
+import os, resource, sys
+most, started = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+os.write(started, b"started")
+os.close(started)
+os.execv(sys.executable, [sys.executable, "-I", "-"])
+"""
+"""Counted from inside its user namespace: outside, all processes of the user would be."""
 
 
-def main() -> int:
-    """Run the program on standard input within the limits of the command line."""
-    limits = json.loads(sys.argv[1])
-    program = sys.stdin.buffer.read()
-    libc = _libc()
-    isolated = libc is not None and _may_isolate(libc) and _isolated(libc)
-    if libc is not None:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def main() -> None:
+    """Run the program on standard input within what the command line gives."""
+    given = {**json.loads(sys.argv[2]), "user": walls.STRANGERS + os.getpid()}
+    source = _in_memory(sys.stdin.buffer.read())
+    kernel = walls.Kernel()
+    kernel.prctl(walls.PR_SET_CHILD_SUBREAPER, 1)
+    calls, cgroup = _filter(kernel, given["walls"]), _cgroup(given)
+    watch = _watch(given)
+    started, says_started = os.pipe()
     reader, writer = os.pipe()
-    source = os.memfd_create("program") if hasattr(os, "memfd_create") else _unnamed_file()
-    os.write(source, program)
-    os.lseek(source, 0, os.SEEK_SET)
     child = os.fork()
     if child == 0:
-        _become_program(libc, isolated, limits, source, writer)
+        _become_program(kernel, given, calls, cgroup, (source, writer, says_started))
     os.close(writer)
-    status = _watched(child, reader, limits["wall_s"], limits["output_bytes"])
-    _end_all(child)
-    print(f"\nended {status} {'namespaces' if isolated else 'limits'}", flush=True)
-    return 0
+    os.close(says_started)
+    try:
+        said = os.read(started, 4096)  # its time begins when it does
+        status = _watched(child, reader, given, watch, cgroup) if said == STARTED else "lost"
+    finally:
+        _end_all(child)
+        if cgroup:
+            cgroup.close()
+    words = [given["walls"], *(["seccomp"] if calls else [])]
+    words.append("cgroup" if cgroup else "supervisor" if watch else "uncounted")
+    reason = "" if said == STARTED else said.decode(errors="replace") or "it ended before the program began"
+    sys.stdout.flush()
+    print(json.dumps({"status": status, "isolation": words, "reason": reason}), file=sys.stderr)
 
 
-def _libc() -> ctypes.CDLL | None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return libc if hasattr(libc, "unshare") and hasattr(libc, "prctl") else None
+def _in_memory(program: bytes) -> int:
+    """A file with no name that cannot be changed: standard input is no memory of the program's own."""
+    if not hasattr(os, "memfd_create"):
+        import tempfile
 
-
-def _may_isolate(libc: ctypes.CDLL) -> bool:
-    """Try in a child: some kernels make namespaces and then let nobody live there, and there is no way back."""
-    child = os.fork()
-    if child == 0:
-        made = False
-        try:
-            made = _isolated(libc)
-        finally:
-            os._exit(0 if made else 1)
-    return os.waitpid(child, 0)[1] == 0
-
-
-def _isolated(libc: ctypes.CDLL) -> bool:
-    """Leave the machine's network, processes, mounts and users, where we may. ``False``: everything is as it was."""
-    user, group = os.getuid(), os.getgid()
-    if user == 0 and _all_may_read(os.__file__) and _all_may_read(sys.executable):
-        os.chown(".", NOBODY, NOBODY)  # root is nobody inside: limits on processes do not hold for root
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-        user = group = NOBODY
-        libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else its own /proc is root's
-    if libc.unshare(sum(NEW_NAMESPACES.values())) != 0:
-        return False
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-    return True
-
-
-def _all_may_read(path: str) -> bool:
-    """Whether a stranger on this machine may read a file and everything on the way to it."""
-    path = os.path.realpath(path)
-    if not os.stat(path).st_mode & 0o004:
-        return False
-    while path != "/":
-        path = os.path.dirname(path)
-        if not os.stat(path).st_mode & 0o001:
-            return False
-    return True
-
-
-def _unnamed_file() -> int:
-    import tempfile
-
-    handle, name = tempfile.mkstemp(dir=".")
-    os.unlink(name)
+        handle, name = tempfile.mkstemp(dir=".")
+        os.unlink(name)
+    else:
+        handle = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(handle, program)
+    os.lseek(handle, 0, os.SEEK_SET)
+    if hasattr(os, "memfd_create"):
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     return handle
 
 
-def _become_program(libc: ctypes.CDLL | None, isolated: bool, limits: dict[str, int], source: int, out: int) -> None:
-    """In the child: limits, a view of the machine that cannot be written to, no privileges; then the program."""
+def _filter(kernel: walls.Kernel, chosen: str) -> Filter | None:
+    scoped = chosen == "landlock" and walls.landlock_version(kernel) >= walls.SIGNALS_SCOPED
+    with contextlib.suppress(OSError, AttributeError):
+        return Filter(alone=chosen in ("bubblewrap", "namespaces"), signals=scoped)
+    return None
+
+
+def _cgroup(given: dict[str, Any]) -> Cgroup | None:
+    with contextlib.suppress(OSError):
+        return Cgroup(given)
+    return None
+
+
+def _watch(given: dict[str, Any]) -> Watch | None:
+    with contextlib.suppress(OSError):
+        return Watch(given, None if given["walls"] in ("bubblewrap", "namespaces") else os.getcwd())
+    return None
+
+
+def _become_program(
+    kernel: walls.Kernel, given: dict[str, Any], calls: Filter | None, cgroup: Cgroup | None, files: tuple[int, ...]
+) -> None:
+    """In the child: walls, limits, no privileges, then the program; or what went wrong, told instead of "started"."""
     try:
-        if libc is not None:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if isolated:
-                _shut_mounts(libc, limits["file_bytes"])
-            for capability in range(LAST_CAPABILITY + 1):
-                libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        kernel.prctl(walls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if cgroup:
+            cgroup.enter()
         os.setsid()
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        for here, there in ((source, 0), (out, 1), (nothing, 2)):
-            os.dup2(here, there)
-        os.closerange(3, 256)
-        _limit(limits, isolated)
+        started = _only(*files)
+        _limit(given)
+        if given["walls"] == "bubblewrap":
+            _bubblewrapped(kernel, given, calls, started)
+        getattr(walls, given["walls"])(kernel, given)
+        _limit_processes(given)
+        for capability in range(walls.LAST_CAPABILITY + 1):
+            kernel.prctl(walls.PR_CAPBSET_DROP, capability)
+        kernel.prctl(walls.PR_SET_NO_NEW_PRIVS, 1)
+        if calls:
+            calls.load()
+        os.write(started, STARTED)
         os.execv(sys.executable, [sys.executable, "-I", "-"])
+    except BaseException as error:
+        os.write(started, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(127)
 
 
-def _shut_mounts(libc: ctypes.CDLL, file_bytes: int) -> None:
-    """All that is mounted becomes read-only for the program; its folder becomes memory of a limited size."""
-    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, MS_PRIVATE, 0)
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    if libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, ctypes.byref(attributes), size) != 0:
-        return
-    here = os.getcwd()
-    options = f"size={file_bytes},mode=0700".encode()
-    if libc.mount(b"tmpfs", here.encode(), b"tmpfs", MS_NOSUID_NODEV, options) == 0:
-        os.chdir(here)
+def _only(source: int, out: int, started: int) -> int:
+    """Leave no file open but standard input and output, and where the start is told, which the program closes."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    kept = fcntl.fcntl(started, fcntl.F_DUPFD_CLOEXEC, 64)
+    for here, there in ((source, 0), (out, 1), (nothing, 2), (kept, 3)):
+        os.dup2(here, there, inheritable=there != 3)
+    os.closerange(4, 256)
+    return 3
 
 
-def _limit(limits: dict[str, int], isolated: bool) -> None:
-    """Limits for each process. The number of processes counts all of a user's, unless the user is one of our own."""
-    cpu_s = int(limits["wall_s"]) + 1
+def _bubblewrapped(kernel: walls.Kernel, given: dict[str, Any], calls: Filter | None, started: int) -> None:
+    exported = None
+    if calls:
+        exported = os.memfd_create("filter", 0)
+        calls.export(exported)
+        os.lseek(exported, 0, os.SEEK_SET)
+    os.set_inheritable(started, True)
+    command = walls.bubblewrap(kernel, given, exported)
+    inside = [sys.executable, "-I", "-S", "-c", INSIDE_BUBBLEWRAP, str(given["processes"]), str(started)]
+    os.execv(command[0], [*command, *inside])
+
+
+def _limit(given: dict[str, Any]) -> None:
+    """Limits for each process."""
     for which, most in (
-        (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_AS, limits["memory_bytes"]), (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_FSIZE, limits["file_bytes"]), (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, int(given["wall_s"]) + 1), (resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, given["memory_bytes"] - given["file_bytes"]), (resource.RLIMIT_FSIZE, given["file_bytes"]),
     ):  # fmt: skip
         hard = resource.getrlimit(which)[1]
         most = int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard)
         resource.setrlimit(which, (most, most))
-    if isolated:
-        resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"], limits["processes"]))
 
 
-def _watched(child: int, reader: int, wall_s: float, output_bytes: int) -> str:
+def _limit_processes(given: dict[str, Any]) -> None:
+    """The kernel counts all of a user's: a user of our own has so many, another so many more than run here in all."""
+    most = given["processes"]
+    if given["walls"] != "namespaces" and os.getuid() < walls.STRANGERS:
+        with contextlib.suppress(OSError), open("/proc/loadavg") as file:
+            most += int(file.read().split()[3].split("/")[1])
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _watched(child: int, reader: int, given: dict[str, Any], watch: Watch | None, cgroup: Cgroup | None) -> str:
     """Pass on what the program prints until it ends: its exit status, or why it was ended."""
-    ends_s = time.monotonic() + wall_s
-    passed = 0
+    ends_s = time.monotonic() + given["wall_s"]
+    left_bytes, readers = given["output_bytes"], [reader]
     while True:
-        left_s = ends_s - time.monotonic()
-        if left_s <= 0:
-            return "late"
         done, status = os.waitpid(child, os.WNOHANG)
-        if select.select([reader], [], [], 0 if done else min(left_s, 0.01))[0]:
+        while select.select(readers, [], [], 0 if done else LOOKS_S)[0]:
             data = os.read(reader, 65536)
-            passed += len(data)
-            if passed > output_bytes:
+            left_bytes -= len(data)
+            if left_bytes < 0:
                 return "talks"
             sys.stdout.buffer.write(data)
+            readers = readers if data else []  # it may close its output and go on
+            if not done:
+                break
+        if cgroup and cgroup.is_full():
+            return "memory"
         if done:
-            while select.select([reader], [], [], 0)[0] and (data := os.read(reader, 65536)) and passed <= output_bytes:
-                passed += len(data)
-                sys.stdout.buffer.write(data)
             return str(os.waitstatus_to_exitcode(status))
+        if time.monotonic() > ends_s:
+            return "late"
+        if watch and (excess := watch.excess()):
+            return excess
 
 
 def _end_all(child: int) -> None:
     """Kill the program and whatever it has started: orphans come to us, who asked for them."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    ends_s = time.monotonic() + 2.0
+    ends_s = time.monotonic() + 10.0
     while time.monotonic() < ends_s:
-        for name in _children():
+        for process in (child, *descendants()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(name, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
         try:
-            done, _ = os.waitpid(-1, os.WNOHANG)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         except ChildProcessError:
             return
-        if not done:
-            time.sleep(0.001)
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        time.sleep(0.001)

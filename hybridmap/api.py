@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,14 +55,14 @@ def plan(
 ) -> Result:
     """Find the best plan of a job under its objective, schedule and pins.
 
-    ``mapper.search.find_plan`` has the parameters and errors.
+    ``mapper.request.SearchRequest`` has the parameters, ``mapper.search.find_plan`` the errors.
     """
     from mapper.search import find_plan
 
-    return find_plan(
-        job.facts(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
-        pins=job.pins(), objective=job.objective(), hint=hint, modes=job.modes(), space=job.space(),
-    )  # fmt: skip
+    return find_plan(replace(
+        job.request(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
+        hint=hint,
+    ))  # fmt: skip
 
 
 def simulate(plan: Plan, job: Job) -> Timeline:
@@ -104,10 +105,7 @@ def frontier(job: Job, *, seed: int = 0, time_limit_s: float = 60.0) -> pd.DataF
 
     from mapper.frontier import frontier as find_frontier
 
-    points = find_frontier(
-        job.facts(), seed=seed, time_limit_s=time_limit_s, pins=job.pins(), mode=job.one_mode(), space=job.space(),
-        price=job.price(),
-    )  # fmt: skip
+    points = find_frontier(replace(job.request(), seed=seed, time_limit_s=time_limit_s))
     names = [field.name for field in dataclasses.fields(points[0])]
     rows = [{name: getattr(point, name) for name in names} for point in points]
     return pd.DataFrame(rows).assign(tokens_per_s=[point.timeline.tokens_per_s for point in points])
@@ -167,22 +165,14 @@ def explain(job: Job, result: Result, *, time_limit_s: float = 10.0) -> Explanat
     from mapper.explain import explain as explain_plan
 
     rivals = result.runners_up if result.objective.goal == "time" else ()
-    return explain_plan(job.facts(), result.plan, rivals, time_limit_s, job.pins(), job.space())
+    return explain_plan(job.request(), result.plan, rivals, time_limit_s)
 
 
 def robust(job: Job, *, draws: int = 20, seed: int = 0, time_limit_s: float = 120.0) -> Robustness:
     """What the plan of a job loses when the estimates are off, and which family of them to measure first."""
     from mapper.robust import robustness
 
-    return robustness(
-        job.facts(),
-        draws=draws,
-        seed=seed,
-        budget_s=time_limit_s,
-        pins=job.pins(),
-        modes=job.modes(),
-        space=job.space(),
-    )
+    return robustness(replace(job.request(), seed=seed), draws=draws, budget_s=time_limit_s)
 
 
 def plan_record(job: Job, result: Result, placement: str = "any", even: bool = False) -> PlanFile:
@@ -241,15 +231,18 @@ def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> 
 def import_verl(
     path: StrPath, device: str, *, inter_node_gbps: float | None = None, mean_response_length: int | None = None,
     prompt_tokens: float | None = None, models: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Imported:  # fmt: skip
-    """Read a verl run (a launch script, or Hydra's overrides.yaml or config.yaml) as a job and a plan."""
+    """Read a verl run (a launch script, or Hydra's overrides.yaml or config.yaml) as a job and a plan.
+
+    ``environment``: variables that the script finds set; those of this process are not looked at.
+    """
     from hybridmap.exports.verl_config import read_verl_config
     from hybridmap.exports.verl_import import Given
     from hybridmap.exports.verl_import import import_verl as read
 
-    return read(
-        read_verl_config(Path(path)), Given(device, inter_node_gbps, mean_response_length, prompt_tokens, models)
-    )
+    given = Given(device, inter_node_gbps, mean_response_length, prompt_tokens, models)
+    return read(read_verl_config(Path(path), environment), given)
 
 
 def models() -> pd.DataFrame:

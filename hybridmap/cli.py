@@ -1,7 +1,7 @@
 """The ``hybridmap`` command: its names, its errors, and nothing else.
 
 Exit status: 0 done; 2 the input cannot work as given (one message, no traceback); 1 a fault of ours or of a rank;
-130 stopped by Ctrl-C while running a plan.
+130 stopped by Ctrl-C; 141 a run that stopped because nothing reads its lines any more.
 """
 
 import sys
@@ -31,9 +31,15 @@ from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
 from hybridmap.commands.what_if import what_if
-from hybridmap.console import fail, shown
+from hybridmap.console import fail, shown, stop_writing, unread_is_fine
 from hybridmap.help_examples import epilog
 from profiles.errors import HybridmapError, InputError
+
+PRINT_AT_WORK = ("run", "profile", "validate")
+"""Commands that print while they work; the others print an answer when they are done, and nobody needs all of it."""
+EXIT_UNREAD = 141
+"""What a shell says of a program that a broken pipe ended."""
+EXIT_INTERRUPTED = 130
 
 
 class Face(TyperGroup):
@@ -53,6 +59,13 @@ class Face(TyperGroup):
         as_json = "--json" in given
         try:
             status = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+        except SystemExit as stop:
+            pipe = stop.__context__  # Typer ends a command so, whichever pipe broke
+            if not isinstance(pipe, BrokenPipeError):
+                raise
+            if not stop_writing():
+                raise pipe from None
+            status = EXIT_UNREAD if given[0] in PRINT_AT_WORK else 0
         except HybridmapError as error:
             fail(error, as_json)
         except typer.Abort:
@@ -63,9 +76,18 @@ class Face(TyperGroup):
                 raise
             if as_json or usage != shown(usage):
                 fail(InputError(usage), as_json)
-            error.show()  # type: ignore[attr-defined]
+            with unread_is_fine():
+                error.show()  # type: ignore[attr-defined]
             raise SystemExit(2) from None
         raise SystemExit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C ends it with one word and no answer, where the command itself has no more to say."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("stopped", err=True)
+            raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 def _usage_message(error: Exception) -> str | None:
@@ -119,5 +141,9 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the ``hybridmap`` command."""
-    app()
+    """Entry point of the ``hybridmap`` command, also as ``python -m hybridmap``: the name is the same in each."""
+    app(prog_name="hybridmap")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
     from hybridmap.config import Job
+    from mapper.request import SearchRequest
     from mapper.result import Result
 
 BEST = "best found"
@@ -24,19 +25,18 @@ class Row:
     error: HybridmapError | None = None
 
 
+def by_time(job: Job, placement: str) -> SearchRequest:
+    """The search for the fastest plan of a placement."""
+    from mapper.request import TIME
+
+    return replace(job.request(), objective=TIME, placement=placement, runners_up=False)
+
+
 def best_of(job: Job, name: str) -> Row:
     """The best plan by time of a placement, a key of ``PLACEMENTS``."""
     from mapper.search import find_plan
 
     try:
-        found = find_plan(
-            job.facts(),
-            placement=PLACEMENTS[name],
-            runners_up=False,
-            pins=job.pins(),
-            modes=job.modes(),
-            space=job.space(),
-        )
-        return Row(name, found)
+        return Row(name, find_plan(by_time(job, PLACEMENTS[name])))
     except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
         return Row(name, None, error)

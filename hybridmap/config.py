@@ -19,8 +19,11 @@ from hybridmap.job_request import (
     pin_document,
     pins_of,
     schedule_document,
+    schedule_of,
 )
 from hybridmap.yaml_file import read_yaml
+from mapper.mode import mode_of
+from mapper.request import SearchRequest
 from mapper.space import Space, check_space
 from profiles.calibration import load_calibration
 from profiles.catalogue import load_model
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from mapper.mode import Mode
     from mapper.pins import AnyPin
     from profiles.model_shape import ModelShape
+    from simulator.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -74,18 +78,6 @@ class Job:
         """Where the actor may generate, and when."""
         return modes_of(self.document["schedule"])
 
-    def one_mode(self) -> Mode:
-        """The mode, where only one makes sense; ``InputError`` if the job allows several."""
-        first, *others = self.modes()
-        if others:
-            allowed = "; ".join(map(str, (first, *others)))
-            raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
-        return first
-
-    def price(self) -> Objective | None:
-        """The objective if it has prices, so that an iteration's cost can be said."""
-        return self.objective() if self.objective().prices else None
-
     def space(self) -> Space:
         """Layouts that are searched beside the usual ones."""
         return Space(**self.document["search"])
@@ -93,6 +85,16 @@ class Job:
     def pins(self) -> tuple[AnyPin, ...]:
         """What the job fixes of its plan."""
         return pins_of(self.document["pin"])
+
+    def request(self) -> SearchRequest:
+        """All that the job asks of a search; a command puts what is its own (seed, time limit) with ``replace``."""
+        return SearchRequest(
+            self.facts(), pins=self.pins(), modes=self.modes(), space=self.space(), objective=self.objective()
+        )
+
+    def scheduled_as(self, plan: Plan) -> Job:
+        """The same job with the schedule and the generation pool of ``plan``."""
+        return job_from_document({**self.document, "schedule": schedule_of(mode_of(plan))})
 
     @cached_property
     def _facts(self) -> Facts:
@@ -107,16 +109,19 @@ class Job:
             device=first.device,
             training=load_training_engine(engines["training"]),
             generation=load_generation_engine(engines["generation"]),
-            implementation=Implementation(**doc["implementation"]),
+            implementation=Implementation(**{k: v for k, v in doc["implementation"].items() if v is not None}),
             others=tuple(others),
             calibration=load_calibration(Path(doc["cluster"][0]["device"])),
         )
 
 
-def load_job(path: str | os.PathLike[str], profile: Path | None = None, ranks: int = 1) -> Job:
+def load_job(
+    path: str | os.PathLike[str], profile: Path | None = None, ranks: int = 1, *, force_profile: bool = False
+) -> Job:
     """Read ``JOB.yaml``; paths in it start from its folder.
 
-    With a ``profile`` folder the job is that of this machine: its device, its engines, at least ``ranks`` ranks.
+    With a ``profile`` folder the job is that of this machine: its device, its engines, at least ``ranks`` ranks. One
+    that is marked as disturbed or incomplete is taken with ``force_profile`` only.
 
     Raises
     ------
@@ -128,7 +133,7 @@ def load_job(path: str | os.PathLike[str], profile: Path | None = None, ranks: i
     if profile is not None:
         from hybridmap.local_job import on_this_machine
 
-        document = on_this_machine(document, profile, ranks)
+        document = on_this_machine(document, profile, ranks, force=force_profile)
     return _job(parse_job(document, str(path)), str(path), file.parent)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
@@ -119,10 +121,40 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def fail(error: HybridmapError, as_json: bool) -> NoReturn:
     """End the command with the one message of an expected outcome."""
-    if not as_json:
-        typer.echo(shown(f"Error: {error}"), err=True)
-    elif isinstance(error, InfeasibleError):
-        say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
-    else:
-        say_json({"error": str(error)})
+    with unread_is_fine():
+        if not as_json:
+            typer.echo(shown(f"Error: {error}"), err=True)
+        elif isinstance(error, InfeasibleError):
+            say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
+        else:
+            say_json({"error": str(error)})
     raise SystemExit(error.exit_status)
+
+
+@contextmanager
+def unread_is_fine() -> Iterator[None]:
+    """Write to a reader that may have gone (``| head -1``) without minding."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not stop_writing():
+            raise
+
+
+def stop_writing() -> bool:
+    """Whether what reads stdout or stderr has gone; from then on nothing is written there, at exit neither."""
+    gone = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+    for stream in gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(gone)
+
+
+def _unread(stream: TextIO) -> bool:
+    try:
+        found = select.poll()
+        found.register(stream.fileno(), 0)  # an error is reported whatever is asked for
+    except (AttributeError, OSError, ValueError):  # no such system, or no file behind the stream
+        return False
+    return any(event & select.POLLERR for _, event in found.poll(0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from hybridmap.config import Job
     from mapper.fit import Remedy
+    from mapper.request import SearchRequest
     from mapper.result import Result
     from simulator.plan import Plan
 
@@ -51,7 +52,7 @@ def fit_of_plan(job: Job, plan: Plan, source: str, time_limit_s: float = 60.0) -
     if any(violation.rule != "memory" for violation in found):
         raise InfeasibleError(f"{source} is no plan of this job: " + "; ".join(v.message for v in found))
     helps = remedies(plan, job.facts()) if found else ()
-    fewest, beyond = _fewest(job, time_limit_s)
+    fewest, beyond = _fewest(replace(job.request(), time_limit_s=time_limit_s))
     return Fit(plan, not found, source, None, helps, fewest, beyond)
 
 
@@ -61,36 +62,28 @@ def fit_of_job(job: Job, time_limit_s: float = 60.0, progress: Callable[[int, in
     from mapper.search import find_plan
     from profiles.errors import InfeasibleError
 
+    request = replace(job.request(), runners_up=False, time_limit_s=time_limit_s)
     try:
-        result = find_plan(
-            job.facts(),
-            runners_up=False,
-            pins=job.pins(),
-            objective=job.objective(),
-            time_limit_s=time_limit_s,
-            modes=job.modes(),
-            space=job.space(),
-        )
+        result = find_plan(request)
     except InfeasibleError as error:
-        if error.fewest_gpus is None and job.pins():
+        if error.fewest_gpus is None and request.pins:
             raise  # the pins are to blame, and the message says which
-        found = leanest_plan(job.facts(), job.pins(), progress, job.modes()[0], job.space())
+        found = leanest_plan(request, progress)
         if found is None:
             raise
         plan, needs = found
         origin = "the plan that needs least memory; none fits"
         return Fit(plan, False, origin, needs, remedies(plan, job.facts()), None, error.fewest_gpus)
-    fewest, beyond = _fewest(job, time_limit_s)
+    fewest, beyond = _fewest(request)
     return Fit(result.plan, True, "the best plan", None, (), fewest, beyond)
 
 
-def _fewest(job: Job, time_limit_s: float) -> tuple[Result | None, int | None]:
+def _fewest(request: SearchRequest) -> tuple[Result | None, int | None]:
     """The plan on the fewest GPUs of this cluster, else how many it would take."""
     from mapper.fit import fewest_gpus_plan
     from mapper.infeasible import fewest_gpus
-    from mapper.problem import make_problem
 
-    found = fewest_gpus_plan(job.facts(), job.pins(), time_limit_s, job.modes(), job.space())
+    found = fewest_gpus_plan(request)
     if found is not None:
         return found, found.plan.num_gpus
-    return None, fewest_gpus(make_problem(job.facts(), pins=job.pins(), mode=job.modes()[0], space=job.space()))
+    return None, fewest_gpus(request.problem(request.modes[0]))

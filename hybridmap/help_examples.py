@@ -12,7 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hybridmap plan JOB.yaml --hint hybridmap-out/plan.json",
     ),
     "simulate": (
-        "hybridmap simulate --plan hybridmap-out/plan.json",
+        "hybridmap simulate hybridmap-out/plan.json",
         "hybridmap simulate JOB.yaml --placement colocate",
     ),
     "compare": ("hybridmap compare JOB.yaml", "hybridmap compare JOB.yaml --systems"),

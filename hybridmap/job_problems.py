@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 MOST_LINES = 20
 
+WRITTEN = {
+    ("plan", "job"): "a plan, which simulate, report, trace and export take; give the JOB.yaml that it was made from",
+    ("pools", "roles"): "a bare plan, which run takes with --plan; give the JOB.yaml that it is for",
+    ("spans", "stages"): "a timeline, which report and trace take with --measured; give the JOB.yaml of its run",
+    ("points", "job"): "a frontier, which report takes with --frontier; give the JOB.yaml that it was found for",
+    ("cases", "job"): "the cases of a what-if, which report takes with --what-if; give the JOB.yaml that they change",
+}
+"""Files that our commands write, by keys that tell them apart."""
+
 
 class UnknownKeyError(UnknownNameError):
     """A key that the job file does not have, with its place and the nearest key that it has."""
@@ -37,6 +46,8 @@ def parse_job(raw: object, source: str) -> JobFile:
     if not isinstance(raw, dict):
         given = "is empty" if raw is None else f"holds {described(raw)}"
         raise FileFormatError(f"{source} {given}; a job is a mapping with algorithm, models, workload and cluster")
+    if (kind := _what_we_wrote(raw)) is not None:
+        raise FileFormatError(f"{source} is no job but {kind}")
     try:
         job = JobFile.model_validate(raw)
     except ValidationError as error:
@@ -46,6 +57,11 @@ def parse_job(raw: object, source: str) -> JobFile:
             f"{source}: cluster: got an empty list, expected an entry with device and nodes for each kind of GPU"
         )
     return job
+
+
+def _what_we_wrote(raw: dict[Any, Any]) -> str | None:
+    """What a file of another kind that one of our commands wrote is, and who takes it; ``None`` for any other."""
+    return next((kind for keys, kind in WRITTEN.items() if set(keys) <= set(raw) and "workload" not in raw), None)
 
 
 def described(value: object) -> str:

@@ -135,6 +135,14 @@ def modes_of(document: Mapping[str, Any]) -> tuple[Mode, ...]:
     return tuple(Mode(kind, own, steps, updates) for own in pools)
 
 
+def schedule_of(mode: Mode) -> dict[str, Any]:
+    """The schedule, in normal form, that ``modes_of`` reads as ``mode``."""
+    document: dict[str, Any] = {"kind": mode.schedule, "generation_pool": "own" if mode.own_pool else "shared"}
+    if mode.steps_in_flight > 1:
+        document["steps_in_flight"] = mode.steps_in_flight
+    return document | ({"in_flight_updates": True} if mode.in_flight_updates else {})
+
+
 def _pinned_roles(document: Mapping[str, Any]) -> list[str]:
     return [key for key in document if key not in ("share", "spare_nodes")]
 

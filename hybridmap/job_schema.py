@@ -149,7 +149,7 @@ class ImplementationSection(Section):
     lora_rank: Annotated[Any, whole(MOST_TOKENS, 0)] = 0
     packed_tokens: Tokens | None = None
     expert_imbalance: Annotated[Any, number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
-    old_log_prob: Annotated[Any, one_of(get_args(OldLogProb))] = "engine"
+    old_log_prob: Annotated[Any, one_of(get_args(OldLogProb))] | None = None  # priced as engine; exported as theirs
     sleeping_engine: Annotated[Any, one_of(get_args(SleepingEngine))] = "drops-weights"
     fsdp_exposure: Annotated[Any, number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
 

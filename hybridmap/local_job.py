@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.console import warn
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError
-from profiles.hardware import DEVICE_FILE, load_spec
+from profiles.hardware import DEVICE_FILE, load_doubts, load_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,7 @@ EAGER = {"kernels": "eager", "loss_head": "unfused"}
 """How the torch-native engine is built: uncompiled, log-softmax in tensor operations."""
 
 
-def on_this_machine(document: Any, folder: Path, ranks: int = 1) -> Any:
+def on_this_machine(document: Any, folder: Path, ranks: int = 1, *, force: bool = False) -> Any:
     """The job's document with cluster, engines, number formats and implementation of this machine.
 
     A document that is no mapping is handed back as it is: what is wrong with it is said where jobs are read.
@@ -23,7 +24,8 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1) -> Any:
     Raises
     ------
     InputError
-        ``folder`` is no profile of this machine's engine; the message says how to make one.
+        ``folder`` is no profile of this machine's engine, or one that is marked as disturbed or incomplete and is not
+        taken by ``force``; the message says how to make one.
     """
     if not isinstance(document, dict):
         return document
@@ -36,6 +38,14 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1) -> Any:
                 f"{folder} is no profile that a run can be priced with ({needed.name} is missing); "
                 f"'hybridmap profile --quick --models CONFIG --out {folder}' makes one"
             )
+    if doubts := load_doubts(folder):
+        told = f"{folder} is a profile that predicts little: {'; '.join(doubts)}"
+        if not force:
+            raise InputError(
+                f"{told}. Measure again while the machine does nothing else ('hybridmap profile --quick --models "
+                "CONFIG --out ANOTHER'), or take it with --force-profile"
+            )
+        warn(told)
     dtype = _dtype(document)
     gpus = max(load_spec(folder).gpus_per_node, ranks)
     changed = {

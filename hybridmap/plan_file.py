@@ -125,6 +125,15 @@ def parse_plan_file(content: object, path: Path) -> PlanFile:
         raise misfit(path, error) from None
 
 
+def is_plan_file(path: Path) -> bool:
+    """Whether a file is meant as one of ``hybridmap plan``'s and not as a job; ``InputError`` if it cannot be read."""
+    try:
+        content = read_json(path)
+    except FileFormatError:  # YAML, or nothing that a plan could be
+        return False
+    return isinstance(content, dict) and "plan" in content and "workload" not in content
+
+
 def read_record(path: Path, kind: type[_Record]) -> _Record:
     """Read a JSON file that one of our commands wrote, such as ``frontier.json``; errors as in ``read_plan_file``."""
     try:
@@ -209,10 +218,12 @@ def write_records(out: Path, records: Mapping[str, Record]) -> list[Path]:
             aside[out / name] = _written_aside(out, record)
         for target, temporary in aside.items():
             os.replace(temporary, target)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         for temporary in aside.values():
             temporary.unlink(missing_ok=True)
         _remove_empty(out, first_new)
+        if not isinstance(error, OSError):
+            raise
         raise InputError(f"{out}: cannot be written ({error.strerror or error}); nothing was changed") from error
     return list(aside)
 

@@ -115,7 +115,7 @@ def speed_lines(timeline: Timeline) -> list[str]:
     return [
         f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
         f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
-        f"numbers rest on: {', '.join(shares)}{_analytic_calls(timeline)}",
+        f"numbers rest on: {', '.join(shares)}{_weakest_call(timeline)}",
     ]
 
 
@@ -130,13 +130,20 @@ def _about(seconds: float) -> str:
     return f"{seconds:,.{max(0, 2 - math.floor(math.log10(seconds)))}f}"
 
 
-def _analytic_calls(timeline: Timeline) -> str:
-    """The call with the most seconds that rest on a rule alone: what to measure first."""
-    seconds = {span.call: span.duration_s * span.basis.get("analytic", 0.0) for span in timeline.spans if span.critical}
+def _weakest_call(timeline: Timeline) -> str:
+    """The call with the most seconds that rest on a rule or an assumption alone: what to measure first."""
+    weak = [kind for kind in ("analytic", "assumed") if timeline.basis.get(kind, 0.0) >= 0.0005]
+    seconds = {
+        span.call: span.duration_s * sum(span.basis.get(kind, 0.0) for kind in weak)
+        for span in timeline.spans if span.critical
+    }  # fmt: skip
     worst = max(seconds, key=lambda call: seconds[call], default="")
     if not worst or seconds[worst] < 0.05 * timeline.iteration_s:
         return ""
-    return f" (most of the analytic: {worst}, {seconds[worst]:,.1f} s)"
+    return f" (most of the {' and '.join(weak)}: {worst}, {seconds[worst]:,.1f} s)"
+
+
+MAY_CLOSE = "a longer --time-limit may close the gap, unless degrees that are not listed keep it open"
 
 
 def result_lines(result: Result, facts: Facts) -> list[str]:
@@ -149,7 +156,7 @@ def result_lines(result: Result, facts: Facts) -> list[str]:
     else:
         proof = (
             f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
-            "a longer --time-limit may close the gap, unless degrees that are not listed keep it open"
+            f"{'; '.join(result.open_because) or MAY_CLOSE}"
         )
     return [*objective_lines(result), proof, *_unused_lines(result, facts), "", *_runner_up_lines(result, facts)]
 
@@ -170,7 +177,7 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
         differences = difference_text(simulate(other.plan, facts).stages, best)
         why = f": {differences}" if differences else ""
         head = "runner-up " if i == 0 else " " * 10
-        change = f"{'-' if slower < 0 else '+'}{percent(abs(slower))}"
+        change = f"{'-' if slower < -1e-9 else '+'}{percent(abs(slower))}"  # equal plans differ in the last bit
         lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}){why}")
     return [*lines, ""] if lines else []
 

@@ -30,10 +30,7 @@ def replanner(job: Job, plan: Plan, require_runnable: Callable[[Plan], None]) ->
         from executor.scale_down import scale_down
         from mapper.search import find_plan
 
-        found = find_plan(
-            on_fewer(job.facts(), left), runners_up=False, pins=job.pins(), objective=job.objective(),
-            modes=job.modes(), space=job.space(),
-        )  # fmt: skip
+        found = find_plan(replace(job.request(), facts=on_fewer(job.facts(), left), runners_up=False))
         try:
             require_runnable(found.plan)
         except NotYetError as error:

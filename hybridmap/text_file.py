@@ -29,7 +29,9 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
             file.write(text)
         os.chmod(temporary, 0o644)  # mkstemp makes it private
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
@@ -111,11 +111,7 @@ def _planned(values: dict[str, Any], job: Job, seed: int, time_limit_s: float) -
     from mapper.search import find_plan
 
     try:
-        result = find_plan(
-            job.facts(), seed=seed, time_limit_s=time_limit_s, runners_up=False, pins=job.pins(), modes=job.modes(),
-            space=job.space(),
-            objective=job.objective(),
-        )  # fmt: skip
+        result = find_plan(replace(job.request(), seed=seed, time_limit_s=time_limit_s, runners_up=False))
     except InfeasibleError as error:
         return Case(values, job, None, error)
     except InputError as error:  # nothing found in its time

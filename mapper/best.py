@@ -1,9 +1,10 @@
-"""The best choice of one instance, whether or not the actor generates on a pool of its own."""
+"""The best choice of one instance: of one pool price or two pools' transfers, on GPUs or on ranks that share a host."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mapper.best_beside import best_beside_neighbours
 from mapper.proof import best_as_priced
 from mapper.transfers import best_with_transfers
 
@@ -28,6 +29,15 @@ def best_choice(
     with a bound of ``cutoff + 1``. ``workers``: threads of the solver. Raises ``InputError`` if time runs out with
     nothing known.
     """
+    if x.neighbours is not None:
+        return best_beside_neighbours(x, seed, time_limit_s, known, cutoff, workers, best_alone)
+    return best_alone(x, seed, time_limit_s, known, cutoff, workers)
+
+
+def best_alone(
+    x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
+) -> tuple[Choice | None, Solution]:
+    """As ``best_choice``, with calls that take as long as they do alone."""
     if x.sync is not None:
         return best_with_transfers(x, seed, time_limit_s, known, cutoff, workers)
     return best_as_priced(x, seed, time_limit_s, known, cutoff, workers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper import layout_space
 from mapper.coarse import Slack, last_degrees, weights_slack
-from mapper.engine_rows import EngineRows, engine_rows, same_shards
+from mapper.engine_rows import EngineRows, bytes_apart, engine_rows, same_shards
 from mapper.mode import ROLLOUT
 from mapper.pareto import non_dominated, non_dominated_by_group
 from mapper.pins import Pin, Stage, matching, pin_of
@@ -150,7 +150,6 @@ def _paired(
         resident_bytes=memory.total(resident),
         transient_bytes=np.max([rows.need_bytes for rows in present], axis=0),
         layouts=layouts,
-        kv_bytes=np.zeros(len(present[0].seconds)),
         num_priced=sum(len(rows.seconds) for rows in present),
         offload=np.zeros(len(present[0].seconds), dtype=np.int64),
         slack=slack,
@@ -212,7 +211,6 @@ def _with_generation(
         durations_s=durations,
         transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
         layouts=replace(paired.layouts, generation=rows.engine),
-        kv_bytes=rows.kv_bytes,
         num_priced=paired.num_priced + rows.num_priced + len(left),
     )
 
@@ -230,8 +228,9 @@ def _transition_s(
     kinds, of_pair = np.unique(of_left.ravel()[left] * len(first_right) + of_right.ravel()[right], return_inverse=True)
     i, j = np.divmod(kinds, max(len(first_right), 1))
     training, generation = weights.take(first_left[i]), engine.take(first_right[j])
-    found = resharding.transition_cost(facts, spec.shape, training, generation, spec.precision).time.s
-    return np.asarray(found[of_pair.ravel()], dtype=np.float64)
+    cost = resharding.transition_cost(facts, spec.shape, training, generation, spec.precision)
+    called = pricing.as_called(facts, pricing.call_of_kind(facts, "transition"), cost, training.num_gpus)
+    return np.asarray(called.time.s[of_pair.ravel()], dtype=np.float64)
 
 
 def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) -> Floats:
@@ -243,7 +242,7 @@ def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) 
     if np.any(away):  # what was away comes back to be converted
         states = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), training, trained=True)
         converting = converting + np.where(away, states["parameters"], 0.0)
-    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.kv_bytes + rows.working_bytes
+    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.running_bytes
     return np.asarray(np.maximum(converting, running))
 
 
@@ -255,8 +254,6 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     used = np.asarray(layout_space.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
     rows = engine_rows(facts, role, used, used, pin, space, mode.steady_steps, prune)
-    num_priced, spec = rows.num_priced, facts.roles[role]
-    bucket = resharding.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=ROLLOUT,
@@ -264,10 +261,9 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
         resident_bytes=np.zeros(len(rows.seconds)),
-        transient_bytes=rows.weight_bytes + np.maximum(rows.kv_bytes + rows.working_bytes, bucket),
+        transient_bytes=bytes_apart(facts, role, rows),
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
-        kv_bytes=rows.kv_bytes,
-        num_priced=num_priced,
+        num_priced=rows.num_priced,
         offload=np.zeros(len(rows.seconds), dtype=np.int64),
         slack=Slack.none(len(rows.seconds)),
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def ticks_of(x: Instance, choice: Choice) -> int:
     """Ticks of an iteration of ``choice``."""
+    if x.neighbours is not None:
+        return x.neighbours.ticks(x, choice)
     durations = {
         key: np.asarray(t[choice.rows.get(role, 0)], dtype=np.float64)
         for role, calls in x.ticks.items()

@@ -11,7 +11,8 @@ from mapper import layout_space
 from mapper.pareto import non_dominated_by_group
 from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
-from simulator import generation, memory
+from simulator import generation, memory, pricing, resharding
+from simulator.kv_budget import with_kv_budget
 from simulator.layouts import GenerationLayouts
 
 if TYPE_CHECKING:
@@ -23,24 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class EngineRows:
-    """Engine layouts, seconds of one generation, and bytes per GPU of weights, KV cache and working memory, ``[C]``.
+    """Engine layouts with their KV budgets, seconds of one generation, and bytes per GPU of weights and working memory.
 
-    ``asked``: the position, in what was asked for, of the GPUs that a row is for.
+    All ``[C]``. ``asked``: the position, in what was asked for, of the GPUs that a row is for.
     """
 
     engine: GenerationLayouts
     seconds: Floats
     weight_bytes: Floats
-    kv_bytes: Floats
     working_bytes: Floats
     num_priced: int
     asked: Ints
+
+    @property
+    def running_bytes(self) -> Floats:
+        """Bytes per GPU that a running engine needs beside its weights: KV cache and working memory, ``[C]``."""
+        return self.engine.kv_cache_bytes + self.working_bytes
 
     def take(self, index: Ints) -> EngineRows:
         """The rows at ``index``."""
         return replace(
             self, engine=self.engine.take(index), seconds=self.seconds[index], weight_bytes=self.weight_bytes[index],
-            kv_bytes=self.kv_bytes[index], working_bytes=self.working_bytes[index], asked=self.asked[index],
+            working_bytes=self.working_bytes[index], asked=self.asked[index],
         )  # fmt: skip
 
 
@@ -63,12 +68,18 @@ def engine_rows(
     allowed = matching(pin, "generation", engine)
     rows = replace(priced_engine(facts, role, engine.take(allowed), steady_steps), asked=asked[allowed])
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    rows = rows.take(np.flatnonzero(rows.kv_bytes + rows.working_bytes <= room))
+    rows = rows.take(np.flatnonzero(rows.running_bytes <= room))
     if not prune:
         return rows
-    need = rows.kv_bytes + rows.working_bytes
     alike = rows.asked * 2**48 + same_shards(rows.engine)
-    return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, need], axis=1)))
+    return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, rows.running_bytes], axis=1)))
+
+
+def bytes_apart(facts: Facts, role: str, rows: EngineRows) -> Floats:
+    """Most bytes per GPU of engines on a pool of their own: they run, or receive new weights."""
+    spec = facts.roles[role]
+    bucket = resharding.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
+    return np.asarray(rows.weight_bytes + np.maximum(rows.running_bytes, bucket))
 
 
 def same_shards(engine: GenerationLayouts) -> Ints:
@@ -77,16 +88,17 @@ def same_shards(engine: GenerationLayouts) -> Ints:
 
 
 def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineRows:
-    """Seconds and memory of given engine layouts."""
+    """Seconds and memory of given engine layouts, each with the KV budget that it is given under ``facts``."""
     spec = facts.roles[role]
+    engine = with_kv_budget(facts, spec.shape, engine, steady_steps)
     if steady_steps is None:
         cost = generation.generation_cost(facts, spec.shape, engine, spec.precision)
     else:
         cost = generation.steady_generation_cost(facts, spec.shape, engine, spec.precision, steady_steps)
+    called = pricing.as_called(facts, pricing.call_of_kind(facts, "generate"), cost, engine.num_gpus)
     return EngineRows(
-        engine=engine, seconds=cost.time.s,
+        engine=engine, seconds=called.time.s,
         weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
-        kv_bytes=generation.kv_cache_bytes(facts, spec.shape, engine),
         working_bytes=memory.generation_working_bytes(facts, spec.shape, engine), num_priced=len(engine),
         asked=np.zeros(len(engine), dtype=np.int64),
     )  # fmt: skip

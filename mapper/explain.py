@@ -7,7 +7,7 @@ one thing changed, by the functions that priced it first.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mapper.better import memory_limit
@@ -15,8 +15,8 @@ from mapper.families import RESOURCES, scaled
 from mapper.findings import Finding, findings
 from mapper.mode import mode_of
 from mapper.placing import placement_of
+from mapper.request import TIME
 from mapper.shortlist import make_shortlist
-from mapper.space import PLAIN
 from mapper.thresholds import Scan, changed, scan
 from simulator.simulate import build_timeline, price_calls, simulate
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from mapper.better import MemoryLimit
     from mapper.families import Family
-    from mapper.pins import AnyPin
-    from mapper.problem import Placement, Problem
+    from mapper.problem import Placement
+    from mapper.request import SearchRequest
     from mapper.result import RunnerUp
-    from mapper.space import Space
     from simulator.facts import Facts
     from simulator.plan import Plan
     from simulator.timeline import Timeline
@@ -79,19 +78,18 @@ class Explanation:
 
 
 def explain(
-    facts: Facts,
-    plan: Plan,
-    runners_up: Sequence[RunnerUp],
-    budget_s: float = 8.0,
-    pins: tuple[AnyPin, ...] = (),
-    space: Space = PLAIN,
-) -> Explanation:
-    """Explain ``plan``; thresholds against the placements of ``runners_up`` take what is left of ``budget_s``."""
-    began = time.perf_counter()
+    request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], budget_s: float = 8.0
+) -> Explanation:  # fmt: skip
+    """Explain ``plan``, one that ``request`` allows.
+
+    Thresholds against the placements of ``runners_up`` take what is left of ``budget_s``.
+    """
+    began, facts = time.perf_counter(), request.facts
+    alike = replace(request, modes=(mode_of(plan),), objective=TIME, hint=None, runners_up=False)
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)
     faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}
-    shortlist = make_shortlist(facts, pins, mode_of(plan), space)
+    shortlist = make_shortlist(alike)
     memory = tuple(memory_limit(facts, plan, pool, timeline, shortlist) for pool in plan.pools)
     found = tuple(findings(facts, plan, timeline, runners_up))
     same = [other.plan for other in runners_up if mode_of(other.plan) == mode_of(plan)]
@@ -99,7 +97,7 @@ def explain(
     whole = scan(shortlist, won, rivals, began + budget_s) if rivals else None
     return Explanation(
         timeline=timeline, stages=stages, twice_as_fast=faster, memory=memory, idle=idle_of(facts, plan, timeline),
-        scan=whole, confirmed=_confirmed(shortlist.problem, won, whole, began + budget_s), findings=found,
+        scan=whole, confirmed=_confirmed(alike, won, whole, began + budget_s), findings=found,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
 
@@ -141,13 +139,12 @@ def idle_of(facts: Facts, plan: Plan, timeline: Timeline) -> tuple[Idle, ...]:
     return tuple(Idle(pool, seconds, call) for (pool, call), seconds in waits.items() if seconds > 1e-9)
 
 
-def _confirmed(problem: Problem, won: Placement, whole: Scan | None, deadline: float) -> bool | None:
+def _confirmed(request: SearchRequest, won: Placement, whole: Scan | None, deadline: float) -> bool | None:
     """Whether a search of everything agrees that the nearest flip is one; ``None`` if there is none, or no time."""
     if whole is None or not whole.flips or time.perf_counter() > deadline:
         return None
     from mapper.search import find_plan
 
     flip = whole.flips[0]
-    drawn = changed(problem.facts, flip.dimension, flip.wins)
-    there = find_plan(drawn, runners_up=False, pins=problem.pins, modes=(problem.mode,), space=problem.space)
+    there = find_plan(replace(request, facts=changed(request.facts, flip.dimension, flip.wins), placement="any"))
     return set(placement_of(there.plan)) != set(won)

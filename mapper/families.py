@@ -40,7 +40,7 @@ MEANING: dict[Family, str] = {
 
 _BASIS = {
     "compute": "interpolated", "memory": "interpolated", "nvlink": "interpolated", "network": "analytic",
-    "host": "published",
+    "host": "fitted",
 }  # fmt: skip
 """The evidence that a family's prices mostly rest on: operator and collective tables, a rule without a measurement,
 constants of an engine file."""

@@ -13,23 +13,18 @@ from mapper.families import with_memory
 from mapper.goal import Objective
 from mapper.greedy import greedy
 from mapper.instance import make_instance
-from mapper.mode import SYNC
 from mapper.placing import build_plan
-from mapper.problem import make_problem
 from mapper.search import find_plan
-from mapper.space import PLAIN
 from profiles.errors import InfeasibleError, InputError, NoBasisError
-from simulator import memory
 from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.kv_budget import longest_bytes
 from simulator.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mapper.mode import Mode
-    from mapper.pins import AnyPin
+    from mapper.request import SearchRequest
     from mapper.result import Result
-    from mapper.space import Space
     from simulator.facts import Facts
     from simulator.plan import Plan, RolePlan
 
@@ -75,14 +70,16 @@ class Remedy:
 
 
 def leanest_plan(
-    facts: Facts, pins: tuple[AnyPin, ...] = (), progress: Callable[[int, int], None] | None = None,
-    mode: Mode = SYNC, space: Space = PLAIN,
-) -> tuple[Plan, float] | None:  # fmt: skip
-    """A plan that fits in the least memory per GPU (to 1 %), and that memory in bytes; ``None`` if there is none."""
-    low, high, found = 0.0, float(facts.memory_capacity_bytes), None
+    request: SearchRequest, progress: Callable[[int, int], None] | None = None
+) -> tuple[Plan, float] | None:
+    """A plan that fits in the least memory per GPU (to 1 %), and that memory in bytes; ``None`` if there is none.
+
+    Of the modes that ``request`` allows it is one of the first.
+    """
+    low, high, found = 0.0, float(request.facts.memory_capacity_bytes), None
     steps = 0
     while high <= MOST_MEMORY_BYTES:
-        found = _plan_in(facts, high, pins, mode, space)
+        found = _plan_in(request, high)
         steps += 1
         _tell(progress, steps, steps + BISECTIONS)
         if found is not None:
@@ -93,7 +90,7 @@ def leanest_plan(
     low = low or high / 2
     for _ in range(BISECTIONS):
         middle = math.sqrt(low * high)
-        plan = _plan_in(facts, middle, pins, mode, space)
+        plan = _plan_in(request, middle)
         steps += 1
         _tell(progress, steps, max(steps, BISECTIONS))
         low, high, found = (middle, high, found) if plan is None else (low, middle, plan)
@@ -105,30 +102,20 @@ def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) ->
         progress(done, total)
 
 
-def _plan_in(facts: Facts, memory_bytes: float, pins: tuple[AnyPin, ...], mode: Mode, space: Space) -> Plan | None:
+def _plan_in(request: SearchRequest, memory_bytes: float) -> Plan | None:
     """A plan for GPUs of this much memory; prices stay, so what changes is only what fits."""
-    factor = memory_bytes / facts.memory_capacity_bytes
-    problem = make_problem(with_memory(facts, lambda size: int(size * factor)), pins=pins, mode=mode, space=space)
+    factor = memory_bytes / request.facts.memory_capacity_bytes
+    sized = replace(request, facts=with_memory(request.facts, lambda size: int(size * factor)))
+    problem = sized.problem(sized.modes[0])
     instance = make_instance(problem)
     choice, _ = greedy(instance)
     return None if choice is None else build_plan(instance, choice, problem)
 
 
-def fewest_gpus_plan(
-    facts: Facts, pins: tuple[AnyPin, ...] = (), time_limit_s: float = 30.0, modes: tuple[Mode, ...] = (SYNC,),
-    space: Space = PLAIN,
-) -> Result | None:  # fmt: skip
+def fewest_gpus_plan(request: SearchRequest) -> Result | None:
     """The fastest plan on the fewest GPUs of the cluster that hold the job; ``None`` if all of them do not."""
     try:
-        return find_plan(
-            facts,
-            objective=Objective("gpus", (), ANY_TIME_S),
-            runners_up=False,
-            pins=pins,
-            time_limit_s=time_limit_s,
-            modes=modes,
-            space=space,
-        )
+        return find_plan(replace(request, objective=Objective("gpus", (), ANY_TIME_S), hint=None, runners_up=False))
     except InfeasibleError:
         return None
 
@@ -235,8 +222,7 @@ def _smaller_cache(entry: RolePlan, facts: Facts) -> tuple[str, RolePlan]:
     assert engine is not None, f"{entry.role} generates"
     columns = layouts_of(entry).generation
     assert columns is not None, f"{entry.role} generates"
-    per_token = float(memory.kv_bytes_per_token(facts.roles[entry.role].shape, columns.tp, columns.pp)[0])
-    longest = per_token * (facts.workload.engine_prompt_tokens + facts.workload.response.maximum)
+    longest = float(longest_bytes(facts, facts.roles[entry.role].shape, columns)[0])
     budget = max(math.ceil(longest), engine.kv_cache_bytes // 2)
     update = {"max_num_seqs": engine.max_num_seqs // 2, "kv_cache_bytes": budget}
     return (

@@ -15,11 +15,8 @@ from mapper.budgets import Search, is_never
 from mapper.choices import gpus_of, ticks_of
 from mapper.infeasible import explain_infeasible
 from mapper.instance import make_instance
-from mapper.mode import SYNC
 from mapper.placing import build_plan
-from mapper.problem import make_problem
 from mapper.result import OPTIMAL_GAP
-from mapper.space import PLAIN
 from profiles.errors import InputError
 from simulator.simulate import simulate
 
@@ -28,12 +25,9 @@ if TYPE_CHECKING:
 
     from mapper.goal import Objective
     from mapper.instance import Instance
-    from mapper.mode import Mode
-    from mapper.pins import AnyPin
     from mapper.problem import Problem
-    from mapper.space import Space
+    from mapper.request import SearchRequest
     from mapper.variables import Choice
-    from simulator.facts import Facts
     from simulator.plan import Plan
     from simulator.timeline import Timeline
 
@@ -92,43 +86,40 @@ class Step:
 
 
 def frontier(
-    facts: Facts, *, placement: str = "any", even: bool = False, seed: int = 0, time_limit_s: float = 60.0,
-    pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, space: Space = PLAIN,
-    price: Objective | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    request: SearchRequest, progress: Callable[[int, int], None] | None = None
 ) -> tuple[FrontierPoint, ...]:  # fmt: skip
     """The fastest plan on at most as many GPUs as each pool size has; fewest GPUs first, each one faster.
 
     Parameters
     ----------
-    facts, placement, even, seed, pins, mode, space
-        As in ``find_plan``.
-    time_limit_s
-        When it is over what is known is returned; points that are not ``proven`` may have better plans.
-    price
-        An objective with prices; what an iteration costs is added.
+    request
+        What is searched. When its time limit is over what is known is returned; points that are not ``proven`` may have
+        better plans. Of its objective the prices count alone: what an iteration costs is added.
     progress
         Called with the budgets that are settled and how many there are.
 
     Raises
     ------
+    InputError
+        The request allows several modes.
     InfeasibleError
         Not even all GPUs hold a plan.
     """
-    deadline = time.perf_counter() + time_limit_s
-    problem = make_problem(facts, placement, even, pins, mode, space)
+    deadline = time.perf_counter() + request.time_limit_s
+    problem = request.problem(request.mode)
     x = make_instance(problem)
     budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
     relaxed = x.relaxed()
-    search = Search(x, seed, deadline)
+    search = Search(x, request.seed, deadline, request.workers)
     listed = search if relaxed is None else search.with_share(SHARE_OF_LISTED)
     steps, none_below = trace(listed, budgets, progress or (lambda done, total: None))
     if not steps:
         if none_below:
             raise explain_infeasible(problem)
-        raise InputError(f"no plan was found or ruled out within {time_limit_s:g} s; give a longer time limit")
+        raise InputError(f"no plan was found or ruled out within {request.time_limit_s:g} s; give a longer time limit")
     if relaxed is not None:
         steps, none_below = with_left_out(replace(search, x=relaxed), steps, budgets, none_below)
+    price = request.objective if request.objective.prices else None
     points = [_point(x, problem, step, price, none_below or i > 0) for i, step in enumerate(steps)]
     return tuple(points)
 

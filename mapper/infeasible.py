@@ -18,9 +18,10 @@ from mapper.sharing import Share, Spare
 from mapper.solver import solve
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB
+from simulator.legality import stages_fault, tensor_fault
 
 if TYPE_CHECKING:
-    from mapper.pins import AnyPin
+    from mapper.pins import AnyPin, Pin
     from mapper.problem import Problem
     from mapper.role_table import RoleTable
     from simulator.facts import Facts
@@ -122,11 +123,25 @@ def _limit_of(problem: Problem, part: AnyPin) -> str:
     if need < float("inf"):
         capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.kinds)
         return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
+    if fault := _fault_of(problem.facts, part):
+        return fault
     sizes = sorted({n for of_kind in alone.sizes.values() for n in of_kind})
     return (
         f"no pool of {', '.join(map(str, sizes))} GPUs divides into these degrees with this model's "
         f"heads and layers, the samples of an update and {problem.facts.training.name}"
     )
+
+
+def _fault_of(facts: Facts, pin: Pin) -> str | None:
+    """Why the model has none of the pinned tensor or pipeline degrees, if that is so."""
+    shape = facts.roles["actor" if pin.role == ROLLOUT else pin.role].shape
+    for fixed in (pin.training, pin.inference, pin.generation):
+        for name, value in fixed.items():
+            degrees = [int(v) for v in (value if isinstance(value, tuple) else (value,)) if name in ("tp", "pp")]
+            faults = [tensor_fault(shape, n) if name == "tp" else stages_fault(shape.num_layers, n) for n in degrees]
+            if faults and all(faults):
+                return faults[0]
+    return None
 
 
 def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mapper.candidates import bounding_table
 from mapper.mode import ROLLOUT
+from mapper.neighbours import Neighbours, neighbours_of
 from mapper.role_table import RoleTable, to_mib
 from mapper.weight_sync import WeightSync
 from profiles.units import MIB
@@ -53,6 +54,8 @@ class Instance:
         By kind: memory of a GPU less the reserve, rounded down.
     sync
         What a transfer of weights between two pools takes, where the actor generates on a pool of its own.
+    neighbours
+        What ranks that share a host's cores cost each other; ``None`` on GPUs. All ``ticks`` are those of calls alone.
     bounding
         Tables by role whose last rows are in no plan, only in the bound (``coarse``), where they have such rows.
     tick_s
@@ -75,6 +78,7 @@ class Instance:
     capacity_mib: dict[str, int]
     tick_s: float
     sync: WeightSync | None = None
+    neighbours: Neighbours | None = None
     bounding: dict[str, RoleTable] = field(default_factory=dict)
 
     @property
@@ -151,7 +155,7 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
         transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         capacity_mib=capacity, tick_s=tick,
-        sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
+        sync=WeightSync(facts, tick) if ROLLOUT in tables else None, neighbours=neighbours_of(problem, tick),
         bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
     )  # fmt: skip
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too

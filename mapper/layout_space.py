@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.space import PLAIN
+from simulator import legality
 from simulator.layouts import GenerationLayouts, Layouts
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def stage_counts(layers: int) -> list[int]:
     """Numbers of pipeline stages worth trying: the fewest for every size of the fullest stage, none of them empty."""
     fewest: dict[int, int] = {}
     for stages in range(1, layers + 1):
-        if not _empty_last_stage(layers, stages):
+        if not legality.stages_fault(layers, stages):
             fewest.setdefault(-(-layers // stages), stages)
     return sorted(fewest.values())
 
@@ -87,7 +88,7 @@ def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space
     group = facts.group
     limit = most_gpus if space.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
     in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
-    return [t for t in in_node if shape.max_tensor_parallel_ok(t)]
+    return [t for t in in_node if not legality.tensor_fault(shape, t)]
 
 
 def cross(
@@ -115,14 +116,9 @@ def cross(
 
 
 def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int]:
-    """Numbers of model chunks per stage, two or more, that interleaved 1F1B can run.
-
-    Chunks are equal, and micro-batches come in whole rounds of the pipeline (as Megatron-Core asks).
-    """
-    if stages < 2 or layers % stages or samples % micro_batch or (samples // micro_batch) % stages:
-        return []
-    per_stage = layers // stages
-    return [v for v in range(2, per_stage + 1) if per_stage % v == 0]
+    """Numbers of model chunks per stage, two or more, that interleaved 1F1B can run."""
+    numbers = range(2, layers // stages + 1)
+    return [v for v in numbers if not legality.chunks_fault(layers, stages, v, samples, micro_batch)]
 
 
 def generation_layouts(
@@ -134,16 +130,22 @@ def generation_layouts(
     one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
     """
     rows, more, samples = [], [], facts.workload.num_samples
-    for tp in tensor_degrees(facts, shape, max(num_gpus, last_gpus), space):
-        for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers)):
-            dp, rest = divmod(num_gpus, tp * pp)
-            if not rest and 1 <= dp <= samples:
-                rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
-            most = min(last_gpus // (tp * pp), samples)
-            if last_gpus > num_gpus and most > 0:
-                loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
-                more += [(-(-samples // n), tp, pp, b) for n in loads_between for b in _sequences(facts, n)]
+    for tp, pp in _engine_degrees(facts, shape, max(num_gpus, last_gpus), space):
+        dp, rest = divmod(num_gpus, tp * pp)
+        if not rest and dp >= 1 and not legality.samples_fault(dp, samples, "replicas"):
+            rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
+        most = min(last_gpus // (tp * pp), samples)
+        if last_gpus > num_gpus and most > 0:
+            loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
+            more += [(-(-samples // n), tp, pp, b) for n in loads_between for b in _sequences(facts, n)]
     return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space) -> list[tuple[int, int]]:
+    """``(tp, pp)`` of the engines worth trying."""
+    stages = _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
+    tensor = tensor_degrees(facts, shape, most_gpus, space)
+    return [(tp, pp) for tp in tensor for pp in stages if not legality.engine_fault(shape, tp, pp)]
 
 
 def _sequences(facts: Facts, load: int) -> list[int]:
@@ -158,8 +160,7 @@ def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: S
     most, samples = sizes[-1], facts.workload.num_samples
     used = {
         dp * tp * pp
-        for tp in tensor_degrees(facts, shape, most, space)
-        for pp in _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
+        for tp, pp in _engine_degrees(facts, shape, most, space)
         for dp in loads(samples, most // (tp * pp))
     }
     return sorted(used)
@@ -167,17 +168,8 @@ def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: S
 
 def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
     """Expert-parallel degrees that divide the experts and the ranks they overlay."""
-    if shape.moe is None:
-        return [1]
-    return [
-        e
-        for e in _powers_of_two(min(ranks, shape.moe.num_experts))
-        if ranks % e == 0 and shape.moe.num_experts % e == 0
-    ]
-
-
-def _empty_last_stage(layers: int, stages: int) -> bool:
-    return layers - (stages - 1) * -(-layers // stages) <= 0
+    most = min(ranks, shape.moe.num_experts) if shape.moe else 1
+    return [e for e in _powers_of_two(most) if not legality.experts_fault(shape, e, ranks)]
 
 
 def _powers_of_two(limit: int) -> list[int]:

@@ -6,15 +6,13 @@ memory by class are left out, and layouts that several plans share are priced on
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from simulator.dataflow import CONTROLLER
-from simulator.feasibility import check_plan, pool_memory
-from simulator.generation import kv_cache_bytes
+from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.kv_budget import kv_budget_bytes
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.pricing import RoleLayouts, controller_cost, is_controller, role_costs
-from simulator.simulate import play, simulate
+from simulator.simulate import scheduled, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +35,16 @@ def _without_budget(entry: RolePlan) -> RolePlan:
 def with_room(plan: Plan, facts: Facts) -> Plan:
     """The plan with the KV budget that its engine would take under ``facts``.
 
-    What the fullest step needs, as the search gives it, or what the pool has left: engines take the memory that is
+    What the search gives it, or what the pool has left: engines take the memory that is
     there, so a budget that was cut to other responses is no reason for regret.
     """
     actor = next((entry for entry in plan.roles if entry.generation is not None), None)
     if actor is None or actor.generation is None:
         return plan
-    bare = GenerationLayouts.of([actor.generation.model_copy(update={"kv_cache_bytes": 0})])
-    pool = plan.generation_pool_of(actor.role)
-    need = math.ceil(float(kv_cache_bytes(facts.on(pool.device), facts.roles[actor.role].shape, bare)[0]))
+    layouts, pool = layouts_of(actor, plan), plan.generation_pool_of(actor.role)
+    assert layouts.generation is not None, "the actor generates"
+    there, shape = facts.on(pool.device), facts.roles[actor.role].shape
+    need = int(kv_budget_bytes(there, shape, layouts.generation, layouts.steady_steps)[0])
     whole = _budgeted(plan, actor, need)
     peak = pool_memory(whole, pool, facts)
     generates = any(c.key == peak.peak_call and c.kind == "generate" for c in facts.dataflow.calls)
@@ -107,5 +106,4 @@ def stacked(entries: Sequence[RolePlan]) -> RoleLayouts:
 
 
 def _end_s(plan: Plan, facts: Facts, durations: dict[str, float]) -> float:
-    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
-    return max(record.end_s for record in play(facts.dataflow, durations, pools))
+    return max(record.end_s for record in scheduled(plan, facts, durations))

@@ -45,6 +45,8 @@ class Result:
         What was minimised, and what no plan of the searched space is below; for ``time`` the ``bound_s``.
     notes
         What of the request was left aside, one line each.
+    open_because
+        What keeps the gap open beside the solver's time, one line each.
     """
 
     status: Status
@@ -60,6 +62,7 @@ class Result:
     objective: Objective
     value_bound: float
     notes: tuple[str, ...] = ()
+    open_because: tuple[str, ...] = ()
 
     @property
     def iteration_s(self) -> float:
@@ -87,4 +90,5 @@ def best_of(results: tuple[Result, ...]) -> Result:
         num_candidates=sum(r.num_candidates for r in results),
         runners_up=tuple(sorted(rivals, key=lambda r: (r.iteration_s, r.placement))),
         notes=tuple(dict.fromkeys(note for r in results for note in r.notes)),
+        open_because=tuple(dict.fromkeys(line for r in results for line in r.open_because)),
     )  # fmt: skip

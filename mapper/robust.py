@@ -13,32 +13,32 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapper.families import FAMILIES, default_errors, scaled
-from mapper.mode import SYNC
 from mapper.regret import Contender, Draw, FamilyEffect, Robustness
 from mapper.replay import layout_key, play_plans, with_room
+from mapper.request import TIME
 from mapper.search import find_plan
-from mapper.space import PLAIN
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mapper.families import Family
-    from mapper.mode import Mode
-    from mapper.pins import AnyPin
+    from mapper.request import SearchRequest
     from mapper.result import Result
-    from mapper.space import Space
     from simulator.facts import Facts
     from simulator.plan import Plan
 
 NORMAL_90 = 1.6449
 """Standard deviations to either end of a 90 % interval."""
+
+SEARCH_S = 30.0
+"""Longest time of one search."""
 
 DRAWS_SHARE = 0.6
 """Share of the time budget that the draws may take; what is left is for the families one by one."""
@@ -55,34 +55,33 @@ class _Scenario:
 
 
 def robustness(
-    facts: Facts, *, errors: Mapping[Family, float] | None = None, draws: int = 20, seed: int = 0,
-    budget_s: float = 120.0, search_s: float = 30.0, pins: tuple[AnyPin, ...] = (),
-    modes: tuple[Mode, ...] = (SYNC,), space: Space = PLAIN,
-    progress: Callable[[int, int], None] | None = None,
+    request: SearchRequest, *, errors: Mapping[Family, float] | None = None, draws: int = 20,
+    budget_s: float = 120.0, progress: Callable[[int, int], None] | None = None,
 ) -> Robustness:  # fmt: skip
-    """Plan, perturb, plan again.
+    """Plan, perturb, plan again; always by time.
 
     Parameters
     ----------
-    facts
-        The job as estimated.
+    request
+        The job as estimated. What it fixes and allows holds in every draw; its time limit is that of one search, at
+        most ``SEARCH_S``. The same seed gives the same draws, and the same answer unless the budget cuts it short.
     errors
         Half-width of each family's 90 % interval, relative; those of ``default_errors`` where left out.
-    draws, seed
-        How many draws, and where they start: the same seed gives the same answer unless the budget cuts it short.
-    budget_s, search_s
-        No new search begins after the first; the second limits one search.
-    pins, modes, space
-        As in ``find_plan``; they hold in every draw.
+    draws
+        How many there are.
+    budget_s
+        No new search begins after it.
     progress
         Called with searches done and searches planned.
     """
-    began = time.perf_counter()
+    began, facts, seed = time.perf_counter(), request.facts, request.seed
     widths: dict[Family, float] = default_errors(facts) | dict(errors or {})
     _check(widths, draws)
+    limit_s = min(request.time_limit_s, SEARCH_S)
+    by_time = replace(request, objective=TIME, hint=None, runners_up=False, time_limit_s=limit_s)
 
     def search(drawn: Facts) -> Result:
-        return find_plan(drawn, runners_up=False, seed=seed, time_limit_s=search_s, pins=pins, modes=modes, space=space)
+        return find_plan(replace(by_time, facts=drawn))
 
     chosen = search(facts)
     moved = [family for family in FAMILIES if widths[family] > 0]

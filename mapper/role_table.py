@@ -9,13 +9,13 @@ import numpy as np
 
 from mapper.coarse import Slack
 from profiles.units import MIB
-from simulator.plan import GenerationLayout, ParallelLayout
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.records import Floats, Ints
+    from simulator.plan import GenerationLayout, ParallelLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class RoleTable:
     resident_bytes, transient_bytes
         What the role keeps on each GPU, and the most that one of its calls adds.
     layouts
-        The layouts themselves, row by row; ``kv_bytes`` the KV budget where the role generates.
+        The layouts themselves, row by row.
     slack
         What a row could gain in the degrees that it stands for.
     offload
@@ -50,7 +50,6 @@ class RoleTable:
     resident_bytes: Floats
     transient_bytes: Floats
     layouts: RoleLayouts
-    kv_bytes: Floats
     num_priced: int
     offload: Ints
     slack: Slack
@@ -69,7 +68,6 @@ class RoleTable:
             resident_bytes=self.resident_bytes[index],
             transient_bytes=self.transient_bytes[index],
             layouts=x.take(index),
-            kv_bytes=self.kv_bytes[index],
             offload=self.offload[index],
             slack=self.slack.take(index),
         )
@@ -92,13 +90,11 @@ class RoleTable:
 
     def records(self, row: int) -> tuple[ParallelLayout | None, ParallelLayout | None, GenerationLayout | None]:
         """The row's training, inference and generation layouts as a plan carries them."""
-        x, made = self.layouts, None
-        if x.generation is not None:
-            made = GenerationLayout(
-                dp=int(x.generation.dp[row]), tp=int(x.generation.tp[row]), pp=int(x.generation.pp[row]),
-                max_num_seqs=int(x.generation.max_num_seqs[row]), kv_cache_bytes=int(np.ceil(self.kv_bytes[row])),
-            )  # fmt: skip
-        return (x.training.record(row) if x.training else None, x.inference.record(row) if x.inference else None, made)
+        training, inference, generation = self.layouts.training, self.layouts.inference, self.layouts.generation
+        return (
+            training.record(row) if training else None, inference.record(row) if inference else None,
+            generation.record(row) if generation else None,
+        )  # fmt: skip
 
 
 def joined(tables: Sequence[RoleTable]) -> RoleTable:
@@ -114,7 +110,6 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         resident_bytes=np.concatenate([t.resident_bytes for t in tables]),
         transient_bytes=np.concatenate([t.transient_bytes for t in tables]),
         layouts=RoleLayouts.joined([t.layouts for t in tables]),
-        kv_bytes=np.concatenate([t.kv_bytes for t in tables]),
         num_priced=sum(t.num_priced for t in tables),
         offload=np.concatenate([t.offload for t in tables]),
         slack=Slack.joined([t.slack for t in tables]),

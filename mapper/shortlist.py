@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.best import best_choice
-from mapper.engine_rows import priced_engine
+from mapper.engine_rows import bytes_apart, priced_engine
 from mapper.families import with_memory
 from mapper.instance import make_instance
-from mapper.mode import ROLLOUT, SYNC
-from mapper.problem import make_problem
+from mapper.mode import ROLLOUT
 from mapper.role_table import joined
-from mapper.space import FROZEN_OFFLOADS, OFFLOADS, PLAIN
+from mapper.space import FROZEN_OFFLOADS, OFFLOADS
 from profiles.errors import InputError
 from simulator import pricing
+from simulator.kv_budget import with_kv_budget
 
 if TYPE_CHECKING:
     from mapper.instance import Instance
-    from mapper.mode import Mode
-    from mapper.pins import AnyPin
     from mapper.problem import Placement, Problem
+    from mapper.request import SearchRequest
     from mapper.role_table import RoleTable
-    from mapper.space import Space
     from mapper.variables import Choice
     from profiles.records import Ints
     from simulator.facts import Facts
@@ -65,10 +63,10 @@ class Shortlist:
         return make_instance(replace(self.problem, facts=facts, partitions=partitions), priced=tables)
 
 
-def make_shortlist(facts: Facts, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC, space: Space = PLAIN) -> Shortlist:
-    """Price the whole space once."""
-    problem = make_problem(facts, pins=pins, mode=mode, space=space)
-    roomy = replace(problem, facts=with_memory(facts, lambda num_bytes: int(num_bytes * ROOM)))
+def make_shortlist(request: SearchRequest) -> Shortlist:
+    """Price the whole space of the request's only mode once, whatever the placement."""
+    problem = replace(request, placement="any", even=False).problem(request.mode)
+    roomy = replace(problem, facts=with_memory(request.facts, lambda num_bytes: int(num_bytes * ROOM)))
     return Shortlist(problem, make_instance(roomy))
 
 
@@ -102,14 +100,16 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
         return table
     if table.role == ROLLOUT:
         return _repriced_rollout(facts, table)
-    layouts = table.layouts
+    layouts, shape = table.layouts, facts.roles[table.role].shape
+    if layouts.generation is not None:  # what the engine is given follows from the responses
+        layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
     options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
     layouts = replace(layouts, offload=options[int(table.offload[0])])
     needs = pricing.role_memory(facts, table.role, layouts)
     resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     index = np.flatnonzero(resident + transient <= room)
-    kept = table.take(index)
+    kept = replace(table, layouts=layouts).take(index)
     costs = pricing.role_costs(facts, table.role, layouts.take(index)) if len(kept) else {}
     seconds = {key: cost.time.s for key, cost in costs.items()} or kept.durations_s
     return replace(kept, durations_s=seconds, resident_bytes=resident[index], transient_bytes=transient[index])
@@ -120,10 +120,11 @@ def _repriced_rollout(facts: Facts, table: RoleTable) -> RoleTable:
     assert engine is not None, "the rollout generates"
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
-    need = rows.weight_bytes + rows.kv_bytes + rows.working_bytes
+    need = bytes_apart(facts, role, rows)
     index = np.flatnonzero(need <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes)
     seconds = {k: v if k == "transition" else rows.seconds for k, v in table.durations_s.items()}
-    return replace(table, durations_s=seconds, transient_bytes=need, kv_bytes=rows.kv_bytes).take(index)
+    layouts = replace(table.layouts, generation=rows.engine)
+    return replace(table, durations_s=seconds, transient_bytes=need, layouts=layouts).take(index)
 
 
 def _dealt(facts: Facts, table: RoleTable) -> Ints:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
 from ortools.sat.python import cp_model
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from mapper.instance import Instance
 
 Status = Literal["optimal", "feasible", "infeasible"]
+
+STOP_EVERY_S = 0.05
+"""Seconds between two requests that a solver stop."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def solve(
     if start is not None:
         hint(model, v, start)
     solver = configured(seed, time_limit_s, workers)
-    code = solver.solve(model)
+    code = solved(solver, model)
     seconds = time.perf_counter() - began
     if code == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0, seconds)
@@ -73,11 +78,37 @@ def build_model(x: Instance) -> tuple[cp_model.CpModel, Variables]:
     return model, v
 
 
+def solved(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve in a thread of its own while this one waits, so that Ctrl-C (``KeyboardInterrupt``) ends it at once.
+
+    A main thread inside the solver hears of a signal only when that returns, up to its time limit later; and a solver
+    that takes the signal itself hands back half an answer as if its time were up.
+    """
+    answer: Future[cp_model.CpSolverStatus] = Future()
+
+    def work() -> None:
+        if answer.set_running_or_notify_cancel():  # unless the signal came before
+            try:
+                answer.set_result(solver.solve(model))
+            except BaseException as error:
+                answer.set_exception(error)
+
+    try:
+        Thread(target=work, daemon=True).start()
+        return answer.result()
+    except BaseException:
+        while not (answer.cancel() or answer.done()):  # again until it is heard: the solver may be about to start
+            solver.stop_search()
+            wait([answer], timeout=STOP_EVERY_S)
+        raise
+
+
 def configured(seed: int, time_limit_s: float, workers: int) -> cp_model.CpSolver:
     """A solver that gives the same answer to the same question."""
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = workers
     solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.interleave_search = workers > 1  # makes several workers deterministic
     return solver

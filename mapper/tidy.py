@@ -14,9 +14,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from mapper.bounds import prune_beyond, restricted
-from mapper.choices import senders, transfer_ticks
+from mapper.choices import senders, ticks_of, transfer_ticks
 from mapper.mode import ROLLOUT
-from mapper.solver import build_model, configured
+from mapper.solver import build_model, configured, solved
 from mapper.variables import Choice, extract, hint
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ MOST_BITS = 61
 
 def tidy(x: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: int = 1) -> Choice:
     """The choice by rule among those of at most ``ticks``; ``choice``, which is one, if time runs out."""
+    if x.neighbours is not None:
+        alone = replace(x, neighbours=None)
+        found = tidy(alone, choice, ticks_of(alone, choice), time_limit_s, workers)
+        return found if ticks_of(x, found) <= ticks else choice
     x, actor_rows = _at_this_transfer(x, choice)
     back = {} if actor_rows is None else {"actor": {int(row): i for i, row in enumerate(actor_rows)}}
     mine = Choice(choice.pools, {r: back[r][i] if r in back else i for r, i in choice.rows.items()})
@@ -43,7 +47,7 @@ def tidy(x: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: 
     model.minimize(_rule(pruned, v))
     hint(model, v, start)
     solver = configured(0, time_limit_s, workers)
-    if solver.solve(model) != cp_model.OPTIMAL:
+    if solved(solver, model) != cp_model.OPTIMAL:
         return choice
     found = extract(solver, v)
     rows = {role: int(kept[role][i]) for role, i in found.rows.items()}

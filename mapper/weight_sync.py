@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator import resharding
+from simulator import pricing, resharding
 
 if TYPE_CHECKING:
     from mapper.role_table import RoleTable
@@ -37,7 +37,8 @@ class WeightSync:
             rows = np.flatnonzero(table.kind == i)
             there = self.facts.on(self.facts.kinds[i])
             cost = resharding.weight_sync_cost(home, spec.shape, senders, engine.take(rows), spec.precision, there)
-            out[rows] = np.rint(cost.time.s / self.tick_s)
+            called = pricing.as_called(home, pricing.call_of_kind(home, "transition"), cost, senders)
+            out[rows] = np.rint(called.time.s / self.tick_s)
         return out
 
     def least(self, table: RoleTable, kind: str, senders: Ints) -> Ints:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.records import Basis, ConstantBasis, Priced
 from profiles.yaml_text import parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike
 
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "engines"
@@ -25,7 +32,7 @@ class Fact(BaseModel):
     value: float
     unit: str
     meaning: str
-    basis: Literal["published", "measured"]
+    basis: ConstantBasis
     source: str
     fit_rows: str | None = None
 
@@ -59,8 +66,30 @@ class _EngineFile(BaseModel):
     facts: dict[str, Fact]
 
 
+class _Engine:
+    """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price."""
+
+    bases: Mapping[str, Basis]
+
+    def basis(self, *names: str) -> Basis:
+        """The weakest basis of some constants; one that no file states is assumed, unless it leaves its term out."""
+        return max((self.bases.get(name, self._unstated(name)) for name in names), default=Basis.MEASURED)
+
+    def priced(self, **times: ArrayLike) -> Priced:
+        """Constants in seconds, each as many times as given, on its own basis; shapes broadcast."""
+        return Priced.parts(*((getattr(self, name) * np.asarray(n), self.basis(name)) for name, n in times.items()))
+
+    def scaled(self, price: Priced, name: str) -> Priced:
+        """A price times a constant, on no stronger basis than the constant's."""
+        factor: float = getattr(self, name)
+        return (price * factor).at_best(self.basis(name))
+
+    def _unstated(self, name: str) -> Basis:
+        return Basis.MEASURED if getattr(self, name) in (0.0, 1.0) else Basis.ASSUMED
+
+
 @dataclass(frozen=True)
-class GenerationEngine:
+class GenerationEngine(_Engine):
     """Facts of a generation engine; see the meaning beside each value in its file.
 
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
@@ -105,10 +134,11 @@ class GenerationEngine:
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
     wake_s: float = 0.0
+    bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
-class TrainingEngine:
+class TrainingEngine(_Engine):
     """Facts of a training engine; see the meaning beside each value in its file.
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
@@ -156,6 +186,7 @@ class TrainingEngine:
     dispatch_rank_s: float = 0.0
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
+    bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
@@ -188,6 +219,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             grouped_query_kernels=file.grouped_query_kernels,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,
+            bases=_bases(file),
             **values,
         ),
     )
@@ -200,7 +232,7 @@ def load_training_engine(name: str) -> TrainingEngine:
     fixed = {
         "facts_hash": digest, "zero_stages": file.zero_stages, "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel, "head_on_responses": file.head_on_responses,
-        "scoring_layouts": file.scoring_layouts,
+        "scoring_layouts": file.scoring_layouts, "bases": _bases(file),
     }  # fmt: skip
     return _build(TrainingEngine, name, {**fixed, **values})
 
@@ -208,6 +240,10 @@ def load_training_engine(name: str) -> TrainingEngine:
 def engine_constants(name: str) -> dict[str, Fact]:
     """Every constant of an engine with its meaning and source, for display; a name or the path of a file."""
     return dict(_read(name)[0].facts)
+
+
+def _bases(file: _EngineFile) -> dict[str, Basis]:
+    return {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
 
 
 def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
+from profiles.records import Basis, ConstantBasis
 from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class DeviceSpec:
     kind
         ``gpu``, or ``cpu``: a process of one or more cores. A CPU computes what it launches itself, so launching
         adds to its work; a GPU works beside the host that launches for it.
-    sources
-        Field name (``peak_flop_per_s.bf16`` for one dtype) to source text.
+    sources, bases
+        Field name (``peak_flop_per_s.bf16`` for one dtype) to source text, and to what the number rests on.
     """
 
     name: str
@@ -97,6 +98,7 @@ class DeviceSpec:
     flash_2_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     kind: DeviceKind = "gpu"
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
+    bases: Mapping[str, Basis] = field(hash=False, compare=False, repr=False, default_factory=dict)
 
     def peak(self, dtype: str) -> float:
         """Dense FLOP/s of ``dtype``; ``NoBasisError`` if the device has no such tensor-core rate."""
@@ -109,6 +111,15 @@ class DeviceSpec:
     def sustained(self, dtype: str) -> float:
         """FLOP/s of ``dtype`` that long dense work holds; the peak where no lower rate is known."""
         return self.sustained_flop_per_s.get(_PEAK_OF.get(dtype, dtype), self.peak(dtype))
+
+    def sustained_basis(self, dtype: str) -> Basis:
+        """What ``sustained`` rests on."""
+        key = _PEAK_OF.get(dtype, dtype)
+        return self.basis(f"{'sustained' if key in self.sustained_flop_per_s else 'peak'}_flop_per_s.{key}")
+
+    def basis(self, field: str) -> Basis:
+        """What a field rests on (``peak_flop_per_s.bf16`` for one dtype); assumed where no file says so."""
+        return self.bases.get(field, Basis.ASSUMED)
 
 
 @dataclass(frozen=True)
@@ -183,12 +194,13 @@ class Cluster:
 
 
 class _Fact(BaseModel):
-    """A number beside its unit and source."""
+    """A number beside its unit, its source and what it rests on; a card that does not say so assumes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     unit: str
     source: Annotated[str, Field(min_length=1)]
+    basis: ConstantBasis = "assumed"
 
 
 class _DeviceFile(BaseModel):
@@ -211,18 +223,26 @@ class _DeviceFile(BaseModel):
     pcie_bytes_per_s: _Fact
     inter_node_latency_s: _Fact
     power_w: _Fact
+    doubts: list[str] = Field(default_factory=list)
 
 
 def load_spec(folder: Path) -> DeviceSpec:
     """Read ``folder/device.yaml``; ``FileFormatError`` names the file and the field that is wrong."""
-    path = folder / DEVICE_FILE
+    return _to_spec(folder / DEVICE_FILE, _read(folder / DEVICE_FILE))
+
+
+def load_doubts(folder: Path) -> tuple[str, ...]:
+    """What ``folder/device.yaml`` says against its own measurements: what is incomplete, what was disturbed."""
+    return tuple(_read(folder / DEVICE_FILE).doubts)
+
+
+def _read(path: Path) -> _DeviceFile:
     try:
-        parsed = _DeviceFile.model_validate(read_yaml_file(path))
+        return _DeviceFile.model_validate(read_yaml_file(path))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
-    return _to_spec(path, parsed)
 
 
 def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
@@ -242,6 +262,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
         flash_2_flop_per_s={way: fact.value for way, fact in parsed.flash_2_flop_per_s.items()},
         sources={name: fact.source for name, fact in {**facts, **peaks}.items()},
+        bases={name: Basis[fact.basis.upper()] for name, fact in {**facts, **peaks}.items()},
         **whole,
         **rates,
     )

@@ -307,11 +307,16 @@ class ModelShape:
         """
         if t < 1:
             raise InputError(f"tensor parallel size t={t} must be at least 1")
+        return self.attention_splits(t) and self.experts_split(t, t)
+
+    def attention_splits(self, t: int) -> bool:
+        """Whether heads and dense MLPs split evenly over ``t`` GPUs."""
         kv_ok = self.mla is not None or self.num_kv_heads % t == 0 or t % self.num_kv_heads == 0
-        widths = [self.ffn] if self.num_dense_layers else []
-        if self.moe:
-            widths += [self.moe.expert_ffn, self.moe.shared_ffn]
-        return self.num_heads % t == 0 and kv_ok and all(width % t == 0 for width in widths)
+        return self.num_heads % t == 0 and kv_ok and (self.num_dense_layers == 0 or self.ffn % t == 0)
+
+    def experts_split(self, t: int, shared_t: int) -> bool:
+        """Whether a routed expert splits evenly over ``t`` GPUs, and the shared ones over ``shared_t``."""
+        return self.moe is None or (self.moe.expert_ffn % t == 0 and self.moe.shared_ffn % shared_t == 0)
 
     def _mlp_params(self, ffn: int, bias: bool = False) -> int:
         into = 2 if self.gated_mlp else 1  # up, and gate

@@ -1,14 +1,14 @@
 """Priced time: seconds that know where they came from.
 
 Every price in hybridmap is a ``Priced``: an array of seconds split by the basis of its parts, so that a sum
-keeps its provenance exactly ("71 % measured, 22 % interpolated, 7 % analytic") and its weakest part is known.
+keeps its provenance exactly ("71 % measured, 22 % interpolated, 7 % fitted") and its weakest part is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,12 +22,17 @@ class Basis(IntEnum):
     """Where a number came from, strongest first."""
 
     MEASURED = 0  # a measured table holds exactly this point
-    PUBLISHED = 1  # a published or fitted constant with a stated source
+    PUBLISHED = 1  # a published constant with a stated source
     INTERPOLATED = 2  # between measured points, inside their hull
-    ANALYTIC = 3  # a physical rule: roofline, alpha-beta, or extrapolation outside the hull
+    FITTED = 3  # a constant that was chosen so that predictions meet measured times
+    ANALYTIC = 4  # a physical rule: roofline, alpha-beta, or extrapolation outside the hull
+    ASSUMED = 5  # stated without evidence of this case: by us, carried over from another part or engine, or by the job
 
 
 NUM_BASES = len(Basis)
+
+ConstantBasis = Literal["measured", "published", "fitted", "analytic", "assumed"]
+"""What a constant of a file can rest on; only a lookup is interpolated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +51,21 @@ class Priced:
     def of(seconds: ArrayLike, basis: ArrayLike | Basis) -> Priced:
         """Price ``seconds`` (any shape) at ``basis`` (one for all, or one per element)."""
         s = np.asarray(seconds, dtype=np.float64)
+        if isinstance(basis, Basis):  # most prices
+            return Priced.parts((s, basis))
         b = np.asarray(basis, dtype=np.int64)
         out = np.zeros((NUM_BASES, *np.broadcast_shapes(s.shape, b.shape)))
         for i in range(NUM_BASES):
             out[i] = np.where(b == i, s, 0.0)
+        return Priced(out)
+
+    @staticmethod
+    def parts(*parts: tuple[ArrayLike, Basis]) -> Priced:
+        """Sum of seconds that each rest on one basis; shapes broadcast."""
+        seconds = [np.asarray(s, dtype=np.float64) for s, _ in parts]
+        out = np.zeros((NUM_BASES, *np.broadcast_shapes(*(s.shape for s in seconds))))
+        for s, (_, basis) in zip(seconds, parts, strict=True):
+            out[basis] += s
         return Priced(out)
 
     @staticmethod
@@ -89,9 +105,14 @@ class Priced:
         keys = key if isinstance(key, tuple) else (key,)
         return Priced(self.by_basis_s[(slice(None), *keys)])
 
-    def resting_on(self, basis: Basis) -> Priced:
-        """The same seconds, all of one basis: for a price that a rule derives from another one."""
-        return Priced.of(self.s, basis)
+    def at_best(self, basis: Basis) -> Priced:
+        """The same seconds, none on a stronger basis: of a price that a rule or a constant makes of another one."""
+        if basis is Basis.MEASURED:
+            return self
+        out = self.by_basis_s.copy()
+        out[basis] = out[: basis + 1].sum(axis=0)
+        out[:basis] = 0.0
+        return Priced(out)
 
     def sum(self, axis: int | None = None) -> Priced:
         """Sum over all element axes, or over one (a non-negative element axis)."""

@@ -28,6 +28,12 @@ def domain_bandwidth(facts: Facts) -> float:
     return group.inter_node_bytes_per_s * nodes_per_domain * facts.training.network_efficiency
 
 
+def network_basis(facts: Facts) -> Basis:
+    """What a time between domains rests on: a rule at best, and weaker where its constants are."""
+    known = (facts.training.basis("network_efficiency"), facts.device.spec.basis("inter_node_latency_s"))
+    return max(Basis.ANALYTIC, *known)
+
+
 def ranks_in_domain(facts: Facts, ranks: ArrayLike, stride: ArrayLike) -> Ints:
     """How many of a group's ``ranks``, placed at ``stride``, share an NVLink domain; same shape."""
     r, s = np.asarray(ranks, dtype=np.int64), np.asarray(stride, dtype=np.int64)
@@ -70,7 +76,7 @@ def collective(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, 
     crossing = _crossing_bytes(facts, kind, b, r, i, domains)
     hops = (2 if kind == "all_reduce" else 1) * (domains - 1)
     seconds = crossing / domain_bandwidth(facts) + hops * facts.device.spec.inter_node_latency_s
-    across = Priced.of(seconds, Basis.ANALYTIC)
+    across = Priced.of(seconds, network_basis(facts))
     return where(domains > 1, longer(across, local), local)
 
 
@@ -140,4 +146,5 @@ def point_to_point(facts: Facts, num_bytes: ArrayLike, across: ArrayLike) -> Pri
     spec, group = facts.device.spec, facts.group
     nic = domain_bandwidth(facts) / group.nvlink_domain_gpus
     inside = b / spec.nvlink_bytes_per_s + 5e-6  # NCCL send/recv launch inside a node, about 5 us
-    return Priced.of(np.where(far, b / nic + spec.inter_node_latency_s, inside), Basis.ANALYTIC)
+    seconds = np.where(far, b / nic + spec.inter_node_latency_s, inside)
+    return Priced.of(seconds, np.where(far, network_basis(facts), Basis.ANALYTIC))

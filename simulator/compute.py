@@ -150,8 +150,9 @@ def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -
     and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
     releases add (``gemm_ratio``).
     """
-    sustained = Priced.of(2.0 * m * n * k / facts.device.spec.sustained(dtype), Basis.PUBLISHED)
-    return longer(facts.device.gemm(m, n, k, dtype), sustained) * facts.training.gemm_ratio
+    spec = facts.device.spec
+    sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
+    return facts.training.scaled(longer(facts.device.gemm(m, n, k, dtype), sustained), "gemm_ratio")
 
 
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
@@ -183,7 +184,8 @@ def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Pr
     """Time of the element-wise work of one layer's forward pass in the trainer."""
     kernels = facts.implementation.kernels
     num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
-    return facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels]) * facts.training.element_wise_ratio
+    time = facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
+    return facts.training.scaled(time, "element_wise_ratio")
 
 
 def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
@@ -222,15 +224,19 @@ def _layer(
 
 def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
     """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
-    forward = attention_forward(facts, shape, batch, tp, cp) * facts.training.attention_ratio
-    backward = (forward * facts.training.attention_backward_ratio).resting_on(Basis.ANALYTIC)
-    rates = facts.device.spec.flash_2_flop_per_s
+    engine, spec = facts.training, facts.device.spec
+    forward = engine.scaled(attention_forward(facts, shape, batch, tp, cp), "attention_ratio")
+    backward = engine.scaled(forward, "attention_backward_ratio").at_best(Basis.ANALYTIC)
+    rates = spec.flash_2_flop_per_s
     if facts.implementation.attention_kernel != "flash-2" or not rates:
         return forward, backward
     flop = 2.0 * batch.tokens * batch.length * shape.q_width / np.asarray(tp * cp, dtype=np.float64)  # causal half
     return (
-        longer(forward, Priced.of(flop / rates["forward"], Basis.PUBLISHED)),
-        longer(backward, Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], Basis.PUBLISHED)),
+        longer(forward, Priced.of(flop / rates["forward"], spec.basis("flash_2_flop_per_s.forward"))),
+        longer(
+            backward,
+            Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], spec.basis("flash_2_flop_per_s.backward")),
+        ),
     )
 
 

@@ -35,7 +35,7 @@ sizes) has 14 us base latency and 8.5 us per network hop, up the tree and down a
 
 def attention_ranks(layouts: GenerationLayouts) -> Ints:
     """GPUs that share the heads of one sequence, shape ``[C, 1]``."""
-    return np.asarray(np.maximum(layouts.tp // layouts.attention_dp, 1)[:, None], dtype=np.int64)
+    return layouts.attention_ranks[:, None]
 
 
 def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:
@@ -43,7 +43,7 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
-    work = work * facts.generation.element_wise_ratio
+    work = facts.generation.scaled(work, "element_wise_ratio")
     if shape.mla is None or not facts.device.mla_covers_projections:
         work = work + compute.run_gemms(facts, own, compute.attention_gemms(shape, ranks), precision)
     # A dense MLP runs with the attention: on the same ranks, as many copies.
@@ -69,8 +69,8 @@ def attention_of_decode(
     if not facts.generation.grouped_query_kernels:
         # A kernel that knows no groups reads the cache for every query head; all but the first read hit the L2.
         apart = facts.device.attention_decode(own, context, heads, heads, shape.head_dim, dtype)
-        attention = longer(attention, (apart * (1.0 / L2_OVER_MEMORY)).resting_on(Basis.ANALYTIC))
-    return attention * facts.generation.attention_ratio
+        attention = longer(attention, (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC))
+    return facts.generation.scaled(attention, "attention_ratio")
 
 
 def attention_of_prefill(
@@ -127,7 +127,7 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
         return local
     wire = 2.0 * (domains - 1) / domains * num_bytes / comms.domain_bandwidth(facts)
     latency = NETWORK_BASE_S + 2.0 * np.ceil(np.log2(np.maximum(domains, 2))) * NETWORK_HOP_S
-    return where(domains > 1, local + Priced.of(latency + wire, Basis.ANALYTIC), local)
+    return where(domains > 1, local + Priced.of(latency + wire, comms.network_basis(facts)), local)
 
 
 def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:

@@ -10,8 +10,10 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
-from simulator import memory, scoring
+from simulator import legality, scoring
+from simulator.kv_budget import longest_bytes
 from simulator.layouts import GenerationLayouts, Layouts
+from simulator.plan import GenerationLayout
 from simulator.pricing import RoleLayouts, RoleMemory, role_memory
 from simulator.timeline import PoolMemory
 
@@ -92,9 +94,6 @@ def memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
             for key, needs in whole.transient.items()
             if (found := _on_pool(calls[key].kind, needs, here, engine, entry.separate_generation))
         }
-        for needs in runs.values():
-            if entry.generation is not None and "kv cache" in needs:
-                needs["kv cache"] = np.asarray([float(entry.generation.kv_cache_bytes)])
         out[entry.role] = RoleMemory(whole.resident if here else {}, runs)
     return out
 
@@ -246,43 +245,34 @@ def _degrees(layout: ParallelLayout) -> tuple[int, ...]:
     return (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage)
 
 
-def _check_degrees(role: str, stage: str, layout: object, pool: Pool, facts: Facts) -> list[Violation]:
-    tp, pp, dp, num = (int(getattr(layout, name)) for name in ("tp", "pp", "dp", "num_gpus"))
-    shape, out = facts.roles[role].shape, []
-    where = f"{role} {stage}"
-    if num > pool.num_gpus:
-        out.append(Violation("degrees", f"{where}: {num} ranks on a pool of {pool.num_gpus} GPUs"))
-    if not shape.max_tensor_parallel_ok(tp):
-        heads = f"{shape.num_heads} heads, {shape.num_kv_heads} KV heads"
-        out.append(Violation("degrees", f"{where}: {shape.name} ({heads}) cannot be split {tp} ways"))
-    if pp > shape.num_layers:
-        out.append(Violation("degrees", f"{where}: {pp} pipeline stages for {shape.num_layers} layers"))
-    elif shape.num_layers <= (pp - 1) * -(-shape.num_layers // pp):
-        out.append(
-            Violation("degrees", f"{where}: {pp} stages leave the last one without any of {shape.num_layers} layers")
-        )
-    if stage == "generation" and dp > facts.workload.num_samples:
-        out.append(Violation("degrees", f"{where}: {dp} replicas for {facts.workload.num_samples} samples"))
-    return out
+def _check_degrees(
+    role: str, stage: str, layout: ParallelLayout | GenerationLayout, pool: Pool, facts: Facts
+) -> list[Violation]:
+    shape, x = facts.roles[role].shape, layout
+    if isinstance(x, GenerationLayout):
+        faults = [
+            legality.engine_fault(shape, x.tp, x.pp, x.ep, x.attention_dp),
+            legality.samples_fault(x.dp, facts.workload.num_samples, "replicas"),
+        ]
+    else:
+        faults = [legality.tensor_fault(shape, x.tp), legality.stages_fault(shape.num_layers, x.pp)]
+    if x.num_gpus > pool.num_gpus:
+        faults.insert(0, f"{x.num_gpus} ranks on a pool of {pool.num_gpus} GPUs")
+    return [Violation("degrees", f"{role} {stage}: {fault}") for fault in faults if fault]
 
 
 def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Facts) -> list[Violation]:
-    shape, out = facts.roles[role].shape, []
-    if layout.dp > samples:
-        out.append(Violation("degrees", f"{role}: {layout.dp} data-parallel ranks for {samples} samples"))
-    if layout.zero_stage not in (0, *facts.training.zero_stages):
-        out.append(Violation("engine", f"{role}: {facts.training.name} has no ZeRO stage {layout.zero_stage}"))
-    if layout.vpp > 1 and (layout.pp == 1 or shape.num_layers < layout.pp * layout.vpp):
-        chunks = f"{layout.pp} stages x {layout.vpp} chunks"
-        out.append(Violation("degrees", f"{role}: {chunks} for {shape.num_layers} layers; interleaving needs stages"))
-    if layout.ep > 1:
-        experts = shape.moe.num_experts if shape.moe else 0
-        if not experts or experts % layout.ep or (layout.dp * layout.cp * layout.tp) % layout.ep:
-            out.append(
-                Violation(
-                    "degrees", f"{role}: expert parallel {layout.ep} does not divide {experts} experts and its ranks"
-                )
-            )
+    shape, x = facts.roles[role].shape, layout
+    faults = [
+        legality.samples_fault(x.dp, samples, "data-parallel ranks"),
+        legality.chunks_fault(shape.num_layers, x.pp, x.vpp, -(-samples // x.dp), x.micro_batch),
+        legality.experts_fault(shape, x.ep, x.dp * x.cp * x.tp),
+    ]
+    out = [Violation("degrees", f"{role}: {fault}") for fault in faults if fault]
+    if x.zero_stage not in (0, *facts.training.zero_stages):
+        out.append(Violation("engine", f"{role}: {facts.training.name} has no ZeRO stage {x.zero_stage}"))
+    if x.vpp > 1 and not facts.training.interleaving:
+        out.append(Violation("engine", f"{role}: {facts.training.name} runs no interleaved pipelines"))
     return out
 
 
@@ -312,13 +302,12 @@ def _check_kv(entry: RolePlan, facts: Facts) -> list[Violation]:
         asked = f"{entry.role} generation: {entry.generation.max_num_seqs} sequences in flight"
         return [Violation("engine", f"{asked}, {facts.generation.name} takes {most}")]
     shape, work = facts.roles[entry.role].shape, facts.workload
-    columns = GenerationLayouts.of([entry.generation])
-    per_token = float(memory.kv_bytes_per_token(shape, columns.tp, columns.pp, facts.activation_bytes)[0])
-    longest = work.engine_prompt_tokens + work.response.maximum
-    if entry.generation.kv_cache_bytes >= per_token * longest:
+    need = float(longest_bytes(facts, shape, GenerationLayouts.of([entry.generation]))[0])
+    if entry.generation.kv_cache_bytes >= need:
         return []
+    longest = work.engine_prompt_tokens + work.response.maximum
     message = (
-        f"{entry.role} generation: one sequence of {longest:.0f} tokens needs {per_token * longest / GIB:.2f} GiB of "
+        f"{entry.role} generation: one sequence of {longest:.0f} tokens needs {need / GIB:.2f} GiB of "
         f"KV cache per GPU, the plan gives {entry.generation.kv_cache_bytes / GIB:.2f} GiB"
     )
     return [Violation("memory", message)]

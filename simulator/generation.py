@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Basis, Floats, Ints, Priced, longer
+from profiles.records import Floats, Priced, longer
 from profiles.units import DTYPE_BYTES
 from simulator import memory
 from simulator.cost import Cost
@@ -23,28 +23,31 @@ from simulator.engine_layer import (
     pipeline_hops,
     sampling_head,
 )
-from simulator.rollout import RolloutProfile, arrival_lengths, rollout_profile
+from simulator.kv_budget import (
+    bytes_of_tokens,
+    drained_profiles,
+    sequences_per_replica,
+    stated_bytes,
+    steady_sequences,
+    tokens_in_bytes,
+)
+from simulator.rollout import RolloutProfile, arrival_lengths
 from simulator.rollout_kv import limited_profile
+from simulator.rollout_steady import steady_state
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from profiles.model_shape import ModelShape
     from simulator.facts import Facts
     from simulator.layouts import GenerationLayouts
 
 
-def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
-    """Responses that the fullest replica generates in one call."""
-    return np.asarray(-(-facts.workload.num_samples // layouts.dp), dtype=np.int64)
-
-
 def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
-    """Step profile of each candidate's fullest replica."""
-    work, loads = facts.workload, sequences_per_replica(facts, layouts)
-    found = [
-        rollout_profile(int(q), int(b), work.engine_prompt_tokens, work.response, work.num_samples)
-        for q, b in zip(loads, layouts.max_num_seqs, strict=True)
-    ]
-    return [_without_first(p, work.response.mean) for p in found] if facts.generation.first_token_in_prefill else found
+    """Step profile of each candidate's fullest replica, less the steps that its engine has no need of."""
+    found = drained_profiles(facts, layouts)
+    mean = facts.workload.response.mean
+    return [_without_first(p, mean) for p in found] if facts.generation.first_token_in_prefill else found
 
 
 def _without_first(profile: RolloutProfile, mean_response: float) -> RolloutProfile:
@@ -52,45 +55,40 @@ def _without_first(profile: RolloutProfile, mean_response: float) -> RolloutProf
     return replace(profile, steps=profile.steps * (1.0 - 1.0 / mean_response))
 
 
-def kv_cache_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """KV budget of one GPU that holds the replica's fullest step without preemption, shape ``[C]``."""
-    peak = np.asarray([p.peak_tokens for p in profiles_of(facts, layouts)])
-    return peak * memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes)
-
-
-def generation_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> dict[str, Floats]:
+def generation_bytes(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str, steady_steps: int | None = None
+) -> dict[str, Floats]:
     """Memory of one GPU while the engine runs, by class, without what the pool's roles keep anyway."""
     return {
         "generation weights": memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
-        "kv cache": kv_cache_bytes(facts, shape, layouts),
+        "kv cache": stated_bytes(facts, shape, layouts, steady_steps),
         "generation workspace": memory.generation_working_bytes(facts, shape, layouts),
     }
 
 
 def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
     """Time of one ``generate_sequences`` call, shape ``[C]``."""
-    profiles = [_in_cache(facts, shape, layouts, i, p) for i, p in enumerate(profiles_of(facts, layouts))]
+    profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
     decode = profile_cost(facts, shape, layouts, profiles, precision)
     prefill = prefill_cost(facts, shape, layouts, precision)
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
     whole: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
-    return whole + Cost.of_compute(Priced.of(np.full(len(layouts), facts.generation.call_s), Basis.PUBLISHED))
+    return whole + Cost.of_compute(facts.generation.priced(call_s=np.ones(len(layouts))))
 
 
 def _in_cache(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, i: int, profile: RolloutProfile
-) -> RolloutProfile:
-    """The ``i``-th candidate's profile in the cache that its layout states, if the fullest step exceeds that."""
-    if layouts.kv_cache_bytes[i] == 0:
-        return profile
-    one = layouts.take(np.asarray([i]))
-    held = float(one.kv_cache_bytes[0] / memory.kv_bytes_per_token(shape, one.tp, one.pp, facts.activation_bytes)[0])
-    if held >= profile.peak_tokens:
-        return profile
-    work, num = facts.workload, int(sequences_per_replica(facts, one)[0])
-    lengths = arrival_lengths(num, work.response, work.num_samples)
-    return limited_profile(lengths, int(one.max_num_seqs[0]), work.engine_prompt_tokens, held)
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile]
+) -> list[RolloutProfile]:
+    """The profiles in the caches that the layouts state, where the fullest step exceeds those."""
+    peak = bytes_of_tokens(facts, shape, layouts, np.asarray([p.peak_tokens for p in profiles]))
+    short = np.flatnonzero((layouts.kv_cache_bytes > 0) & (layouts.kv_cache_bytes < peak))
+    loads, held = sequences_per_replica(facts, layouts), tokens_in_bytes(facts, shape, layouts)
+    out, work = list(profiles), facts.workload
+    for i in short.tolist():
+        lengths = arrival_lengths(int(loads[i]), work.response, work.num_samples)
+        out[i] = limited_profile(lengths, int(layouts.max_num_seqs[i]), work.engine_prompt_tokens, float(held[i]))
+    return out
 
 
 def steady_generation_cost(
@@ -99,22 +97,17 @@ def steady_generation_cost(
     """Time in which engines that never drain make one iteration's responses, shape ``[C]``.
 
     Asynchronous schedules keep ``steps_in_flight`` iterations of samples in the engines, so each replica always runs
-    as many as its slots and its cache take. A decode step makes one token of each; the running ones are a
-    length-biased sample, so their mean response so far is ``E[L^2] / 2 E[L]``.
+    as many as its slots and its cache take, each a token further with every decode step.
     """
-    work, mine = facts.workload, sequences_per_replica(facts, layouts).astype(np.float64)
-    lengths = work.response.sample(512)
-    mean, so_far = float(lengths.mean()), float((lengths**2).mean() / lengths.mean() / 2.0)
-    context = work.engine_prompt_tokens + so_far
-    budget = (
-        layouts.kv_cache_bytes
-        / memory.kv_bytes_per_token(shape, layouts.tp, layouts.pp, facts.activation_bytes)
-        / context
-    )
-    room = np.where(layouts.kv_cache_bytes > 0, np.maximum(np.floor(budget), 1.0), np.inf)
-    active = np.minimum(np.minimum(layouts.max_num_seqs, mine * steps_in_flight), room)
+    mine = sequences_per_replica(facts, layouts).astype(np.float64)
+    state = steady_state(facts.workload.engine_prompt_tokens, facts.workload.response)
+    context, asked = state.mean_context, steady_sequences(facts, layouts, steps_in_flight).astype(np.float64)
+    need = bytes_of_tokens(facts, shape, layouts, asked * context)
+    room = np.maximum(np.floor(tokens_in_bytes(facts, shape, layouts) / context), 1.0)
+    short = (layouts.kv_cache_bytes > 0) & (layouts.kv_cache_bytes < need)
+    active = np.where(short, np.minimum(asked, room), asked)
     step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)
-    steps = mine * mean / active
+    steps = mine * state.mean_response / active
     decode = Cost(*(part.sum(axis=1) * steps for part in (step.compute, step.comm, step.exposed)))
     return decode + prefill_cost(facts, shape, layouts, precision)
 
@@ -145,22 +138,27 @@ def decode_step(
     """
     group = np.maximum(active / layouts.pp[:, None], 1.0)
     rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
-    layer = layer_work(facts, shape, layouts, rows, precision)
+    layer = layer_work(facts, shape, layouts, rows, precision).at_best(facts.generation.basis("recomputed_context"))
     layer = layer + attention_of_decode(facts, shape, layouts, group, context, precision)
     gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group)
     collectives = np.where(layouts.tp > 1, facts.generation.collective_launch_s, 0.0)[:, None]
     launch = facts.generation.launch_s_per_layer + collectives + 0.0 * group
-    floor = Priced.of(launch * shape.num_layers, Basis.PUBLISHED)
-    per_sequence = facts.generation.host_s_per_sequence + facts.generation.rollout_s_per_sequence
-    host = facts.generation.host_s_per_step + per_sequence * active
+    launching = facts.generation.basis("launch_s_per_layer", "collective_launch_s")
+    floor = Priced.of(launch * shape.num_layers, launching)
     comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
     comm = comm + pipeline_hops(facts, shape, layouts, group)
     busy = gpu + comm
     idle = longer(floor, busy) + busy * -1.0  # the launch floor beyond the GPU's own work is host time too
     # A CPU does what it launches itself: there the launches come on top of its work.
     beyond = floor.s if facts.device.spec.kind == "cpu" else np.maximum(idle.s, 0.0)
-    waiting = Priced.of(beyond, Basis.PUBLISHED)
-    return Cost.serial(gpu + waiting + Priced.of(host, Basis.PUBLISHED), comm)
+    waiting = Priced.of(beyond, launching)
+    return Cost.serial(gpu + waiting + host_time(facts, active, 1.0), comm)
+
+
+def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
+    """Host time of ``steps`` steps of an engine with ``sequences`` in each, shape broadcast."""
+    served = sequences * np.asarray(steps)
+    return facts.generation.priced(host_s_per_step=steps, host_s_per_sequence=served, rollout_s_per_sequence=served)
 
 
 def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> Cost:
@@ -192,10 +190,8 @@ def _first_tokens(
 ) -> Cost:
     """What a prefill that draws a token has on top: head and sampling of its sequences, and the host's time."""
     head = sampling_head(facts, shape, layouts, in_chunk).sum(axis=1) * chunks
-    engine = facts.generation
-    per_sequence = (engine.host_s_per_sequence + engine.rollout_s_per_sequence) * in_chunk[:, 0]
-    host = turns * engine.prefill_launch_s_per_layer + chunks * (engine.host_s_per_step + per_sequence)
-    return Cost.of_compute(head + Priced.of(host, Basis.PUBLISHED))
+    launches = facts.generation.priced(prefill_launch_s_per_layer=turns)
+    return Cost.of_compute(head + launches + host_time(facts, in_chunk[:, 0], chunks))
 
 
 def _padded(rows: list[Floats], width: int) -> Floats:

@@ -30,8 +30,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     if head == "lm":
         tokens = training.head_tokens(facts, batch) / layouts.cp
         last = Cost.of_compute(compute.vocabulary_head(facts, shape, tokens, layouts.tp)[0])
-    layer = training.launched(facts, layer, facts.training.forward_s_per_layer)
-    last = training.launched(facts, last, facts.training.forward_s_per_pass)
+    layer = training.launched(facts, layer, "forward_s_per_layer")
+    last = training.launched(facts, last, "forward_s_per_pass")
     slowest = training.slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
     hops = training.hops(facts, shape, layouts, batch, num_micro)

@@ -82,7 +82,8 @@ def _zero() -> Ints:
 class GenerationLayouts:
     """``GenerationLayout`` by column, each of shape ``[C]``.
 
-    ``kv_cache_bytes`` 0 stands for a cache that holds the fullest step.
+    ``kv_cache_bytes`` 0 states no budget: it stands for what ``kv_budget.kv_budget_bytes`` gives, so nothing waits for
+    cache.
     """
 
     dp: Ints
@@ -104,6 +105,10 @@ class GenerationLayouts:
         columns = [(x.dp, x.tp, x.pp, x.max_num_seqs, x.ep, x.attention_dp, x.kv_cache_bytes) for x in layouts]
         return GenerationLayouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 7).T)
 
+    def record(self, i: int) -> GenerationLayout:
+        """The ``i``-th candidate as a plan carries it."""
+        return GenerationLayout(**{f.name: int(getattr(self, f.name)[i]) for f in fields(self)})
+
     def take(self, index: Ints) -> GenerationLayouts:
         """The candidates at ``index``, in that order."""
         return GenerationLayouts(
@@ -120,6 +125,11 @@ class GenerationLayouts:
     @property
     def num_gpus(self) -> Ints:
         return self.dp * self.tp * self.pp
+
+    @property
+    def attention_ranks(self) -> Ints:
+        """GPUs that share the heads of one sequence: those of one attention copy."""
+        return np.asarray(np.maximum(self.tp // self.attention_dp, 1), dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.dp.shape[0])

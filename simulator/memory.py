@@ -134,8 +134,17 @@ def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: b
 
 def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
     """Bytes of the generation copy of the weights on one GPU."""
-    one = np.ones(len(layouts))
-    return params_per_gpu(shape, "lm", layouts.tp, layouts.pp, one) * precision_bytes
+    return generation_params(shape, layouts) * precision_bytes
+
+
+def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once."""
+    params = params_per_gpu(shape, "lm", layouts.attention_ranks, layouts.pp, np.ones(len(layouts)))
+    if shape.moe is not None:
+        layers = np.minimum(np.ceil(shape.num_layers / layouts.pp), shape.num_moe_layers)
+        experts = layers * shape.moe.num_experts * shape.expert_params
+        params = params + (experts / layouts.tp - experts / layouts.attention_ranks)
+    return params
 
 
 def widest_layer_tensor(shape: ModelShape) -> int:

@@ -46,7 +46,7 @@ def experts_training(
     passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
     permute = facts.device.memory_bound(
         rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
-    )
+    ).at_best(facts.training.basis("moe_row_passes"))
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
@@ -68,7 +68,7 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
         # Block scaling is the same GEMM with more scales: where its kernel is the faster one, the other's was not
         # tuned for the shape, and an engine would not lose to it by as much.
         block = facts.device.moe(tokens, *key, "fp8_block")
-        routed = where(block.s < routed.s, block.resting_on(Basis.ANALYTIC), routed)
+        routed = where(block.s < routed.s, block.at_best(Basis.ANALYTIC), routed)
     ranks = t.astype(np.float64)
     router = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
     work = routed + run_gemms(facts, tokens, router, "bf16")

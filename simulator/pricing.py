@@ -109,9 +109,21 @@ def call_cost(
 ) -> Cost:
     """Cost of one call for every candidate, shape ``[C]``; ``engine_facts`` as in ``role_costs``."""
     cost = _engine_cost(facts, call, layouts, resharding_method, engine_facts)
-    behind = facts.training.start_skew_s * (layouts.weights.num_gpus - 1.0)  # ranks start one after the other
-    dispatch = Priced.of(facts.training.dispatch_s + behind, Basis.PUBLISHED)
-    return (cost + Cost.of_compute(dispatch)) * facts.correction(call.api)
+    runs = layouts.generation if call.kind == "generate" else layouts.weights
+    assert runs is not None, f"{call.key} needs a generation layout"
+    return as_called(facts, call, cost, runs.num_gpus)
+
+
+def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cost:
+    """``cost`` of a call with what comes before it on so many GPUs, as runs on this machine were calibrated."""
+    others = num_gpus - 1.0  # ranks start one after the other
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, start_skew_s=others))
+    return (cost + dispatch) * facts.correction(call.api)
+
+
+def call_of_kind(facts: Facts, kind: str) -> Call:
+    """The first call of a kind; calls of one kind and role have one price."""
+    return next(call for call in facts.dataflow.calls if call.kind == kind)
 
 
 def _engine_cost(
@@ -122,7 +134,7 @@ def _engine_cost(
     head = head_of(call.role)
     if spec.function_s_per_sample is not None and call.kind == "forward":
         samples = np.ceil(facts.workload.num_samples / layouts.weights.dp)
-        return Cost.of_compute(Priced.of(samples * spec.function_s_per_sample, Basis.PUBLISHED))
+        return Cost.of_compute(Priced.of(samples * spec.function_s_per_sample, Basis.MEASURED))
     if call.kind == "train":
         assert layouts.training is not None, f"{call.key} needs a training layout"
         rows = 2 if call.role == "actor" and facts.workload.pretrain_update else 1
@@ -177,7 +189,7 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     moved = [states[c] * n for c, n in times.get(call.kind, {}).items() if c in away and c in states]
     total = np.asarray(sum(moved, np.zeros(len(layouts.weights))), dtype=np.float64)
     seconds = total / facts.training.offload_bytes_per_s
-    return Cost.serial(Priced.zero(total.shape), Priced.of(seconds, Basis.PUBLISHED))
+    return Cost.serial(Priced.zero(total.shape), Priced.of(seconds, facts.training.basis("offload_bytes_per_s")))
 
 
 def controller_cost(facts: Facts, call: Call) -> Cost:
@@ -187,11 +199,11 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
     """
     work = facts.workload
-    dispatch = Cost.of_compute(Priced.of(facts.training.dispatch_s, Basis.PUBLISHED))
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
     if call.key == "compute_reward":
         workers = facts.num_gpus if facts.device.spec.kind == "gpu" else 1
         seconds = work.reward_s_per_sample * work.num_samples / workers
-        return Cost.of_compute(Priced.of(seconds, Basis.PUBLISHED)) + dispatch
+        return Cost.of_compute(Priced.of(seconds, Basis.ASSUMED)) + dispatch
     groups = (facts.group, *(kind.group for kind in facts.others))
     rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
@@ -301,7 +313,7 @@ def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     """Engine memory; the weights need no second copy where the engine runs from the training buffers."""
     spec, layout = facts.roles[role], layouts.generation
     assert layout is not None, f"{role} generates"
-    classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision)
+    classes = generation.generation_bytes(facts, spec.shape, layout, spec.precision, layouts.steady_steps)
     away = layouts.separate_generation or "parameters" in layouts.offload
     shared = resharding.shares_weights(facts, layouts.weights, layout) & (not away)
     classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])

@@ -71,7 +71,7 @@ def transition_cost(
     ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
     receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
     ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer
-    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_s``.
+    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_time``.
     """
     whole = shape.num_params * DTYPE_BYTES[precision]
     if method == "hybridflow":
@@ -84,19 +84,19 @@ def transition_cost(
         ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
         moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
     engine = facts.generation
-    layerwise = 0.0 if method == "hybridflow" else engine.gather_s_per_layer_per_gpu
-    rounds = layerwise * shape.num_layers * training.num_gpus
-    seconds = engine.transition_fixed_s + conversion_s(facts, handled) + rounds + export_s(facts, shape)
+    rounds = np.where(np.asarray(method == "hybridflow"), 0, shape.num_layers * training.num_gpus)
+    software = engine.priced(transition_fixed_s=1.0, gather_s_per_layer_per_gpu=rounds)
+    software = software + conversion_time(facts, handled) + export_time(facts, shape)
     if facts.implementation.sleeping_engine == "keeps-weights":
-        seconds = seconds + 2.0 * handled / facts.training.offload_bytes_per_s
-    software = Priced.of(seconds, Basis.PUBLISHED)
+        there_and_back = 2.0 * handled / facts.training.offload_bytes_per_s
+        software = software + Priced.of(there_and_back, facts.training.basis("offload_bytes_per_s"))
     nothing = Priced.zero(same.shape)
     return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
 
 
-def conversion_s(facts: Facts, handled: Floats) -> Floats:
-    """Seconds of passing ``handled`` bytes on each GPU through the bucket into the engine's own tensors."""
-    return np.asarray(handled / facts.generation.reload_bytes_per_s, dtype=np.float64)
+def conversion_time(facts: Facts, handled: Floats) -> Priced:
+    """Time of passing ``handled`` bytes on each GPU through the bucket into the engine's own tensors."""
+    return Priced.of(handled / facts.generation.reload_bytes_per_s, facts.generation.basis("reload_bytes_per_s"))
 
 
 def conversion_bucket_bytes(
@@ -125,9 +125,9 @@ def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, pre
     return np.full(len(generation), 2.0 * min(whole, max(largest, LINK_BUCKET_BYTES)))
 
 
-def export_s(facts: Facts, shape: ModelShape) -> float:
-    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint."""
-    return facts.training.export_s_per_tensor * num_tensors(shape)
+def export_time(facts: Facts, shape: ModelShape) -> Priced:
+    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint; a scalar."""
+    return facts.training.priced(export_s_per_tensor=num_tensors(shape))
 
 
 def num_tensors(shape: ModelShape) -> int:
@@ -181,10 +181,11 @@ def weight_sync_cost(
     across = whole / np.minimum(out, into) + facts.device.spec.inter_node_latency_s
     inside = shard / there.device.spec.nvlink_bytes_per_s
     near = (senders + generation.num_gpus <= domain) & (there.group.device == facts.group.device)
-    moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), Basis.ANALYTIC)
+    bases = np.where(near, Basis.ANALYTIC, comms.network_basis(facts))
+    moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), bases)
     engine = facts.generation
     domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)
-    tree = whole * engine.sync_s_per_byte * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
-    seconds = engine.transition_fixed_s + conversion_s(facts, shard) + tree + export_s(facts, shape)
-    software = Priced.of(seconds, Basis.PUBLISHED)
-    return Cost.serial(software, moved)
+    tree = whole * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
+    handed = engine.priced(sync_s_per_byte=tree).at_best(engine.basis("sync_growth_per_doubling"))
+    software = engine.priced(transition_fixed_s=1.0) + conversion_time(facts, shard) + handed
+    return Cost.serial(software + export_time(facts, shape), moved)

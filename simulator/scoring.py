@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Basis, Floats, Priced, where
+from profiles.records import Floats, Priced, where
 from simulator import comms, memory
-from simulator.resharding import export_s
+from simulator.resharding import export_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def gather_time(facts: Facts, shape: ModelShape, training: Layouts, scoring: Lay
     sharded = np.where(training.zero_stage == 3, training.dp * training.cp, 1)
     ranks = training.pp * np.maximum(training.tp, training.ep) * sharded
     moved = comms.strided(facts, "all_gather", shape.num_params * facts.activation_bytes, ranks, np.ones_like(ranks))
-    return where(needed, moved + Priced.of(export_s(facts, shape), Basis.PUBLISHED), nothing)
+    return where(needed, moved + export_time(facts, shape), nothing)
 
 
 def copy_bytes(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from profiles.units import DTYPE_BYTES
 from simulator import engine_layer, memory
 from simulator.layouts import GenerationLayouts
@@ -53,8 +51,7 @@ def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, prec
 def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> int:
     """Tokens that the cache of one replica holds: all attention copies together."""
     layouts = GenerationLayouts.of([layout])
-    ranks = engine_layer.attention_ranks(layouts)[:, 0]
-    token = memory.kv_bytes_per_token(shape, ranks, layouts.pp)[0] / DTYPE_BYTES["bf16"]
+    token = memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp)[0] / DTYPE_BYTES["bf16"]
     token = token * DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
     return int(pool / token) * layout.attention_dp
@@ -71,12 +68,6 @@ def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
 
 def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
     """Weights of one GPU: embedding and head stay in bf16; attention is copied, the experts are not."""
-    one = np.ones(1)
-    ranks = engine_layer.attention_ranks(layouts)[:, 0]
-    params = memory.params_per_gpu(shape, "lm", ranks, layouts.pp, one)[0]
-    if shape.moe is not None:  # experts lie once on the GPUs of the stage, however attention is copied
-        layers = min(np.ceil(shape.num_layers / layouts.pp[0]), shape.num_moe_layers)
-        experts = layers * shape.moe.num_experts * shape.expert_params
-        params += experts / layouts.tp[0] - experts / ranks[0]
-    ends = (shape.embedding_params + shape.head_params) / ranks[0] / layouts.pp[0]
+    params = memory.generation_params(shape, layouts)[0]
+    ends = (shape.embedding_params + shape.head_params) / layouts.attention_ranks[0] / layouts.pp[0]
     return float((params - ends) * DTYPE_BYTES[precision] + ends * DTYPE_BYTES["bf16"])

@@ -3,7 +3,8 @@
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
 take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
 only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by what
-it met, and so on, a few times. The mapper's tables hold calls alone: its bound is one on iterations without neighbours.
+it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
+that is what the mapper searches by (``mapper.best_beside``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from simulator.engine import Scheduled
+    from simulator.facts import Facts
 
 ROUNDS = 4
 """Stretching a call moves those behind it; the times of an iteration settle in two or three rounds."""
@@ -43,6 +45,14 @@ class SharedHost:
         """How much longer a call takes while ``ranks`` ranks compute."""
         beside = self.neighbour_slowdown if ranks > 1 else 1.0
         return beside * max(ranks / self.num_cores, 1.0)
+
+
+def shared_host(facts: Facts) -> SharedHost | None:
+    """The host that the job's ranks share; ``None`` on GPUs, which share nothing."""
+    if facts.device.spec.kind != "cpu":
+        return None
+    engine = facts.training
+    return SharedHost(facts.device.spec.gpus_per_node, max(engine.neighbour_slowdown, 1.0), engine.dispatch_rank_s)
 
 
 def stretched(

@@ -11,7 +11,7 @@ from simulator.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
 from simulator.engine import Scheduled, Task, critical_path, run_events
 from simulator.feasibility import layouts_of, pool_memory, require_feasible
 from simulator.pricing import controller_cost, is_controller, role_costs
-from simulator.shared_host import SharedHost, settle
+from simulator.shared_host import settle, shared_host
 from simulator.timeline import MOST_S, Span, Timeline
 
 if TYPE_CHECKING:
@@ -81,14 +81,8 @@ def play(
 def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) -> Timeline:
     """Play the priced calls and collect spans, stage times along the critical path, memory and provenance."""
     flow = facts.dataflow
-    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
-    engine = next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
-
-    def played(durations: Mapping[str, float]) -> tuple[Scheduled, ...]:
-        return play(flow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
-
-    alone = {call.key: float(calls[call.key].time.s) for call in flow.calls}
-    records = played(_beside_others(plan, facts, alone, lambda call: _runs_on(call, pools, engine), played))
+    pools, engine = _pools_of(plan)
+    records = scheduled(plan, facts, {call.key: float(calls[call.key].time.s) for call in flow.calls})
     longest_s = max(record.end_s for record in records)
     if not longest_s <= MOST_S:
         raise InputError(f"an iteration would take {longest_s:g} s; look at the rates of the devices and the network")
@@ -110,18 +104,30 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     )
 
 
-def _beside_others(
-    plan: Plan, facts: Facts, alone: dict[str, float], pool_of: Callable[[Call], str],
-    played: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
-) -> dict[str, float]:  # fmt: skip
-    """Seconds of every call where ranks share a host's cores; calls alone everywhere else."""
-    if facts.device.spec.kind != "cpu" or plan.num_gpus < 2:
-        return alone
+def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[Scheduled, ...]:
+    """When each call of ``plan`` runs, in call order, given the seconds that it takes by itself.
+
+    Calls are longer beside others where ranks share a host's cores.
+    """
+    pools, engine = _pools_of(plan)
+    host = shared_host(facts)
+
+    def played(durations: Mapping[str, float]) -> tuple[Scheduled, ...]:
+        return play(facts.dataflow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
+
+    if host is None or plan.num_gpus < 2:
+        return played(alone_s)
     sizes = {pool.name: pool.num_gpus for pool in plan.pools}
-    ranks = {call.key: 0 if is_controller(call) else sizes[pool_of(call)] for call in facts.dataflow.calls}
-    engine = facts.training
-    host = SharedHost(facts.device.spec.gpus_per_node, max(engine.neighbour_slowdown, 1.0), engine.dispatch_rank_s)
-    return settle(host, alone, ranks, played, plan.num_gpus)
+    calls = facts.dataflow.calls
+    ranks = {call.key: 0 if is_controller(call) else sizes[_runs_on(call, pools, engine)] for call in calls}
+    in_order = {call.key: alone_s[call.key] for call in calls}
+    return played(settle(host, in_order, ranks, played, plan.num_gpus))
+
+
+def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:
+    """The pool of each role and of the controller, and that of the engines where they have one of their own."""
+    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
+    return pools, next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
 
 
 def d_cost(plan: Plan, facts: Facts) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
-from profiles.records import Basis, Floats, Ints, Priced, exposed
+from profiles.records import Floats, Ints, Priced, exposed
 from simulator import comms, compute, memory, moe
 from simulator.compute import Batch, LayerTime
 from simulator.cost import Cost, choose
@@ -111,7 +111,7 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     pipeline = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
     pipeline = pipeline * slowest_rank(facts, layouts, batch, num_micro)
     step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
-    fixed = Priced.of(np.full(len(layouts), facts.training.step_fixed_s), Basis.PUBLISHED)
+    fixed = facts.training.priced(step_fixed_s=np.ones(len(layouts)))
     step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)
     step = step + _accumulation(facts, shape, head, layouts, num_micro) + _small_reduces(facts, layouts)
     return step * float(work.epochs * work.minibatches) + per_call(facts, layouts)
@@ -119,7 +119,7 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
 
 def per_call(facts: Facts, layouts: Layouts) -> Cost:
     """What a training or scoring call costs however much it computes."""
-    return Cost.of_compute(Priced.of(np.full(len(layouts), facts.training.call_s), Basis.PUBLISHED))
+    return Cost.of_compute(facts.training.priced(call_s=np.ones(len(layouts))))
 
 
 def _accumulation(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, num_micro: Floats) -> Cost:
@@ -127,7 +127,8 @@ def _accumulation(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     if not facts.training.accumulate_bytes_per_param:
         return Cost.of_compute(Priced.zero((len(layouts),)))
     num_bytes = trained_params(facts, shape, head, layouts) * facts.training.accumulate_bytes_per_param
-    return Cost.of_compute(facts.device.memory_bound(num_bytes, 0) * num_micro)
+    time = facts.device.memory_bound(num_bytes, 0).at_best(facts.training.basis("accumulate_bytes_per_param"))
+    return Cost.of_compute(time * num_micro)
 
 
 def _small_reduces(facts: Facts, layouts: Layouts) -> Cost:
@@ -138,8 +139,7 @@ def _small_reduces(facts: Facts, layouts: Layouts) -> Cost:
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
     ranks = layouts.dp * layouts.cp
     each = comms.collective(facts, "all_reduce", np.full(len(layouts), 8.0), ranks, inside)
-    waited = facts.training.meetings_per_step * facts.training.meeting_s
-    waiting = Priced.of(np.where(ranks > 1, waited, 0.0), Basis.PUBLISHED)
+    waiting = facts.training.priced(meeting_s=np.where(ranks > 1, facts.training.meetings_per_step, 0.0))
     return Cost.serial(Priced.zero((len(layouts),)), each * num + waiting)
 
 
@@ -151,15 +151,15 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
     small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
-    forward = launched(facts, forward, facts.training.forward_s_per_layer)
-    backward = launched(facts, backward, facts.training.backward_s_per_layer)
+    forward = launched(facts, forward, "forward_s_per_layer")
+    backward = launched(facts, backward, "backward_s_per_layer")
     again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
-    ends = (facts.training.forward_s_per_pass, facts.training.backward_s_per_pass)
+    ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":
-        return Pass(forward, backward + again, *(launched(facts, nothing, s) for s in ends))
+        return Pass(forward, backward + again, *(launched(facts, nothing, end) for end in ends))
     hf, hb = compute.vocabulary_head(facts, shape, head_tokens(facts, batch) / layouts.cp, layouts.tp)
     costs = (Cost.of_compute(hf), Cost.of_compute(hb))
-    return Pass(forward, backward + again, *(launched(facts, c, s) for c, s in zip(costs, ends, strict=True)))
+    return Pass(forward, backward + again, *(launched(facts, c, end) for c, end in zip(costs, ends, strict=True)))
 
 
 def head_tokens(facts: Facts, batch: Batch) -> Floats:
@@ -170,12 +170,13 @@ def head_tokens(facts: Facts, batch: Batch) -> Floats:
     return batch.tokens * (work.response.mean / work.trained_tokens_per_sample)
 
 
-def launched(facts: Facts, cost: Cost, launch_s: float) -> Cost:
-    """``cost`` where the host needs ``launch_s`` to launch it: a floor under a GPU's time, more work for a CPU."""
+def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
+    """``cost`` where the host needs a constant's time to launch it: a floor under a GPU's time, more work for a CPU."""
+    launch_s = float(getattr(facts.training, constant))
     if not launch_s:
         return cost
     waiting = launch_s if facts.device.spec.kind == "cpu" else np.maximum(launch_s - cost.time.s, 0.0)
-    return cost + Cost.of_compute(Priced.of(waiting + 0.0 * cost.time.s, Basis.PUBLISHED))
+    return cost + Cost.of_compute(Priced.of(waiting + 0.0 * cost.time.s, facts.training.basis(constant)))
 
 
 def layer_costs(
@@ -257,6 +258,7 @@ def data_parallel_cost(
     learned = trained_params(facts, shape, head, layouts)
     reduced = learned * facts.training.grad_reduce_bytes_per_param
     scatter = comms.collective(facts, "reduce_scatter", reduced, ranks, inside)
+    scatter = scatter.at_best(facts.training.basis("grad_reduce_bytes_per_param"))
     reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
     reach = reach * facts.training.overlap_dp
     once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
@@ -264,7 +266,8 @@ def data_parallel_cost(
     every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, reach)
     copied = 2.0 * params * facts.training.gather_copy_bytes_per_param
     copied = copied + learned * facts.training.scatter_copy_bytes_per_param
-    every = (every + Cost.of_compute(facts.device.memory_bound(copied, 0))) * num_micro
+    copies = facts.training.basis("gather_copy_bytes_per_param", "scatter_copy_bytes_per_param")
+    every = (every + Cost.of_compute(facts.device.memory_bound(copied, 0).at_best(copies))) * num_micro
     return choose(layouts.zero_stage == 3, every, once)
 
 
@@ -279,7 +282,8 @@ def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     """Adam on the owned parameters: memory traffic per parameter from the engine's facts."""
     params = trained_params(facts, shape, head, layouts)
     owned = params / np.where(layouts.zero_stage >= 1, layouts.dp * layouts.cp, 1)
-    return facts.device.memory_bound(owned * facts.training.optimizer_traffic_bytes_per_param, 4)
+    moved = facts.device.memory_bound(owned * facts.training.optimizer_traffic_bytes_per_param, 4)
+    return moved.at_best(facts.training.basis("optimizer_traffic_bytes_per_param"))
 
 
 def _stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:

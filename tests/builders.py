@@ -22,7 +22,7 @@ from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
 from simulator.facts import Facts, RoleSpec
-from simulator.generation import kv_cache_bytes
+from simulator.kv_budget import with_kv_budget
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 from simulator.pricing import RoleLayouts
@@ -117,10 +117,9 @@ def _role_plan(facts: Facts, role: str, pool: str, num_gpus: int, tp: int, slots
 
 
 def engine_layout(facts: Facts, role: str, dp: int, tp: int, pp: int = 1, slots: int = 8) -> GenerationLayout:
-    """A generation layout with exactly the KV budget that its sequences need."""
+    """A generation layout with exactly the KV budget that its engine is given."""
     bare = GenerationLayouts(*np.asarray([[dp], [tp], [pp], [slots]], dtype=np.int64))
-    need = float(kv_cache_bytes(facts, facts.roles[role].shape, bare)[0])
-    return GenerationLayout(dp=dp, tp=tp, pp=pp, max_num_seqs=slots, kv_cache_bytes=int(np.ceil(need)))
+    return with_kv_budget(facts, facts.roles[role].shape, bare).record(0)
 
 
 def replace_role(plan: Plan, role: str, **changes: object) -> Plan:
@@ -223,7 +222,6 @@ def toy_table(
         nothing,
         nothing,
         weights,
-        nothing,
         len(gpus),
         0 * gpus,
         Slack.none(len(gpus)),

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ENGINES = ("torch", "ray", "vllm", "megatron", "transformers")
+
+
+CLOCK = re.compile(r"perf_counter|monotonic\(|process_time|time\.time\(|from time import|timeit")
+LIMIT = re.compile(r"(?:timeout|limit_s)\s*=\s*([\d_.]+)")
+MAY_LOOK = {"work.py", "checkpoint_killer.py", "test_architecture.py"}
+"""Where waiting ends, and where processes are killed at a random time."""
+
+
+def test_no_test_depends_on_how_fast_the_machine_is():
+    """Tests count work (tests/work.py) and wait for what must come; what is to expire does so within two seconds, what
+    guards against hangs after a minute at the least."""
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        if file.name in MAY_LOOK:
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            place = f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+            assert not CLOCK.search(line), f"{place} looks at a clock"
+            limits = [float(found) for found in LIMIT.findall(line)]
+            assert all(limit >= 60 or limit <= 2 for limit in limits), f"{place} may be over before what it waits for"
 
 
 def loaded_by(statement: str, *modules: str) -> list[str]:

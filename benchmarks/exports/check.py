@@ -1,6 +1,6 @@
 """Check the exports of the example jobs with the packages they are for, and write a table.
 
-    python -m benchmarks.exports.check --peers .venv-peers [--out TABLE.md]
+    python -m benchmarks.exports.check --peers .venv-peers [--nemo-rl CHECKOUT] [--out TABLE.md]
 
 ``--peers`` is an environment with verl, OpenRLHF and ``requirements.txt`` (``make check-all`` makes it). What is run:
 
@@ -8,7 +8,8 @@
   critic, rollout and reward model, and constructor and placement of the trainer that the script starts. Models are
   folders with the published config.json and a tokenizer of two words, since verl opens both; no weights.
 - OpenRLHF: its parser and every check between parsing and training.
-- NeMo-RL: nothing; the package index holds a placeholder alone.
+- NeMo-RL, whose package is a placeholder: with a checkout of release 0.7.0, the recipe composed on its configuration,
+  every key held to its schema, and what its set-up asserts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import json
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,10 +76,7 @@ def write_models(folder: Path) -> None:
 def planned(path: Path, placement: str = "any") -> PlanFile:
     """The plan of an example job."""
     job = load_job(path)
-    result = find_plan(
-        job.facts(), placement=placement, runners_up=False, pins=job.pins(), objective=job.objective(),
-        modes=job.modes(), space=job.space(),
-    )  # fmt: skip
+    result = find_plan(replace(job.request(), placement=placement, runners_up=False))
     return plan_file_of(job, result, placement, False)
 
 
@@ -94,7 +92,9 @@ def with_rollout_pool(file: PlanFile) -> PlanFile:
     return file.model_copy(update={"plan": plan.model_copy(update=changed), "job": {**file.job, "cluster": cluster}})
 
 
-def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple[dict[str, Any] | None, str]:
+def run_check(
+    python: Path, export: Export, folder: Path, models: Path, checkout: Path | None = None
+) -> tuple[dict[str, Any] | None, str]:
     """Run the package's own checks on an export written below ``folder``."""
     folder.mkdir(parents=True)
     for name, text in export.files.items():
@@ -103,6 +103,8 @@ def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple
     if export.system == "verl":
         own = [str(folder / "hybridmap_verl.py")] if "hybridmap_verl.py" in export.files else []
         command = [str(HERE / "verl_check.py"), script, str(models), *own]
+    elif export.system == "nemo-rl":
+        command = [str(HERE / "nemo_rl_check.py"), str(folder / "recipe.yaml")]
     else:
         package = next(python.parents[1].glob("lib/python*/site-packages/openrlhf"))
         entry, config = package / "cli" / "train_ppo_ray.py", package / "utils" / "config.py"
@@ -112,7 +114,7 @@ def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple
         capture_output=True,
         text=True,
         cwd=folder,
-        env={"PATH": "/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", **({"NEMO_RL": str(checkout)} if checkout else {})},
     )
     answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     if done.returncode == 0 and answers:
@@ -120,7 +122,7 @@ def run_check(python: Path, export: Export, folder: Path, models: Path) -> tuple
     return None, (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
 
 
-def check_all(peers: Path, folder: Path) -> list[Checked]:
+def check_all(peers: Path, folder: Path, checkout: Path | None = None) -> list[Checked]:
     """Every example job, one with rollout GPUs and one split placement, in every system, as far as can be checked."""
     models = folder / "models"
     write_models(models)
@@ -135,11 +137,11 @@ def check_all(peers: Path, folder: Path) -> list[Checked]:
             except InputError as error:
                 out.append(Checked(name, system, 0, None, f"not exported: {error}"))
                 continue
-            if system == "nemo-rl":
-                out.append(Checked(name, system, len(export.points), None, "not checked: no package to check with"))
+            if system == "nemo-rl" and checkout is None:
+                out.append(Checked(name, system, len(export.points), None, "not checked: no checkout to check with"))
                 continue
-            python = peers / "bin" / "python"
-            answer, error = run_check(python.absolute(), export, folder / name.replace(" ", "") / system, models)
+            python, place = peers / "bin" / "python", folder / name.replace(" ", "") / system
+            answer, error = run_check(python.absolute(), export, place, models, checkout)
             out.append(Checked(name, system, len(export.points), answer, error))
     return out
 
@@ -165,6 +167,8 @@ def _outcome(row: Checked) -> str:
         return row.error if row.error.startswith("not ") else f"**failed**: {row.error}"
     if row.system == "openrlhf":
         return f"parser and checks, {row.answer['flags']} words"
+    if row.system == "nemo-rl":
+        return f"composed, {row.answer['keys']} keys held to the schema of release 0.7.0"
     pools = ", ".join(f"{name} {sum(nodes)}" for name, nodes in row.answer["pools"].items())
     return f"composed ({row.answer['overrides']} overrides), validated; {row.answer['trainer']} makes {pools}"
 
@@ -173,10 +177,11 @@ def main() -> None:
     """Check, print the table, and end with 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True)
+    parser.add_argument("--nemo-rl", type=Path, help="a checkout of NeMo-RL 0.7.0")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = check_all(args.peers, Path(folder))
+        rows = check_all(args.peers, Path(folder), args.nemo_rl.absolute() if args.nemo_rl else None)
     text = table(rows, "verl 0.9.1 and OpenRLHF 0.11.2")
     if args.out:
         args.out.write_text(text)

@@ -18,10 +18,11 @@ from random import Random
 
 INSTRUMENTED = ("profiles", "simulator", "executor", "hybridmap")
 READ_LATER = (
-    "executor.checkpoint_files", "executor.data", "executor.measure.journal", "executor.scale_down",
+    "executor.checkpoint_manifest", "executor.data", "executor.measure.journal", "executor.scale_down",
     "executor.transition.architecture", "executor.transition.weight_files", "hybridmap.config",
     "hybridmap.exports.verl_config", "hybridmap.exports.verl_import", "hybridmap.frontier_file", "hybridmap.job_edit",
-    "hybridmap.plan_file", "hybridmap.report_page.figures", "hybridmap.timeline_file", "hybridmap.trace_file",
+    "hybridmap.plan_file", "hybridmap.report_page.figures", "hybridmap.shell.script", "hybridmap.timeline_file",
+    "hybridmap.trace_file",
     "hybridmap.what_if_cases", "profiles.calibration", "profiles.engine_facts", "profiles.hf_config", "profiles.store",
     "simulator.feasibility",
 )  # fmt: skip

@@ -191,7 +191,7 @@ def read_journal(path: Path) -> object:
 
 def read_manifest(path: Path) -> object:
     """A checkpoint's manifest beside the file that it should name."""
-    from executor.checkpoint_files import read_checkpoint
+    from executor.checkpoint_manifest import read_checkpoint
 
     folder = path.parent / "iteration-00000012"
     (folder / "actor").mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def plans() -> tuple[bytes, ...]:
             "cluster": [{"device": "h100-80gb-sxm", "nodes": 1}],
         }  # fmt: skip
         job = job_from_mapping(raw, "seed", ROOT)
-        out.append(as_json(plan_file_of(job, find_plan(job.facts()), "any", False).model_dump(mode="json")))
+        out.append(as_json(plan_file_of(job, find_plan(job.request()), "any", False).model_dump(mode="json")))
     return tuple(out)
 
 
@@ -83,13 +83,20 @@ SCRIPT = rb"""#!/bin/bash
 set -x
 NNODES=${NNODES:-2}
 export ACTOR=Qwen/Qwen2.5-7B-Instruct
+micro_bsz=$((2 * 2))
+if [ "$NNODES" -gt 1 ]; then gpus=8; else gpus=4; fi
+LOG_PROB=(
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=${micro_bsz}
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4   # both must be set
+)
 python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' \
     algorithm.adv_estimator=grpo data.train_batch_size=1024 data.max_prompt_length=512 \
     data.max_response_length=1024 actor_rollout_ref.model.path=$ACTOR \
     actor_rollout_ref.actor.ppo_mini_batch_size=256 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \
     actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
     actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.rollout.n=8 \
-    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 trainer.n_gpus_per_node=8 trainer.nnodes=$NNODES "$@"
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 trainer.n_gpus_per_node=$gpus \
+    trainer.nnodes=$NNODES "${LOG_PROB[@]}" "$@"
 """
 
 
@@ -104,6 +111,7 @@ def verl_scripts() -> tuple[bytes, ...]:
 def verl_documents() -> tuple[bytes, ...]:
     """The same settings as Hydra writes them: a list of overrides, and a nested config."""
     words = [word.decode() for word in SCRIPT.split() if b"=" in word and b"." in word and b"$" not in word]
+    words += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "trainer.n_gpus_per_node=8"]
     words += ["actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct", "trainer.nnodes=2"]
     nested: dict[str, Any] = {}
     for word in words:

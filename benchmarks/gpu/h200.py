@@ -103,6 +103,7 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
 
 def _request(options: argparse.Namespace, budget_s: float) -> Any:
     from executor.measure.request import Request
+    from executor.measure.timing import Precision
     from profiles.catalogue import load_model, model_config_file
     from profiles.hf_config import shape_from_hf_config
     from profiles.probe_models import tiny_config
@@ -121,6 +122,7 @@ def _request(options: argparse.Namespace, budget_s: float) -> Any:
     return Request(
         device=options.device, dtype="bf16" if gpu else "fp32", models=shapes, configs=configs, budget_s=budget_s,
         target=0.03, groups=(), quick=True, parts=parts, launchers=("local",),
+        precision=Precision(0.3, 3, 9, 0.0, 0.1) if options.toy else Precision(),
     )  # fmt: skip
 
 
@@ -129,12 +131,14 @@ def _tables(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.gpu.compare_tables import compare_with_catalogue
     from executor.measure.journal import Journal
     from hybridmap.profiling.folder import write_profile
+    from hybridmap.profiling.quality import Wanted
     from profiles.table_file import KEYS
 
     header = {"device_string": about["device_string"], "dtype": about["dtype"]}
     journal = Journal(out / JOURNAL, header)
     profile = out / "profile"
-    made = write_profile(profile, {table: journal.of(table) for table in KEYS}, about, about["kind"])
+    alone = Wanted(ray=False, ranks=False, neighbours=False)
+    made = write_profile(profile, {table: journal.of(table) for table in KEYS}, about, about["kind"], alone)
     errors = {table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in made.errors.items()}
     return {
         "device": made.device, "rows": made.rows, "failed": made.failed, "left_out": errors,

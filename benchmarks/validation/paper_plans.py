@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.validation.paper_job import paper_facts, role_sizes
 from mapper.pins import Pin
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError, UnknownNameError
 from simulator import resharding
@@ -52,7 +53,7 @@ def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None
     """Iteration of HybridFlow's plan.
 
     The published layouts where no placement is named (Figs 9 to 11), else as much of them as its pools divide.
-    ``placement`` as in ``find_plan``; a split of equal models is even, as the paper says of Fig 12.
+    ``placement`` as in ``SearchRequest``; a split of equal models is even, as the paper says of Fig 12.
     Raises ``InfeasibleError`` where nothing fits.
     """
     facts = paper_facts(algorithm, models, num_gpus)
@@ -63,7 +64,9 @@ def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None
     for how in ways:
         fixed = pins(sizes["actor"], roles, how)
         try:
-            result = find_plan(facts, placement=placement or "any", even=even, runners_up=False, pins=fixed)
+            result = find_plan(
+                SearchRequest(facts, placement=placement or "any", even=even, runners_up=False, pins=fixed)
+            )
         except InfeasibleError:
             if how == ways[-1]:
                 raise
@@ -115,5 +118,5 @@ def generation_sweep(models: str, num_gpus: int, t_g: int) -> tuple[float, float
         else Pin(role, trained) if role == "critic" else Pin(role, inference={"tp": 8, "pp": 1})
         for role in facts.dataflow.roles
     )  # fmt: skip
-    stages = find_plan(facts, placement="colocate", runners_up=False, pins=fixed).timeline.stages
+    stages = find_plan(SearchRequest(facts, placement="colocate", runners_up=False, pins=fixed)).timeline.stages
     return stages["generation"], stages["transition"]

@@ -54,12 +54,15 @@ class Objective:
         rows of a micro-batch to sums over target tokens; ``loss`` is differentiated, the rest are metrics.
     weight
         Factor of this term. Each term is a mean over its target tokens in the whole mini-batch, all ranks together.
+    temperature
+        What logits are divided by before log-probs and entropy: that of sampling for tokens that were sampled.
     """
 
     rows: TensorDict
     first_target: int
     loss: TokenLoss
     weight: float = 1.0
+    temperature: float = 1.0
 
 
 class Engine(Protocol):
@@ -71,8 +74,8 @@ class Engine(Protocol):
     def load(self) -> None:
         """Make or read the weights; ``InputError`` with the reason if that cannot be done."""
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        """Log-probs ``[B, R]`` of the responses."""
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
+        """Log-probs ``[B, R]`` of the responses, of logits divided by ``temperature``."""
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         """The value head at every response token, before it is chosen, ``[B, R]``."""

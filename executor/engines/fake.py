@@ -48,7 +48,7 @@ class FakeEngine:
     def load(self) -> None:
         self._play("init_model")
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor:
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor:
         value = self._play("compute_ref_log_prob" if self.spec.role == "reference" else "compute_log_prob")
         return self._filled(batch, value, per_token=True)
 

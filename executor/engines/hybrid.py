@@ -150,9 +150,9 @@ class HybridEngine:
             return self.source_layout.tensors(self.identity.rank, tensors)
         return tensors
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
         self._to_training()
-        return self.trainer.log_probs(batch)
+        return self.trainer.log_probs(batch, temperature)
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         self._to_training()

@@ -62,8 +62,8 @@ class SendingEngine:
             self._store,
         )
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        found: torch.Tensor | None = self.trainer.log_probs(batch)
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
+        found: torch.Tensor | None = self.trainer.log_probs(batch, temperature)
         return found
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:

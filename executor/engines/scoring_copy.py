@@ -43,9 +43,9 @@ class TrainerWithScoringCopy:
         self._wire = Wire(own_group(self._rank, [everyone], trainer.clock))
         self._give_back()
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
         with self._filled() as copy:
-            found: torch.Tensor | None = copy.log_probs(batch)
+            found: torch.Tensor | None = copy.log_probs(batch, temperature)
         return found
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:

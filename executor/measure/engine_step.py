@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ def measure_probe(
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
         rank = _rank(probe, str(path), dtype, device)
-        start_s, cycle = time.perf_counter(), 0
+        start_s, start_cpu_s, cycle = time.perf_counter(), time.process_time(), 0
         while True:
             for call, seconds in _cycle(rank, probe, cycle):
                 if cycle >= CYCLES_TO_WARM:
@@ -94,8 +94,10 @@ def measure_probe(
                 break
             if enough and time.perf_counter() - start_s > precision.max_s * PROBE_SHARE:
                 break
+        share = (time.process_time() - start_cpu_s) / (time.perf_counter() - start_s)
+    computes = device.type == "cpu" and not probe.idle_ms
     for call, found in times.items():
-        yield probe.key(dtype, call), summarise(found)
+        yield probe.key(dtype, call), replace(summarise(found), cpu_share=share if computes else None)
 
 
 def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:

@@ -50,6 +50,8 @@ class Journal:
     def add(self, table: str, key: Key, summary: Summary, **more: float) -> dict[str, Any]:
         """Write a measured row; ``more`` is kept beside its times."""
         times = {"latency_s": summary.median_s, "low_s": summary.low_s, "high_s": summary.high_s, **more}
+        if summary.cpu_share is not None:
+            times["cpu_share"] = summary.cpu_share
         return self._row(table, key, {**times, "repeats": summary.repeats, "outliers": summary.outliers, "error": ""})
 
     def result(self, table: str, key: Key) -> dict[str, Any]:

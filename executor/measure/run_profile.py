@@ -30,12 +30,20 @@ if TYPE_CHECKING:
 
 LAUNCH_S = 2e-6
 ELEMENT_SIZES = {True: powers_of_two(1 << 10, 1 << 26), False: powers_of_two(1 << 10, 1 << 30)}
-COLLECTIVE_BYTES = {True: tuple(4**i for i in range(2, 13, 2)), False: tuple(4**i for i in range(2, 14))}
+MOST_COLLECTIVE_BYTES = {"cpu": 4**12, "cuda": 4**14}
+"""So many that their time is bytes, and not what a call costs."""
 
 
 LEAST_PROBES, LEAST_GPU_PROBES = 18, 3
 WORK_US = 5000
 """Between two collectives of a small model's training step a rank computes for about this long."""
+
+
+def collective_bytes(device: str, quick: bool) -> list[int]:
+    """Sizes of collectives in the order they are measured: first the ends, between which all else is interpolated."""
+    largest = MOST_COLLECTIVE_BYTES[device]
+    between = [4**i for i in range(2, 15, 2 if quick else 1) if 16 < 4**i < largest]
+    return [largest, 16, *reversed(between)]
 
 
 def _table_of(key: Key) -> str:
@@ -96,7 +104,7 @@ class Profiler:
     def _copy(self) -> None:
         for kind in memory_ops.COPY_KINDS:
             for num_bytes in (4**i for i in range(6, 13 if self.request.quick else 15)):
-                if not self._late():
+                if kind == "host_to_device" or not self._late():  # the one that prices look up
                     self._case(memory_ops.copy_case(kind, num_bytes))
 
     def _gemm(self) -> None:
@@ -184,7 +192,11 @@ class Profiler:
                 {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes, "work_us": work}
                 for kind, num_bytes, work in [
                     *((kind, 1024, WORK_US) for kind in kinds),
-                    *((kind, num_bytes, 0) for num_bytes in COLLECTIVE_BYTES[self.request.quick] for kind in kinds),
+                    *(
+                        (kind, num_bytes, 0)
+                        for num_bytes in collective_bytes(self.device.type, self.request.quick)
+                        for kind in kinds
+                    ),
                 ]
             ]
             missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
@@ -198,15 +210,15 @@ class Profiler:
                     self.journal.add(_table_of(key), key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
                 if self._late() and all(self.journal.has(_table_of(k), k) for k in keys[: 3 * len(kinds)]):
-                    break  # each kind has two sizes at least
+                    break  # each kind has the largest and the smallest size
 
     def _dispatch(self) -> None:
         from executor.measure.dispatch import dispatch_keys, measure_dispatch
 
         samples, iterations = ((128,), 10) if self.request.quick else ((32, 256), 30)
         for key in dispatch_keys(self.request.launchers, samples):
-            if self.journal.has("dispatch", key) or (self._late() and key["launcher"] != "local"):
-                continue
+            if self.journal.has("dispatch", key) or (self._late() and key["ranks"] != 1):
+                continue  # one rank of each launcher in any case: 0 s between calls is no price
             try:
                 found, memory = measure_dispatch(
                     str(key["launcher"]), int(key["samples"]), int(key["ranks"]), iterations
@@ -222,9 +234,9 @@ class Profiler:
 
         if "ray" not in self.request.launchers or (self.device.type == "cuda" and torch.cuda.device_count() < 2):
             return
-        for probe in parallel_probes(self.request):
+        for i, probe in enumerate(parallel_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "ranks": 2} for call in CALLS]
-            if all(self.journal.has("parallel_step", key) for key in keys) or self._late():
+            if all(self.journal.has("parallel_step", key) for key in keys) or (i and self._late()):
                 continue
             try:
                 for key, found in measure_parallel(probe, self.request.dtype, 2, 20):

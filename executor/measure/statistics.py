@@ -21,13 +21,17 @@ OUTLIER_DEVIATIONS = 5.0
 
 @dataclass(frozen=True)
 class Summary:
-    """Median seconds, its confidence interval, and the timings it rests on."""
+    """Median seconds, its confidence interval, and the timings it rests on.
+
+    ``cpu_share``: of a core, what the process had while it computed without a pause; ``None`` where it did not.
+    """
 
     median_s: float
     low_s: float
     high_s: float
     repeats: int
     outliers: int
+    cpu_share: float | None = None
 
     @property
     def half_width(self) -> float:

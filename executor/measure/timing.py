@@ -7,7 +7,7 @@ that no call finds its inputs in cache because the one before it left them there
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,14 +57,17 @@ def measure(run: Runner, device: torch.device, precision: Precision, copies: int
     sampler = _cuda_sampler(run, device, copies) if device.type == "cuda" else _cpu_sampler(run, copies)
     for _ in range(WARMUP_SAMPLES):
         sampler()
-    start_s, times = time.perf_counter(), [sampler()]
+    start_s, start_cpu_s, times = time.perf_counter(), time.process_time(), [sampler()]
     while len(times) < precision.max_repeats:
         times.append(sampler())
         spent_s = time.perf_counter() - start_s
         known = len(times) >= precision.min_repeats and summarise(times).half_width <= precision.half_width
         if (known and spent_s >= precision.min_s) or spent_s > precision.max_s:
             break
-    return summarise(times)
+    if device.type == "cuda":  # the host waits for it
+        return summarise(times)
+    share = (time.process_time() - start_cpu_s) / (time.perf_counter() - start_s)
+    return replace(summarise(times), cpu_share=share)
 
 
 def _cpu_sampler(run: Runner, copies: int) -> Callable[[], float]:

@@ -27,7 +27,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     if systems:
         from hybridmap.commands.compare_systems import compare_systems
 
-        compare_systems(facts, given.pins(), as_json)
+        compare_systems(given, as_json)
         return
     rows = [_row(given, name) for name in PLACEMENTS]
     if rows[-1].error is not None:

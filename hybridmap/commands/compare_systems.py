@@ -7,7 +7,7 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
-    from mapper.pins import AnyPin
+    from hybridmap.config import Job
     from simulator.facts import Facts
     from simulator.plan import Plan
     from simulator.timeline import Timeline
@@ -27,11 +27,12 @@ class SystemRow:
     error: HybridmapError | None = None
 
 
-def compare_systems(facts: "Facts", pins: "tuple[AnyPin, ...]", as_json: bool) -> None:
-    """Print every system's iteration, its stages and its ratio to the best plan of this job under its ``pins``."""
+def compare_systems(job: "Job", as_json: bool) -> None:
+    """Print every system's iteration, its stages and its ratio to the fastest plan of this job."""
     from hybridmap.plan_text import header_lines
 
-    rows = [_best(facts, pins), *_systems(facts)]
+    facts = job.facts()
+    rows = [_best(job), *_systems(facts)]
     if as_json:
         say_json({"rows": [_document(row, rows[0]) for row in rows]})
         return
@@ -45,12 +46,13 @@ def compare_systems(facts: "Facts", pins: "tuple[AnyPin, ...]", as_json: bool) -
     say("other systems are simulated, never run; each has its own engines, and the job's models, work and cluster")
 
 
-def _best(facts: "Facts", pins: "tuple[AnyPin, ...]") -> SystemRow:
+def _best(job: "Job") -> SystemRow:
     with working("searching the best plan ..."):
+        from hybridmap.comparison import by_time
         from mapper.search import find_plan
 
-        result = find_plan(facts, runners_up=False, pins=pins)
-    return SystemRow(BEST, "the mapper's plan", result.plan, result.timeline, _engines(facts))
+        result = find_plan(by_time(job, "any"))
+    return SystemRow(BEST, "the mapper's plan", result.plan, result.timeline, _engines(job.facts()))
 
 
 def _systems(facts: "Facts") -> list[SystemRow]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import new_table, say, say_json, say_table, working
+from hybridmap.console import new_table, say, say_json, say_table, warn, working
 from profiles.yaml_text import read_yaml_file
 
 devices = typer.Typer(help="List profiled devices, show one, or import tables.")
@@ -42,13 +42,15 @@ def show_device(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, or the path of a device folder.")],
     as_json: Json = False,
 ) -> None:
-    """Show what is known of one device: each number with its source, each table with its origin."""
+    """Show what is known of one device: each number with its basis and source, each table with its origin."""
     facts = _facts(name)
     if as_json:
         say_json(facts)
         return
     say(f"{facts['name']} ({facts['device_string']})\n")
-    table = new_table(("fact", "value", "unit", "source"), right=("value",))
+    for doubt in facts["doubts"]:
+        warn(doubt)
+    table = new_table(("fact", "value", "unit", "basis", "source"), right=("value",))
     for key, fact in facts["spec"].items():
         table.add_row(key, f"{fact['value']:,g}" if fact["value"] < 1e6 else f"{fact['value']:.4g}", *_origin(fact))
     say_table(table)
@@ -95,7 +97,7 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from profiles.hardware import UNITS
+    from profiles.hardware import UNITS, load_doubts
     from profiles.store import DATA, device_names, load_device
 
     profile = load_device(name)
@@ -112,9 +114,15 @@ def _facts(name: str) -> dict[str, Any]:
         "device_string": spec.device_string,
         "facts_hash": profile.facts_hash,
         "spec": {
-            key: {"value": value, "unit": UNITS[key.partition(".")[0]], "source": spec.sources.get(key, "")}
+            key: {
+                "value": value,
+                "unit": UNITS[key.partition(".")[0]],
+                "basis": spec.basis(key).name.lower(),
+                "source": spec.sources.get(key, ""),
+            }
             for key, value in values.items()
         },
+        "doubts": list(load_doubts(folder)),
         "tables": [_table(folder / f"{table}.yaml") for table in sorted(profile.tables.cards)],
     }
 
@@ -155,5 +163,5 @@ def _figures(spec: dict[str, Any]) -> list[str]:
     ]
 
 
-def _origin(fact: dict[str, Any]) -> tuple[str, str]:
-    return str(fact["unit"]), str(fact["source"])
+def _origin(fact: dict[str, Any]) -> tuple[str, str, str]:
+    return str(fact["unit"]), str(fact["basis"]), str(fact["source"])

@@ -60,7 +60,7 @@ def explain(
         # Thresholds compare placements by time on all GPUs, which says nothing of another objective's winner.
         rivals = others if goal == "time" else ()
         left_s = max(time_limit - (time.perf_counter() - began), time_limit / 2)
-        answer = explain_plan(given.facts(), found, rivals, left_s, given.pins(), given.space())
+        answer = explain_plan(given.request(), found, rivals, left_s)
     if as_json:
         say_json(_document(answer, found, rivals))
         return
@@ -84,9 +84,7 @@ def _from_job(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
 
     assert path is not None, "checked by the command"
     given = load_job(path)
-    result = find_plan(
-        given.facts(), pins=given.pins(), objective=given.objective(), modes=given.modes(), space=given.space()
-    )
+    result = find_plan(given.request())
     return given, result.plan, result.runners_up, result.objective.goal
 
 

@@ -1,5 +1,6 @@
 """``hybridmap export``: the launch script of another RL system for a plan."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,8 +34,10 @@ def export(
     """Write a launch script for verl, NeMo-RL or OpenRLHF.
 
     The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
-    notes and, where verl has no key for the plan's pools, a trainer subclass.
+    notes and, where verl has no key for the plan's pools, a trainer subclass. What is written is priced beside the
+    plan, and every setting that changes the system's own algorithm is named.
     """
+    from hybridmap.exports.export import said_aloud
     from hybridmap.exports.systems import export_plan
     from hybridmap.plan_file import read_plan_file
 
@@ -43,6 +46,8 @@ def export(
     if as_json:
         say_json({
             "system": found.system, "version": found.version, "settings": dict(found.settings),
+            "planned_iteration_s": found.times.planned_s, "written_iteration_s": found.times.written_s,
+            "algorithm": [asdict(key) for key in found.algorithm],
             "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
             "files": dict(found.files), "written": written,
         })  # fmt: skip
@@ -53,9 +58,14 @@ def export(
         if others:
             warn(f"the script needs {', '.join(others)} beside it; --out DIR writes all of it")
     else:
+        say(f"time        {found.times}")
         say(f"wrote       {', '.join(written)}")
     for point in found.points:
         warn(f"{found.system} cannot follow {point.place}: {point.text}")
+    for line in said_aloud(found):
+        warn(line)
+    if found.times.differ:
+        warn(str(found.times))
 
 
 def _written(found: "Export", out: Path) -> list[str]:

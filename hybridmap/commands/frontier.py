@@ -1,5 +1,6 @@
 """``hybridmap frontier``: what more GPUs buy, from the fewest that hold the job to all of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,15 +35,13 @@ def frontier(
     from hybridmap.plan_file import require_folder, write_records
 
     given = load_job(job)
-    facts, mode = given.facts(), given.one_mode()
+    facts, request = given.facts(), given.request()
     require_folder(out)
     with progress_bar("budgets") as progress:
         from mapper.frontier import frontier as find_frontier
 
-        points = find_frontier(
-            facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, pins=given.pins(),
-            mode=mode, space=given.space(), price=given.price(), progress=progress,
-        )  # fmt: skip
+        changed = replace(request, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit)
+        points = find_frontier(changed, progress)
     written = write_records(out, {"frontier.json": frontier_file_of(given, points, seed)})
     paths = [str(path) for path in written]
     if as_json:

@@ -1,5 +1,6 @@
 """``hybridmap import``: read a run of another system, and say what would be faster."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +12,12 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.exports.verl_config import VerlConfig
+    from hybridmap.config import Job
+    from hybridmap.exports.verl_advice import Advice
     from hybridmap.exports.verl_import import Imported
     from mapper.result import Result
     from simulator.plan import Record
     from simulator.timeline import Timeline
-
-ROLLOUT = "actor_rollout_ref.rollout"
-SHARE, CACHE = f"{ROLLOUT}.gpu_memory_utilization", f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes"
-"""Two keys for one thing: the engine's share of memory, and its KV cache in bytes, which has the last word."""
 
 
 class Origin(StrEnum):
@@ -54,6 +52,10 @@ def import_run(
         list[str] | None,
         typer.Option("--model", metavar="ROLE=NAME", help="A role's model, where its path is unknown."),
     ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="A variable that the launch script finds set."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the plans.")] = Path("hybridmap-out"),
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
@@ -69,29 +71,34 @@ def import_run(
 
     assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
-    given = Given(device, gbps, mean_response, prompt_tokens, _models(model or []))
-    read = read_verl_config(config)
+    models = _pairs("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
+    given = Given(device, gbps, mean_response, prompt_tokens, models)
+    read = read_verl_config(config, _pairs("--env", "NAME=VALUE, such as NNODES=4", env or []))
     imported = import_verl(read, given)
+    imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
     with working("searching a better plan ..."):
+        from hybridmap.exports.verl_advice import advise
         from mapper.search import find_plan
 
-        best = find_plan(imported.job.facts(), runners_up=False, time_limit_s=time_limit)
-    written = _write(imported, now, best, out)
-    changes = changed_keys(imported, best, read)
+        def search(job: "Job") -> "Result":
+            return find_plan(replace(job.request(), runners_up=False, time_limit_s=time_limit))
+
+        advice = advise(imported, read, search)
+    written = _write(imported, now, advice.best, out)
     if as_json:
-        say_json(_document(imported, now, why, best, changes, written))
+        say_json(_document(imported, now, why, advice, written))
         return
-    _show(imported, now, why, best, changes)
+    _show(imported, now, why, advice)
     say(f"wrote       {', '.join(written)}")
 
 
-def _models(texts: list[str]) -> dict[str, str]:
+def _pairs(option: str, expected: str, texts: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
-    for role, sign, name in pairs:
-        if not sign or not role or not name:
-            raise InputError(f"--model {role}{sign}{name}: expected ROLE=NAME, such as actor=qwen2.5-7b")
-    return {role: name for role, _, name in pairs}
+    for name, sign, value in pairs:
+        if not sign or not name or not (value or option == "--env"):
+            raise InputError(f"{option} {name}{sign}{value}: expected {expected}")
+    return {name: value for name, _, value in pairs}
 
 
 def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
@@ -103,21 +110,6 @@ def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
     if found:
         return None, [violation.message for violation in found]
     return simulate(imported.plan, imported.job.facts()), []
-
-
-def changed_keys(imported: "Imported", best: "Result", read: "VerlConfig") -> list[tuple[str, Any, Any]]:
-    """Every verl key in which the run and the best plan differ: key, as it is, as it should be."""
-    from hybridmap.exports.export import Source
-    from hybridmap.exports.verl_settings import verl_settings
-
-    source = imported.source
-    ours = verl_settings(source).values
-    theirs = verl_settings(Source(best.plan, source.facts, source.job)).values
-    keys = dict.fromkeys([*ours, *theirs])
-    differing = [(key, ours.get(key), theirs.get(key)) for key in keys if ours.get(key) != theirs.get(key)]
-    in_bytes = CACHE.lstrip("+") in read.given
-    told = [change for change in differing if change[0] != (SHARE if in_bytes else CACHE)]
-    return [(key, read.get(SHARE) if key == SHARE else old, new) for key, old, new in told]
 
 
 def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Path) -> list[str]:
@@ -140,9 +132,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
     return [*written, str(out / "job.yaml")]
 
 
-def _show(
-    imported: "Imported", now: "Timeline | None", why: list[str], best: "Result", changes: list[tuple[str, Any, Any]]
-) -> None:
+def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice") -> None:
     from hybridmap.exports.verl import override_text
     from hybridmap.plan_text import header_lines, show_plan
 
@@ -155,17 +145,22 @@ def _show(
         say("your run:")
         show_plan(imported.plan, now)
     say()
-    say("the best plan for the same job:")
-    show_plan(best.plan, best.timeline)
+    say(f"the best plan for the same job{'' if advice.reason else ' that verl can run'}:")
+    show_plan(advice.best.plan, advice.best.timeline)
     say()
-    ahead = now is None or best.iteration_s < 0.999 * now.iteration_s
     you = "your run does not fit" if now is None else f"you run at {now.iteration_s:,.2f} s an iteration"
-    if not ahead:
-        say(f"{you}; no plan is faster")
+    if advice.reason:
+        say(f"{you}; of plans that verl can run none was found: {advice.reason}")
         return
-    say(f"{you}, this plan takes {best.iteration_s:,.2f} s; change these {len(changes)} keys:")
+    if advice.iteration_s is None or (now is not None and advice.iteration_s >= 0.999 * now.iteration_s):
+        say(f"{you}; no change of keys makes it faster")
+        return
+    say(
+        f"{you}; with these {len(advice.changes)} keys changed it takes {advice.iteration_s:,.2f} s, by reading the "
+        "changed run again:"
+    )
     table = new_table(("key", "now", "change to"))
-    for key, old, new in changes:
+    for key, old, new in advice.changes:
         table.add_row(key.lstrip("+"), _text(old, override_text(old)), _text(new, override_text(new)))
     say_table(table)
 
@@ -175,9 +170,9 @@ def _text(value: object, text: str) -> str:
 
 
 def _document(
-    imported: "Imported", now: "Timeline | None", why: list[str], best: "Result", changes: list[tuple[str, Any, Any]],
-    written: list[str],
-) -> dict[str, Any]:  # fmt: skip
+    imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice", written: list[str]
+) -> dict[str, Any]:
+    best = advice.best
     return {
         "job": dict(imported.job.document),
         "run": {
@@ -186,7 +181,8 @@ def _document(
             "stages": {} if now is None else dict(now.stages),
         },
         "best": {"plan": best.plan.model_dump(mode="json"), "iteration_s": best.iteration_s, "status": best.status},
-        "changes": [{"key": key, "now": old, "change_to": new} for key, old, new in changes],
+        "changes": [{"key": key, "now": old, "change_to": new} for key, old, new in advice.changes],
+        "changed_iteration_s": advice.iteration_s, "no_plan_for_verl": advice.reason or None,
         "notes": list(imported.notes),
         "written": written,
     }  # fmt: skip

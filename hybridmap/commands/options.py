@@ -60,6 +60,9 @@ Profile = Annotated[
         "--profile", metavar="DIR", help="Plan for this machine, as hybridmap profile measured it.", show_default=False
     ),
 ]
+ForceProfile = Annotated[
+    bool, typer.Option("--force-profile", help="Take a profile that is marked as disturbed or incomplete.")
+]
 TimeLimit = Annotated[
     float,
     typer.Option("--time-limit", metavar="SECONDS", callback=_positive, help="Longest time to search, per placement."),

@@ -1,11 +1,12 @@
 """``hybridmap plan``: find the best plan of a job, show it, and leave it in files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Even, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
+from hybridmap.commands.options import Even, ForceProfile, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def plan(
     time_limit: TimeLimit = 60.0,
     hint: Hint = None,
     profile: Profile = None,
+    force_profile: ForceProfile = False,
     as_json: Json = False,
 ) -> None:
     """Find the best plan of a job.
@@ -36,23 +38,21 @@ def plan(
     from hybridmap.job_notes import notes
     from hybridmap.plan_file import plan_file_of, read_plan_file, require_folder, write_records
 
-    given = load_job(job, profile)
+    given = load_job(job, profile, force_profile=force_profile)
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
     with working(f"searching placements on {facts.num_gpus:,} GPUs ..."):
         from mapper.search import find_plan
 
-        result = find_plan(
-            facts, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit,
-            pins=given.pins(), objective=given.objective(), hint=start, modes=given.modes(),
-            space=given.space(),
-        )  # fmt: skip
+        result = find_plan(replace(
+            given.request(), placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, hint=start
+        ))  # fmt: skip
     more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
     if as_json:
-        say_json(_document(result, [*notes(facts), *more], [str(path) for path in written]))
+        say_json(_document(result, [*notes(facts), *more, *result.open_because], [str(path) for path in written]))
     else:
         _show(result, facts, more, job, written)
 

@@ -4,6 +4,7 @@ A door to torch: what measures is imported while the command runs.
 """
 
 import datetime
+import importlib.util
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 JOURNAL = "journal.jsonl"
 DEFAULT_OUT = "hybridmap-profile"
+AGAIN = "measure again into another --out while the machine does nothing else"
 
 
 class Device(StrEnum):
@@ -84,6 +86,7 @@ def _request(device: str, quick: bool, models: list[str] | None, dtype: str, thr
         device=kind, dtype=("bf16" if kind == "cuda" else "fp32") if dtype == "auto" else dtype, models=shapes,
         configs=configs, budget_s=QUICK_S if quick else FULL_S, target=0.05 if quick else 0.03, threads=threads,
         groups=groups, quick=quick, precision=Precision() if quick else Precision(0.02, 9, 200, 0.05, 3.0),
+        launchers=("local", "ray") if importlib.util.find_spec("ray") else ("local",),
     )  # fmt: skip
 
 
@@ -131,14 +134,17 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
         "command": " ".join(["hybridmap", *sys.argv[1:]]), "date": datetime.date.today().isoformat(),
         "conditions_before": before, "conditions_after": conditions(device), "dtype": request.dtype,
     }  # fmt: skip
-    _finish(journal, out, {**about, **more}, "gpu" if request.device == "cuda" else "cpu", as_json)
+    _finish(journal, out, {**about, **more}, request, as_json)
 
 
-def _finish(journal: "Journal", out: Path, about: dict[str, Any], kind: str, as_json: bool) -> None:
+def _finish(journal: "Journal", out: Path, about: dict[str, Any], request: "Request", as_json: bool) -> None:
     from hybridmap.profiling.folder import write_profile
+    from hybridmap.profiling.quality import Wanted
     from profiles.table_file import KEYS
 
-    summary = write_profile(out, {table: journal.of(table) for table in KEYS}, about, kind)
+    kind = "gpu" if request.device == "cuda" else "cpu"
+    wanted = Wanted("ray" in request.launchers, bool(request.groups), request.has_neighbours)
+    summary = write_profile(out, {table: journal.of(table) for table in KEYS}, about, kind, wanted)
     if as_json:
         say_json(profile_document(summary, out, about))
     else:
@@ -155,7 +161,7 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
     }  # fmt: skip
     return {
         "folder": str(out), "device": summary.device, "rows": summary.rows, "failed": summary.failed,
-        "left_out_errors": errors, "engine": engine, "about": about,
+        "left_out_errors": errors, "engine": engine, "doubts": list(summary.doubts), "about": about,
     }  # fmt: skip
 
 
@@ -175,4 +181,9 @@ def show_profile(summary: "ProfileSummary", out: Path) -> None:
         for kind, fit in (("training", summary.fits.training), ("generation", summary.fits.generation)):
             errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
             say(f"torch-native {kind}: host costs from {fit.rows} calls; error of calls left out: {errors}")
-    say(f"\nwrote {out}/; use it: hybridmap validate RUN.yaml --profile {out}")
+    for doubt in summary.doubts:
+        warn(doubt)
+    if summary.doubts:
+        say(f"\nwrote {out}/, which predicts little: plan, run and validate take it with --force-profile only; {AGAIN}")
+    else:
+        say(f"\nwrote {out}/; use it: hybridmap validate RUN.yaml --profile {out}")

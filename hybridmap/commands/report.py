@@ -1,5 +1,6 @@
 """``hybridmap report``: one HTML page of a plan."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from hybridmap.config import Job
     from hybridmap.frontier_file import PointRecord
+    from simulator.plan import Plan
 
 
 def report(
@@ -56,7 +58,7 @@ def report(
     for path, record in ((what_if, changed), (frontier, known)):
         if record is not None:
             _check_same_job(job, record.job, f"{path}", f"{plan}")
-    points = known.points if known is not None else _searched(job, frontier_limit)
+    points = known.points if known is not None else _searched(job, file.plan, frontier_limit)
     text = page(content_of(file, job, measured=run, points=points, what_if=changed))
     write_text(out, text)
     if as_json:
@@ -73,17 +75,16 @@ def _check_same_job(job: "Job", other: dict[str, object], path: str, plan: str) 
         raise InputError("\n  ".join([f"{path} is of another job than {plan}; they differ in", *lines]))
 
 
-def _searched(job: "Job", limit_s: float) -> "tuple[PointRecord, ...]":
-    """The frontier of the job; empty without time for it."""
+def _searched(job: "Job", plan: "Plan", limit_s: float) -> "tuple[PointRecord, ...]":
+    """The frontier of the job in the plan's schedule, of those that it allows; empty without time for it."""
     from hybridmap.frontier_file import frontier_file_of
 
     if limit_s <= 0:
         return ()
     with progress_bar("GPU budgets") as progress:
         from mapper.frontier import frontier
+        from mapper.mode import mode_of
 
-        points = frontier(
-            job.facts(), pins=job.pins(), mode=job.one_mode(), space=job.space(), time_limit_s=limit_s,
-            price=job.price(), progress=progress,
-        )  # fmt: skip
+        request = replace(job.request(), modes=(mode_of(plan),), time_limit_s=limit_s)
+        points = frontier(request, progress)
     return frontier_file_of(job, points, 0).points

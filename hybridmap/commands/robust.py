@@ -1,5 +1,6 @@
 """``hybridmap robust``: what the chosen plan loses when the estimates are off, and which one to measure first."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,11 +42,8 @@ def robust(
     with progress_bar("searches") as progress:
         from mapper.robust import robustness
 
-        answer = robustness(
-            facts, errors=errors, draws=draws, seed=seed, budget_s=time_limit, pins=given.pins(), modes=given.modes(),
-            space=given.space(),
-            progress=progress,
-        )  # fmt: skip
+        request = replace(given.request(), seed=seed)
+        answer = robustness(request, errors=errors, draws=draws, budget_s=time_limit, progress=progress)
     note = _goal_note(given.objective().goal)
     if as_json:
         say_json(_document(answer, note))

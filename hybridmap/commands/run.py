@@ -4,12 +4,13 @@ The one door to torch and Ray: they are imported while this command runs, by wha
 """
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import Json, Profile
+from hybridmap.commands.options import ForceProfile, Json, Profile
 from hybridmap.console import say_json, warn, working
 from profiles.errors import InputError
 
@@ -32,6 +33,7 @@ def run(
         typer.Option("--plan", metavar="plan.json", help="The plan; else run.plan of the file.", show_default=False),
     ] = None,
     profile: Profile = None,
+    force_profile: ForceProfile = False,
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="Instead of run.iterations.", show_default=False)
     ] = None,
@@ -69,7 +71,7 @@ def run(
         raise InputError(
             "--resume goes on from this run's own checkpoints, --resume-from from others; give one of them"
         )
-    given = load_job(job, profile)
+    given = load_job(job, profile, force_profile=force_profile)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
@@ -97,10 +99,7 @@ def best_here(given: "Job") -> "Plan":
     with working("planning for this machine ..."):
         from mapper.search import find_plan
 
-        found = find_plan(
-            given.facts(), runners_up=False, pins=given.pins(), objective=given.objective(), modes=given.modes(),
-            space=given.space(),
-        )  # fmt: skip
+        found = find_plan(replace(given.request(), runners_up=False))
     warn(f"planned for this machine: {placement_title(found.plan)}, {found.iteration_s:,.3f} s an iteration expected")
     return found.plan
 
@@ -167,18 +166,20 @@ def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devic
 def _run(
     given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool, begin: Path | bool
 ) -> None:
+    from executor.code_reward import isolation_note
     from executor.engines.support import transition_note
     from executor.run import run as run_plan
     from hybridmap.run_view import RunView, run_document, show_run
 
-    if (note := transition_note(plan, config)) is not None:
-        warn(note)
+    for note in (transition_note(plan, config), isolation_note(config)):
+        if note is not None:
+            warn(note)
     view = RunView(iterations, quiet=as_json)
     try:
         with view:
             timelines = run_plan(
                 given.facts(), plan, config, out, iterations, watch=view.show, resume=begin,
-                replan=_replan(given, plan, config), on_recovery=view.survived,
+                replan=_replan(given, plan, config), on_recovery=view.survived, on_damaged=warn,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""

@@ -1,5 +1,6 @@
 """``hybridmap simulate``: what one iteration of a plan, or of a placement's best plan, would cost."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 def simulate(
     job: Annotated[
         Path | None,
-        typer.Argument(metavar="[JOB.yaml]", help="The job; a plan.json holds its own.", show_default=False),
+        typer.Argument(
+            metavar="[plan.json | JOB.yaml]",
+            help="A plan, which holds its job; or the job of --placement, or of --plan to check that it is the same.",
+            show_default=False,
+        ),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="plan.json", help="Simulate this plan.", show_default=False)
@@ -36,9 +41,12 @@ def simulate(
     Stage times along the critical path, memory per GPU, and what the numbers rest on.
     """
     from hybridmap.config import load_job
+    from hybridmap.plan_file import is_plan_file
 
+    if job is not None and plan is None and placement is None and is_plan_file(job):
+        plan, job = job, None
     if (plan is None) == (placement is None):
-        raise InputError("simulate needs either --plan plan.json or --placement colocate|split|standalone")
+        raise InputError("simulate needs either a plan.json or a JOB.yaml and --placement colocate|split|standalone")
     if even and plan is not None:
         raise InputError("--even chooses among split placements; a plan.json has its sizes already, leave --even out")
     if plan is not None:
@@ -80,10 +88,7 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
     with working(f"searching {placement} plans ..."):
         from mapper.search import find_plan
 
-        result = find_plan(
-            job.facts(), placement=placement, even=even, runners_up=False, pins=job.pins(), objective=job.objective(),
-            modes=job.modes(), space=job.space(),
-        )  # fmt: skip
+        result = find_plan(replace(job.request(), placement=placement, even=even, runners_up=False))
     return job, result.plan, result.timeline
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json
+from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
 from hybridmap.console import say, say_json, warn
 from profiles.errors import InputError
@@ -43,6 +43,7 @@ def validate(
     profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="What hybridmap profile left.")] = Path(
         DEFAULT_OUT
     ),
+    force_profile: ForceProfile = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the comparison.")] = Path(
         "hybridmap-validate"
     ),
@@ -65,7 +66,7 @@ def validate(
     chosen = plan_to_run(given, given.run, job, plan, quiet=True)
     require_folder(out)
     require_installed()
-    here = load_job(job, profile, chosen.num_gpus)
+    here = load_job(job, profile, chosen.num_gpus, force_profile=force_profile)
     facts = local_facts(here, given.run, chosen)
     chosen = _local_plan(chosen, facts)
     predicted, iteration_s = _predict(chosen, facts)

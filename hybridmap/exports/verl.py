@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.export import Export, notes_text
+from hybridmap.exports.export import Export, Times, algorithm_keys, header, notes_text
+from hybridmap.exports.verl_follow import followed
+from hybridmap.exports.verl_import import as_written
 from hybridmap.exports.verl_places import needs_subclass
-from hybridmap.exports.verl_settings import verl_settings
+from hybridmap.exports.verl_settings import ALGORITHM, verl_settings
 from hybridmap.notation import job_title
 
 if TYPE_CHECKING:
-    from hybridmap.exports.export import Point, Source
+    from hybridmap.exports.export import Source
 
 VERSION = "0.9.1"
 SUBCLASS = "hybridmap_verl.py"
+SCRIPT = "run_verl.sh"
 
 
 def export_verl(source: Source) -> Export:
-    """The plan for verl 0.9.1."""
-    found = verl_settings(source)
-    script = "run_verl.sh"
-    entry = SUBCLASS if needs_subclass(source) else None
-    contents = {script: _script(source, found.values, tuple(found.points), entry)}
-    if entry is not None:
-        contents[entry] = (files("hybridmap.exports") / "verl_pools.py.in").read_text(encoding="utf-8")
-    whole = Export("verl", VERSION, found.values, tuple(found.points), script, contents)
-    return Export(
-        whole.system, whole.version, whole.settings, whole.points, script,
-        contents | {"NOTES.md": notes_text(whole, job_title(source.facts))},
-    )  # fmt: skip
+    """The plan for verl 0.9.1; ``InputError`` where verl can run nothing near it."""
+    ours, points = followed(source)
+    values = verl_settings(ours).values
+    subclass = SUBCLASS if needs_subclass(ours) else None
+    # What counts is what verl will read: the script is read back before anything is said about its time.
+    written = as_written(_script([], values, subclass), SCRIPT, ours)
+    times = Times(source.iteration_s(), written.iteration_s())
+    whole = Export("verl", VERSION, values, points, algorithm_keys(values, ALGORITHM), times, SCRIPT, {})
+    title = job_title(source.facts)
+    contents = {SCRIPT: _script([f"# {title}", *header(whole)], values, subclass)}
+    if subclass is not None:
+        contents[subclass] = (files("hybridmap.exports") / "verl_pools.py.in").read_text(encoding="utf-8")
+    return replace(whole, files=contents | {"NOTES.md": notes_text(whole, title)})
 
 
 def override_text(value: Any) -> str:
@@ -46,15 +51,14 @@ def override_text(value: Any) -> str:
     return str(value)
 
 
-def _script(source: Source, values: dict[str, Any], points: tuple[Point, ...], subclass: str | None) -> str:
+def _script(head: list[str], values: dict[str, Any], subclass: str | None) -> str:
     where = f'"$(dirname "$0")/{subclass}"' if subclass else "-m verl.trainer.main_ppo"
     lines = [
         "#!/usr/bin/env bash",
-        f"# {job_title(source.facts)}",
         f"# Overrides for verl {VERSION}, written by hybridmap from a plan, whatever the plan decides. Data, learning",
         "# rates, logging and checkpoints are yours: add them behind the script's name.",
         *([f"# Needs {subclass} beside it: verl has no key for the plan's pools."] if subclass else []),
-        *(f"# Cannot follow: {point.place}: {point.text}" for point in points),
+        *head,
         "set -euo pipefail",
         ': "${TRAIN_FILES:?set TRAIN_FILES to a parquet file of prompts}"',
         ': "${VAL_FILES:=$TRAIN_FILES}"',

@@ -1,17 +1,19 @@
 """Reading a verl run: a launch script, a list of Hydra overrides, or a whole configuration; with verl 0.9.1's defaults.
 
-Only what decides placement, layouts, batches and memory is looked at. A value that points to another key
-(``${...}``) counts as not given, since the defaults below point the same way.
+Only what decides placement, layouts, batches and memory is looked at; of that, what stays unresolved is an error.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.verl_defaults import Same, default_of
+from hybridmap.exports.verl_script import OVERRIDE, Launch, Override, advice_for, read_launch
 from hybridmap.job_problems import described
+from hybridmap.shell.values import has_gap
 from hybridmap.yaml_file import read_yaml
 from profiles.errors import FileFormatError, InputError
 from profiles.yaml_text import parse_yaml
@@ -19,87 +21,80 @@ from simulator.plan import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
-OVERRIDE = re.compile(r"^\+{0,2}([A-Za-z_][\w.@/]*)=(.*)$", re.DOTALL)
-ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
-VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}?")
 MOST_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Same:
-    """A default that is another key's value."""
-
-    key: str
-
-
-_ACTOR, _ROLLOUT, _REF, _CRITIC = (
-    "actor_rollout_ref.actor",
-    "actor_rollout_ref.rollout",
-    "actor_rollout_ref.ref",
-    "critic",
-)
-
-DEFAULTS: dict[str, Any] = {
-    "model_engine": "dp",
-    "trainer.nnodes": 1, "trainer.n_gpus_per_node": 8, "trainer.v1.trainer_mode": "sync",
-    "trainer.v1.separate_async.parameter_sync_step": 4, "trainer.v1.sampler.max_off_policy_threshold": 8,
-    "data.train_batch_size": 1024, "data.max_prompt_length": 512, "data.max_response_length": 512,
-    "algorithm.adv_estimator": "gae", "algorithm.use_kl_in_reward": False,
-    "algorithm.rollout_correction.bypass_mode": False,
-    "actor_rollout_ref.model.path": None, "actor_rollout_ref.model.enable_gradient_checkpointing": True,
-    "actor_rollout_ref.model.lora_rank": 0,
-    f"{_ACTOR}.use_kl_loss": False, f"{_ACTOR}.ppo_mini_batch_size": 256, f"{_ACTOR}.ppo_epochs": 1,
-    f"{_ACTOR}.ppo_micro_batch_size_per_gpu": None, f"{_ACTOR}.use_dynamic_bsz": False,
-    f"{_ACTOR}.ppo_max_token_len_per_gpu": 16384,
-    f"{_ROLLOUT}.name": "vllm", f"{_ROLLOUT}.n": 1, f"{_ROLLOUT}.tensor_model_parallel_size": 2,
-    f"{_ROLLOUT}.data_parallel_size": 1, f"{_ROLLOUT}.pipeline_model_parallel_size": 1,
-    f"{_ROLLOUT}.expert_parallel_size": 1, f"{_ROLLOUT}.max_num_seqs": 256,
-    f"{_ROLLOUT}.gpu_memory_utilization": 0.5, f"{_ROLLOUT}.nnodes": 0,
-    f"{_ROLLOUT}.n_gpus_per_node": Same("trainer.n_gpus_per_node"),
-    f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": None,
-    f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": Same(f"{_ACTOR}.ppo_micro_batch_size_per_gpu"),
-    f"{_ROLLOUT}.log_prob_max_token_len_per_gpu": Same(f"{_ACTOR}.ppo_max_token_len_per_gpu"),
-    f"{_REF}.log_prob_micro_batch_size_per_gpu": Same(f"{_ACTOR}.ppo_micro_batch_size_per_gpu"),
-    f"{_REF}.log_prob_max_token_len_per_gpu": Same(f"{_ACTOR}.ppo_max_token_len_per_gpu"),
-    f"{_CRITIC}.enable": None, f"{_CRITIC}.model.path": None,
-    f"{_CRITIC}.model.enable_gradient_checkpointing": True,
-    f"{_CRITIC}.ppo_micro_batch_size_per_gpu": None, f"{_CRITIC}.ppo_max_token_len_per_gpu": 32768,
-    f"{_CRITIC}.use_dynamic_bsz": Same(f"{_ACTOR}.use_dynamic_bsz"),
-    "reward.reward_model.enable": False, "reward.reward_model.model_path": None,
-    "reward.reward_model.enable_resource_pool": False, "reward.reward_model.nnodes": 0,
-    "reward.reward_model.n_gpus_per_node": 8, "reward.reward_model.rollout.tensor_model_parallel_size": 2,
-    "reward.reward_model.rollout.max_num_batched_tokens": 8192,
-    "hybridmap.critic.nnodes": None, "hybridmap.critic.n_gpus_per_node": 8,
-    "hybridmap.reward.nnodes": None, "hybridmap.reward.n_gpus_per_node": 8,
-}  # fmt: skip
-"""The defaults of verl 0.9.1 for the keys that are read; the ``hybridmap`` ones are those of the trainer subclass."""
-
-_ENGINE_DEFAULTS: dict[str, Any] = {
-    "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1,
-    "expert_model_parallel_size": 1, "virtual_pipeline_model_parallel_size": None, "use_distributed_optimizer": True,
-    "use_megatron_fsdp": False, "sequence_parallel": True, "param_offload": False, "optimizer_offload": False,
-    "reshard_after_forward": True, "ulysses_sequence_parallel_size": 1, "fsdp_size": -1,
-    "override_transformer_config.recompute_granularity": None, "micro_batch_size_per_gpu": None,
-    "infer_micro_batch_size_per_gpu": None,
-}  # fmt: skip
-_INHERITED = ("tensor", "pipeline", "context", "expert", "virtual")
+_POINTER = re.compile(r"\$\{(oc\.select:)?\s*([\w.]+)\s*(?:,\s*([^{}]*))?\}")
+_COLON = re.compile(r"""('[^']*'|"[^"]*")|:(?=\S)""")
 
 
 @dataclass(frozen=True)
 class VerlConfig:
-    """The settings that a run gives, by key."""
+    """The settings that a run gives, by key.
+
+    Parameters
+    ----------
+    source
+        Its name, for messages.
+    given
+        Values by key; one that is not known is there as text.
+    unresolved
+        What is missing of values that are not known, by key.
+    unread
+        Files that the script reads and that were not found.
+    notes
+        What was read another way than it is written.
+    """
 
     source: str
     given: Mapping[str, Any]
+    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def get(self, key: str) -> Any:
-        """The value of a key, given or by default."""
-        if key in self.given:
-            return self.given[key]
-        default = _default(key)
-        return self.get(default.key) if isinstance(default, Same) else default
+        """The value of a key, given or by default; ``InputError`` for one that is given and not known."""
+        return self._get(key, ())
+
+    def _get(self, key: str, through: tuple[str, ...]) -> Any:
+        if key in self.unresolved:
+            raise self._unknown(key)
+        if key not in self.given:
+            default = default_of(key)
+            return self._get(default.key, through) if isinstance(default, Same) else default
+        value = self.given[key]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        if key in through:
+            raise InputError(f"{self.source}: {key}={value}: points to itself")
+        return self._pointed(key, value, (*through, key))
+
+    def _pointed(self, key: str, value: str, through: tuple[str, ...]) -> Any:
+        """The value of another key, ``${key}`` or ``${oc.select:key,default}``."""
+        found = _POINTER.fullmatch(value)
+        if found is None:
+            raise InputError(f"{self.source}: {key}={value}: this interpolation is not resolved here; write its value")
+        name = key.rpartition(".")[0] + found[2] if found[2].startswith(".") else found[2]
+        try:
+            return self._get(name, through)
+        except KeyError:
+            if found[3] is None:
+                raise InputError(f"{self.source}: {key}={value}: {name} is not read; write its value") from None
+            return value_of(found[3])
+
+    def _unknown(self, key: str) -> InputError:
+        names = self.unresolved[key]
+        files = f" (it also reads {', '.join(self.unread)}, which is not beside it)" if self.unread else ""
+        return InputError(
+            f"{self.source}: {key}={self.given[key]}: {', '.join(names)} is known only where the script runs{files}; "
+            f"{advice_for(names)}"
+        )
+
+    def path(self, key: str) -> Any:
+        """A model's path: what its folder is called must be known, where it lies need not be."""
+        value = self.given.get(key)
+        if not isinstance(value, str) or (key not in self.unresolved and "${" not in value):
+            return self.get(key)
+        return self.get(key) if has_gap(value.rstrip("/").rsplit("/", 1)[-1]) else value
 
     def whole(self, key: str, most: int = MOST) -> int:
         """A value that must be a whole number from 1 to ``most``."""
@@ -121,43 +116,59 @@ class VerlConfig:
             raise InputError(f"{self.source}: {key}: got {described(value)}, expected a share between 0 and 1")
         return float(value)
 
-
-def _default(key: str) -> Any:
-    if key in DEFAULTS:
-        return DEFAULTS[key]
-    for section in (f"{_ACTOR}.megatron.", f"{_ACTOR}.fsdp_config.", f"{_REF}.megatron.", f"{_REF}.fsdp_config.",
-                    f"{_CRITIC}.megatron.", f"{_CRITIC}.fsdp."):  # fmt: skip
-        name = key.removeprefix(section)
-        if name != key:
-            if section == f"{_REF}.megatron." and name.startswith(_INHERITED):
-                return Same(f"{_ACTOR}.megatron.{name}")
-            return _ENGINE_DEFAULTS[name]
-    raise KeyError(key)
+    def changed(self, values: Mapping[str, Any]) -> VerlConfig:
+        """The same run with other values for some keys."""
+        unresolved = {key: names for key, names in self.unresolved.items() if key not in values}
+        return replace(self, given={**self.given, **values}, unresolved=unresolved)
 
 
-def read_verl_config(path: Path) -> VerlConfig:
+def read_verl_config(path: Path, environment: Mapping[str, str] | None = None) -> VerlConfig:
     """Read a launch script, an ``overrides.yaml`` or a ``config.yaml`` of Hydra's output folder.
+
+    ``environment``: variables that a script finds set; those of this process are not looked at.
 
     Raises
     ------
     InputError
-        The file cannot be read.
+        The file cannot be read, or does what is not understood here.
     FileFormatError
         It holds no override and no configuration of verl.
     """
     if path.suffix in (".yaml", ".yml"):
         content = read_yaml(path)
-        given = dict(_overrides(content)) if isinstance(content, list) else _flat(content)
+        launch = Launch(tuple(_listed(content))) if isinstance(content, list) else None
+        config = _config(path, launch) if launch else VerlConfig(str(path), _flat(content))
     else:
-        given = dict(_overrides(_words(_text(path))))
-    known = {key: value for key, value in given.items() if not _points_away(value)}
-    if not any(key.startswith(("actor_rollout_ref.", "trainer.", "data.")) for key in known):
+        config = _config(path, read_launch(_text(path), path, environment or {}))
+    if not any(key.startswith(("actor_rollout_ref.", "trainer.", "data.")) for key in config.given):
         raise FileFormatError(f"{path}: holds no key of verl, such as actor_rollout_ref.rollout.name=vllm")
-    return VerlConfig(str(path), known)
+    return config
 
 
-def _points_away(value: Any) -> bool:
-    return isinstance(value, str) and "${" in value
+def config_of_script(text: str, name: str, environment: Mapping[str, str]) -> VerlConfig:
+    """As ``read_verl_config``, for the text of a script that is no file yet."""
+    return _config(Path(name), read_launch(text, Path(name), environment))
+
+
+def _config(path: Path, launch: Launch) -> VerlConfig:
+    given: dict[str, Any] = {}
+    unresolved: dict[str, tuple[str, ...]] = {}
+    for override in launch.overrides:
+        value = override.text if override.missing else value_of(override.text)
+        inner = _flat(value, f"{override.key}.") if isinstance(value, dict) else {override.key: value}
+        for key, one in inner.items():
+            unresolved.pop(key, None)
+            given[key] = one
+            if override.missing:
+                unresolved[key] = override.missing
+    return VerlConfig(str(path), given, unresolved, launch.unread, launch.notes)
+
+
+def _listed(content: list[Any]) -> Iterator[Override]:
+    for word in content:
+        found = OVERRIDE.match(word) if isinstance(word, str) else None
+        if found:
+            yield Override(found[2], "null" if found[1] == "~" else found[3])
 
 
 def _text(path: Path) -> str:
@@ -171,40 +182,12 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
-def _words(text: str) -> list[str]:
-    """The words of a shell script, with variables that it sets itself, or gives a default, filled in."""
-    try:
-        lines = shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise FileFormatError(f"not a shell script: {error}") from None
-    variables: dict[str, str] = {}
-    words = []
-    for word in lines:
-        filled = VARIABLE.sub(lambda m: variables.get(m[1], m[2] if m[2] is not None else m[0]), word)
-        if (found := ASSIGNMENT.match(filled)) and "." not in found[1] and found[1].isupper():
-            variables[found[1]] = found[2]
-        words.append(filled)
-    return words
-
-
-def _overrides(words: list[Any]) -> Iterator[tuple[str, Any]]:
-    config_name = None
-    for word in words:
-        if not isinstance(word, str):
-            continue
-        if word.startswith(("--config-name=", "--config-name ")):
-            config_name = word[14:]
-        found = OVERRIDE.match(word)
-        if found and "$" not in found[2]:
-            value = _value(found[2])
-            yield from _flat(value, f"{found[1]}.").items() if isinstance(value, dict) else [(found[1], value)]
-    if config_name is not None and "megatron" in config_name:
-        yield "model_engine", "megatron"
-
-
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """A value as an override writes it."""
     if text in ("null", "None", ""):
         return None
+    if text.startswith("{"):  # Hydra's mappings need no blank behind a colon
+        text = _COLON.sub(lambda m: m[1] or ": ", text)
     try:
         return parse_yaml(text, "value")
     except FileFormatError:

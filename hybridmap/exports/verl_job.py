@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.verl_batches import packed_tokens, trains_with_fsdp
 from hybridmap.exports.verl_places import ACTOR, ROLLOUT
 from hybridmap.job_leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.catalogue import hf_id, model_names
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 ALGORITHMS = {
     "gae": "ppo", "grpo": "grpo", "rloo": "rloo", "remax": "remax", "reinforce_plus_plus": "reinforce++",
     "grpo_vectorized": "grpo", "rloo_vectorized": "rloo", "reinforce_plus_plus_baseline": "reinforce++",
+    "gpg": "grpo", "opo": "grpo", "grpo_passk": "grpo", "gdpo": "grpo", "optimal_token_baseline": "grpo",
+    "tir_optimal_token_baseline": "grpo",
 }  # fmt: skip
+"""Estimators of verl by the algorithm whose calls they make: what is computed from the samples has no price."""
 SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
 MODEL_KEYS = {
     "actor": "actor_rollout_ref.model.path", "reference": "actor_rollout_ref.model.path",
@@ -115,14 +119,14 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
         "workload": _workload(config, given),
         "cluster": [cluster],
         "engines": _engines(config),
-        "implementation": _implementation(config),
+        "implementation": _implementation(config, roles),
     }
 
 
 def _model(config: VerlConfig, role: str, given: Given) -> str:
     if given.models and role in given.models:
         return given.models[role]
-    path = config.get(MODEL_KEYS[role])
+    path = config.path(MODEL_KEYS[role])
     if not isinstance(path, str):
         raise InputError(f"{config.source}: no {MODEL_KEYS[role]}; name the {role}'s model with --model {role}=NAME")
     for name in model_names():
@@ -164,17 +168,13 @@ def _engines(config: VerlConfig) -> dict[str, str]:
     }
 
 
-def trains_with_fsdp(config: VerlConfig) -> bool:
-    """Whether the run trains with FSDP; else with Megatron-Core."""
-    strategy = config.given.get(f"{ACTOR}.strategy")
-    return config.get("model_engine") != "megatron" if strategy is None else str(strategy).startswith("fsdp")
-
-
-def _implementation(config: VerlConfig) -> dict[str, Any]:
+def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any]:
     bypass = bool(config.get("algorithm.rollout_correction.bypass_mode"))
     out: dict[str, Any] = {"old_log_prob": "engine" if bypass else "trainer"}
-    if config.get(f"{ACTOR}.use_dynamic_bsz"):
-        out["packed_tokens"] = config.whole(f"{ACTOR}.ppo_max_token_len_per_gpu")
-    if config.get("actor_rollout_ref.model.lora_rank"):
-        out["lora_rank"] = config.whole("actor_rollout_ref.model.lora_rank")
+    packed = packed_tokens(config, roles)
+    if packed is not None:
+        out["packed_tokens"] = packed
+    for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):  # the first one wins
+        if config.get(key):
+            return out | {"lora_rank": config.whole(key)}
     return out

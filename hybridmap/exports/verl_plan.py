@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.exports.verl_job import trains_with_fsdp
-from hybridmap.exports.verl_places import ACTOR, REF, ROLLOUT
+import numpy as np
+
+from hybridmap.exports.verl_batches import context_degree, micro_batch, section_of, trains_with_fsdp
+from hybridmap.exports.verl_limits import notes_on
+from hybridmap.exports.verl_places import ROLLOUT
 from profiles.errors import InputError, UnknownNameError
 from simulator import memory
+from simulator.kv_budget import bytes_of_tokens
 from simulator.layouts import GenerationLayouts
 from simulator.plan import (
     MOST_BYTES,
@@ -30,7 +34,8 @@ if TYPE_CHECKING:
 
 def plan_of(config: VerlConfig, job: Job, pools: Mapping[str, Pool]) -> tuple[Plan, list[str]]:
     """The plan of the run, and notes of what is read another way than it is meant."""
-    facts, notes = job.facts(), []
+    facts = job.facts()
+    notes = [*notes_on(config, facts.dataflow.roles, facts), *_shared_layouts(config, pools)]
     entries = []
     for role in facts.dataflow.roles:
         pool = pools[role]
@@ -48,17 +53,14 @@ def plan_of(config: VerlConfig, job: Job, pools: Mapping[str, Pool]) -> tuple[Pl
         pools=ordered, roles=tuple(entries), schedule="async" if separate else "sync",
         steps_in_flight=steps, in_flight_updates=separate,
     )  # fmt: skip
-    if config.get(f"{ACTOR}.use_dynamic_bsz"):
-        notes.append("dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens")
     return plan, notes
 
 
 def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool], facts: Facts) -> RolePlan:
     kinds = {call.kind for call in facts.dataflow.calls_of(role)}
-    place = {"actor": ACTOR, "critic": "critic", "reference": REF}[role]
-    section = f"{place}.{('fsdp' if role == 'critic' else 'fsdp_config') if trains_with_fsdp(config) else 'megatron'}"
+    section = section_of(config, role)
     trained = "train" in kinds
-    layout = _layout(config, role, section, pool, facts)
+    layout = _layout(config, role, pool, facts)
     states = ("parameters",) if not trained else ("parameters", "optimizer")
     keys = {"parameters": "param_offload", "optimizer": "optimizer_offload"}
     offload = tuple(state for state in states if config.get(f"{section}.{keys[state]}"))
@@ -66,35 +68,66 @@ def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool],
     return RolePlan(
         role=role, pool=pool.name,
         training=layout if trained else None,
-        inference=_scoring(config, role, layout) if "forward" in kinds else None,
+        inference=_scoring(config, role, layout, facts) if "forward" in kinds else None,
         generation=_generation(config, engine, facts) if "generate" in kinds else None,
         generation_pool=engine.name if "generate" in kinds and engine is not pool else None,
         offload=offload,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _layout(config: VerlConfig, role: str, section: str, pool: Pool, facts: Facts) -> ParallelLayout:
-    model = "critic.model" if role == "critic" else "actor_rollout_ref.model"
+def _layout(config: VerlConfig, role: str, pool: Pool, facts: Facts) -> ParallelLayout:
+    section, model = section_of(config, role), "critic.model" if role == "critic" else "actor_rollout_ref.model"
     if trains_with_fsdp(config):
-        cp = config.whole(f"{section}.ulysses_sequence_parallel_size")
-        zero = 3 if config.get(f"{section}.reshard_after_forward") else 2
-        degrees = {"cp": cp, "zero_stage": zero}
+        degrees = {"cp": context_degree(config, role), "zero_stage": 3}
         recompute = "full" if config.get(f"{model}.enable_gradient_checkpointing") else "none"
     else:
-        names = {"tp": "tensor", "pp": "pipeline", "ep": "expert"}
-        degrees = {key: config.whole(f"{section}.{name}_model_parallel_size") for key, name in names.items()}
-        degrees["cp"] = config.whole(f"{section}.context_parallel_size")
-        degrees["vpp"] = config.whole_or(f"{section}.virtual_pipeline_model_parallel_size", 1)
+        degrees = _megatron_degrees(config, first_built(pool))
         degrees["zero_stage"] = _megatron_zero(config, section)
         recompute = _granularity(config, f"{section}.override_transformer_config.recompute_granularity")
     ranks = degrees.get("tp", 1) * degrees.get("pp", 1) * degrees["cp"]
     if pool.num_gpus % ranks:
         raise InputError(f"{config.source}: {role}: {pool.num_gpus} GPUs do not divide into tp x pp x cp = {ranks}")
+    stage = "training"
     if role == "reference":
-        recompute = "none"
-    micro = _micro_batch(config, role, section, facts)
+        recompute, stage = "none", "inference"
+    micro = micro_batch(config, role, stage, facts)
     record = {"dp": pool.num_gpus // ranks, "micro_batch": micro, "recompute": recompute, **degrees}
     return ParallelLayout.model_validate(record)
+
+
+def first_built(pool: Pool) -> str:
+    """The role whose Megatron degrees all roles of a pool get.
+
+    verl runs them in one process, and its engine keeps the parallel state that it finds
+    (workers/engine/megatron/transformer_impl.py:244). A critic's engine is built with its worker, before any model is
+    (workers/engine_workers.py:136), then the reference's, then the actor's (lines 587 and 644 there).
+    """
+    return next(role for role in ("critic", "reference", "actor") if role in pool.roles)
+
+
+def _megatron_degrees(config: VerlConfig, role: str) -> dict[str, int]:
+    section = section_of(config, role)
+    names = {"tp": "tensor", "pp": "pipeline", "ep": "expert"}
+    degrees = {key: config.whole(f"{section}.{name}_model_parallel_size") for key, name in names.items()}
+    degrees["cp"] = config.whole(f"{section}.context_parallel_size")
+    degrees["vpp"] = config.whole_or(f"{section}.virtual_pipeline_model_parallel_size", 1)
+    return degrees
+
+
+def _shared_layouts(config: VerlConfig, pools: Mapping[str, Pool]) -> list[str]:
+    """Roles whose own degrees do not count, since another engine of their process is built first."""
+    if trains_with_fsdp(config):
+        return []
+    out = []
+    for role in (role for role in ("actor", "critic", "reference") if role in pools):
+        first = first_built(pools[role])
+        own, shared = (_megatron_degrees(config, each) for each in (role, first))
+        if own != shared:
+            out.append(
+                f"{role}: verl keeps one Megatron layout a process, that of the {first}, which it builds first: "
+                f"t{shared['tp']} p{shared['pp']} counts, the {role}'s own t{own['tp']} p{own['pp']} does not"
+            )
+    return out
 
 
 def _granularity(config: VerlConfig, key: str) -> str:
@@ -110,31 +143,11 @@ def _megatron_zero(config: VerlConfig, section: str) -> int:
     return 1 if config.get(f"{section}.use_distributed_optimizer") else 0
 
 
-def _micro_batch(config: VerlConfig, role: str, section: str, facts: Facts) -> int:
-    if facts.implementation.packed_tokens:
-        return 1
-    if role == "reference":
-        return _stated(config, f"{REF}.log_prob_micro_batch_size_per_gpu")
-    place = ACTOR if role == "actor" else "critic"
-    own = f"{section}.micro_batch_size_per_gpu"
-    if role == "critic" and config.get(own) is not None:
-        return config.whole(own)
-    return _stated(config, f"{place}.ppo_micro_batch_size_per_gpu")
-
-
-def _stated(config: VerlConfig, key: str) -> int:
-    if config.get(key) is None:
-        raise InputError(f"{config.source}: {key} is not set, and use_dynamic_bsz is off; verl refuses that too")
-    return config.whole(key)
-
-
-def _scoring(config: VerlConfig, role: str, layout: ParallelLayout) -> ParallelLayout:
+def _scoring(config: VerlConfig, role: str, layout: ParallelLayout, facts: Facts) -> ParallelLayout:
     """A trained role scores in its training layout, with a micro-batch of its own."""
     if role == "reference":
         return layout
-    engine = "fsdp" if trains_with_fsdp(config) else "megatron"
-    keys = {"actor": f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"}
-    micro = config.whole_or(keys.get(role, f"critic.{engine}.infer_micro_batch_size_per_gpu"), layout.micro_batch)
+    micro = micro_batch(config, role, "inference", facts)
     return layout.model_copy(update={"micro_batch": micro, "recompute": "none"})
 
 
@@ -143,15 +156,17 @@ def _served(config: VerlConfig, pool: Pool, facts: Facts) -> ParallelLayout:
     if pool.num_gpus % tp:
         raise InputError(f"{config.source}: reward model: {pool.num_gpus} GPUs do not divide into replicas of {tp}")
     tokens = config.whole("reward.reward_model.rollout.max_num_batched_tokens")
-    return ParallelLayout(dp=pool.num_gpus // tp, tp=tp, micro_batch=max(1, tokens // facts.workload.padded_length))
+    micro = max(1, tokens // facts.workload.padded_length)
+    return ParallelLayout(dp=pool.num_gpus // tp, tp=tp, zero_stage=0, micro_batch=micro)
 
 
 def _generation(config: VerlConfig, pool: Pool, facts: Facts) -> GenerationLayout:
-    tp = config.whole(f"{ROLLOUT}.tensor_model_parallel_size")
-    tp *= config.whole(f"{ROLLOUT}.data_parallel_size")  # of one engine: attention copies that share its experts
-    copies = config.whole(f"{ROLLOUT}.data_parallel_size")
-    if pool.num_gpus % tp:
-        raise InputError(f"{config.source}: rollout: {pool.num_gpus} GPUs do not divide into replicas of {tp}")
+    tp, copies = (config.whole(f"{ROLLOUT}.{key}_parallel_size") for key in ("tensor_model", "data"))
+    if pool.num_gpus % (tp * copies):
+        raise InputError(f"{config.source}: rollout: {pool.num_gpus} GPUs do not divide into replicas of {tp * copies}")
+    if facts.roles["actor"].shape.moe is None:
+        copies = 1  # of an engine: attention copies that share its experts; of a dense model they are replicas
+    tp *= copies
     slots = min(config.whole(f"{ROLLOUT}.max_num_seqs"), int(facts.generation.max_num_seqs))
     layout = GenerationLayout(
         dp=pool.num_gpus // tp, tp=tp, ep=config.whole(f"{ROLLOUT}.expert_parallel_size"), attention_dp=copies,
@@ -169,6 +184,6 @@ def _kv_cache(config: VerlConfig, layout: GenerationLayout, facts: Facts) -> int
     weights = float(memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
     workspace = float(memory.generation_working_bytes(facts, spec.shape, columns)[0])
     share = config.share(f"{ROLLOUT}.gpu_memory_utilization") * facts.memory_capacity_bytes
-    per_token = float(memory.kv_bytes_per_token(spec.shape, columns.tp, columns.pp)[0])
-    useful = per_token * layout.max_num_seqs * facts.workload.padded_length
+    tokens = np.asarray([layout.max_num_seqs * facts.workload.padded_length])
+    useful = float(bytes_of_tokens(facts, spec.shape, columns, tokens)[0])
     return max(int(min(share - weights - workspace, useful)), 0)

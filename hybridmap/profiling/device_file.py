@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from hybridmap.profiling.rates import host_rate, memory_rate, wire_rate
 from profiles.hardware import DEVICE_FILE
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import read_yaml_file
@@ -16,19 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from profiles.records import ConstantBasis
+
     Row = Mapping[str, Any]
 
-CPU_CORES_RESERVED = 0
+UNKNOWN_RATE = 1e9
+"""Bytes per second where no memory operation was measured: the profile is incomplete then, and says so."""
 
 
-def write_device_file(folder: Path, about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], kind: str) -> str:
-    """Write ``device.yaml``; returns the device's name."""
+def write_device_file(
+    folder: Path, about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], kind: str, doubts: Sequence[str] = ()
+) -> str:
+    """Write ``device.yaml``; returns the device's name. ``doubts``: what speaks against the measurements."""
     known = next((n for n in device_names() if load_device(n).spec.device_string == about["device_string"]), None)
     if known is not None:
         document = read_yaml_file(DATA / known / DEVICE_FILE)
         document["name"] = f"{known}-measured"
     else:
         document = _measured_card(about, rows, kind)
+    document["doubts"] = list(doubts)
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / f".{DEVICE_FILE}.writing"
     aside.write_text(yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")
@@ -45,27 +52,33 @@ def slug(text: str) -> str:
 def _measured_card(about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any]:
     gemm, memory, copies, wires = (rows.get(t, ()) for t in ("gemm", "memory_ops", "copy", "collective"))
     flops = max((2.0 * r["m"] * r["n"] * r["k"] / r["latency_s"] for r in gemm), default=1e9)
-    stream = max((r for r in memory if r["op"] == "element_wise"), key=lambda r: r["num_bytes"], default=None)
-    rate = stream["num_bytes"] / stream["latency_s"] if stream else 1e9
-    host = max((r["num_bytes"] / r["latency_s"] for r in copies if r["kind"] == "host_to_device"), default=rate)
-    wire = max((r["num_bytes"] / 2 / r["latency_s"] for r in wires if r["kind"] == "all_gather"), default=rate)
+    streamed, copied, sent = memory_rate(memory), host_rate(copies), wire_rate(wires)
+    rate = streamed or UNKNOWN_RATE
     ranks = int(about.get("num_gpus", 0)) or max(1, int(about["cores"]) // int(about["threads_per_rank"]))
     here = "measured here: "
 
-    def fact(value: float, unit: str, source: str) -> dict[str, Any]:
-        return {"value": float(value), "unit": unit, "source": source}
+    def fact(value: float, unit: str, source: str, basis: ConstantBasis = "measured") -> dict[str, Any]:
+        return {"value": float(value), "unit": unit, "basis": basis, "source": source}
+
+    def measured(value: float | None, source: str) -> dict[str, Any]:
+        if value is None:
+            why = "not measured: no size is bound by bandwidth; the memory's, in its place"
+            return fact(rate, "B/s", why, "assumed")
+        return fact(value, "B/s", f"{here}the largest size bound by bandwidth of {source}")
 
     peak = fact(flops, "FLOP/s", here + "the fastest row of table gemm")
     return {
         "schema_version": 1, "name": slug(str(about["device_string"])), "device_string": str(about["device_string"]),
         "kind": kind, "peak_flop_per_s": {dtype: peak for dtype in ("bf16", "fp32")},
-        "memory_bytes_per_s": fact(rate, "B/s", here + "the largest element-wise row of table memory_ops"),
+        "memory_bytes_per_s": measured(streamed, "the element-wise kernels in table memory_ops"),
         "memory_bytes": fact(int(about["memory_bytes"]), "B", "what the system reports; all ranks of a host share it"),
-        "nvlink_bytes_per_s": fact(wire, "B/s", here + "the fastest all-gather between processes of the host"),
+        "nvlink_bytes_per_s": measured(sent, "the all-gathers between processes of the host"),
         "gpus_per_node": fact(ranks, "GPUs", "ranks of this host: cores over threads of a rank, or its GPUs"),
         "nvlink_domain_gpus": fact(ranks, "GPUs", "the host"),
-        "inter_node_bytes_per_s_per_node": fact(wire, "B/s", "no network was measured: as inside the host"),
-        "pcie_bytes_per_s": fact(host, "B/s", here + "the fastest copy of table copy"),
-        "inter_node_latency_s": fact(1e-4, "s", "no network was measured: a round figure of kernel TCP"),
+        "inter_node_bytes_per_s_per_node": fact(
+            sent or rate, "B/s", "no network was measured: as inside the host", "assumed"
+        ),
+        "pcie_bytes_per_s": measured(copied, "the copies from host memory in table copy"),
+        "inter_node_latency_s": fact(1e-4, "s", "no network was measured: a round figure of kernel TCP", "assumed"),
         "power_w": fact(about.get("power_limit_w") or 1.0, "W", "the driver's limit; 1 where there is no meter"),
     }  # fmt: skip

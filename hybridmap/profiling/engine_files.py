@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from profiles.records import ConstantBasis
     from profiles.store import DeviceProfile
 
     Row = Mapping[str, Any]
@@ -25,7 +26,8 @@ ADAM_TRAFFIC_BYTES = 76.0
 """Per parameter of a step: scale the gradient (8), Adam (28), publish (8), clear (4), norm in fp64 (28)."""
 ACCUMULATE_BYTES = 12.0
 """Per parameter of a micro-batch: gradient and sum read, sum written, in fp32."""
-UNITS = {"ratio": "ratio", "s": "s"}
+NOT_MEASURED = "not measured"
+"""Source of a constant that no row of this machine gave."""
 
 MEANINGS = {
     "attention_ratio": "decode attention with its mask and repeated KV heads over table attention_decode",
@@ -77,8 +79,10 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         )
         skew_s, meeting_s = fit_together(together, engines)
         source = f"fit on {len(together)} calls of two ranks timed here"
-        training["start_skew_s"] = _fact(skew_s, "s", "each further rank of a call starts so much later", source)
-        training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source)
+        training["start_skew_s"] = _fact(
+            skew_s, "s", "each further rank of a call starts so much later", source, "fitted"
+        )
+        training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source, "fitted")
         _write(out / TRAINING, _training_file(training))
     return EngineFits(*fits)
 
@@ -86,16 +90,20 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
 def _fitted(name: str, value: float, fit: Fit) -> dict[str, Any]:
     errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
     source = f"fit on {fit.rows} calls timed here; median error of calls left out: {errors or 'not known'}"
-    return _fact(value, "ratio" if name.endswith("ratio") else "s", MEANINGS[name], source)
+    source = source if fit.rows else NOT_MEASURED
+    return _fact(value, "ratio" if name.endswith("ratio") else "s", MEANINGS[name], source, "fitted")
 
 
-def _fact(value: float, unit: str, meaning: str, source: str) -> dict[str, Any]:
-    return {"value": float(value), "unit": unit, "meaning": meaning, "basis": "measured", "source": source}
+def _fact(value: float, unit: str, meaning: str, source: str, basis: ConstantBasis = "measured") -> dict[str, Any]:
+    if source == NOT_MEASURED:
+        basis = "assumed"
+    return {"value": float(value), "unit": unit, "meaning": meaning, "basis": basis, "source": source}
 
 
 def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     ratio, backward, num = _attention_ratios(rows.get("attention_training", ()))
-    counted, timed = "counted in the engine's code", f"median of {num} sizes of table attention_training"
+    counted = "counted in the engine's code"
+    timed = f"median of {num} sizes of table attention_training" if num else NOT_MEASURED
     item = 2 if any(row["dtype"] in ("bf16", "fp16") for row in rows.get("engine_step", ())) else 4
     return {
         "attention_ratio": _fact(ratio, "ratio", "attention with an explicit mask over the causal kernel", timed),
@@ -112,12 +120,12 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         ),
         "overlap_dp": _fact(0, "bool", "gradients are reduced after the backward pass", counted),
         "overlap_tp": _fact(0, "bool", "all-reduces of tensor parallelism run alone", counted),
-        "network_efficiency": _fact(1, "ratio", "share of the network's rate", "no network was measured"),
+        "network_efficiency": _fact(1, "ratio", "share of the network's rate", NOT_MEASURED),
         "small_reduces_per_step": _fact(4, "calls", "all-reduces of counts, norms and metrics in a step", counted),
         "export_s_per_tensor": _fact(0, "s", "no weights are handed over by name", counted),
         "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
-        "meeting_s": _fact(0.0, "s", "ranks waiting for each other at a collective", "not measured"),
-        "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", "not measured"),
+        "meeting_s": _fact(0.0, "s", "ranks waiting for each other at a collective", NOT_MEASURED),
+        "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", NOT_MEASURED),
         "neighbour_slowdown": _beside_another(rows.get("neighbour_step", ())),
         "wake_s": _waking(rows, generation=False),
         "dispatch_s": _dispatch(rows, "ray"),
@@ -130,7 +138,7 @@ def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any
     mine = [row for row in rows.get("dispatch", ()) if row["launcher"] == launcher and row["ranks"] == 1]
     times = [float(row["latency_s"]) for row in mine]
     meaning = f"between two calls that follow one another, launcher {launcher}"
-    source = f"median of {len(times)} rows of table dispatch" if times else "not measured"
+    source = f"median of {len(times)} rows of table dispatch" if times else NOT_MEASURED
     return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
 
 
@@ -146,7 +154,7 @@ def _dispatch_rank(rows: Sequence[Row]) -> dict[str, Any]:
         if more:
             slopes.append(sum(n * s for n, s in more.items()) / sum(n * n for n in more))
     meaning = "what a further rank of the same host adds between two calls"
-    source = f"slope over the ranks of table dispatch, {len(slopes)} batch sizes" if slopes else "not measured"
+    source = f"slope over the ranks of table dispatch, {len(slopes)} batch sizes" if slopes else NOT_MEASURED
     return _fact(max(float(np.median(slopes)), 0.0) if slopes else 0.0, "s", meaning, source)
 
 
@@ -162,7 +170,7 @@ def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
         for alone, beside in ((p[0], p[1]) for p in spent.values())
         if beside and beside.keys() <= alone.keys()
     ]
-    source = f"median of {len(ratios)} pairs of runs in table neighbour_step" if ratios else "not measured"
+    source = f"median of {len(ratios)} pairs of runs in table neighbour_step" if ratios else NOT_MEASURED
     meaning = "a call beside one of another rank of the host, over the same call alone"
     return _fact(max(float(np.median(ratios)), 1.0) if ratios else 1.0, "ratio", meaning, source)
 
@@ -176,7 +184,7 @@ def _add_waking(
         wake_s = fit_wake(rows, engines, kind)
         if wake_s is not None:
             source = "calls of a run behind a controller, table neighbour_step, over the price of the same alone"
-            facts["wake_s"] = _fact(wake_s, "s", "a call after its rank had waited", source)
+            facts["wake_s"] = _fact(wake_s, "s", "a call after its rank had waited", source, "fitted")
         _write(out / name, (_training_file if kind == "training" else _generation_file)(facts))
 
 
@@ -187,7 +195,7 @@ def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str,
     warm = {tuple(r[n] for n in names): float(r["latency_s"]) for r in mine if not r["idle_ms"]}
     cold = {tuple(r[n] for n in names): float(r["latency_s"]) for r in mine if r["idle_ms"]}
     waits = [max(seconds - warm[probe], 0.0) for probe, seconds in cold.items() if probe in warm]
-    source = f"median of {len(waits)} pairs of rows of table engine_step" if waits else "not measured"
+    source = f"median of {len(waits)} pairs of rows of table engine_step" if waits else NOT_MEASURED
     return _fact(float(np.median(waits)) if waits else 0.0, "s", "a call after its rank had waited", source)
 
 
@@ -220,7 +228,9 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
         "wake_s": _waking(rows, generation=True),
         "max_num_seqs": _fact(1 << 20, "sequences", "sequences of one replica in flight", "no limit of its own"),
         "max_batched_tokens": _fact(1 << 30, "tokens", "tokens of one pass over prompts", "no limit of its own"),
-        "kernels_per_layer": _fact(6, "kernels", "small kernels of a layer; launching is apart", "counted as fused"),
+        "kernels_per_layer": _fact(
+            6, "kernels", "small kernels of a layer; launching is apart", "counted as fused", "assumed"
+        ),
         "admits_with_output": _fact(0, "share", "of a response that needs room at the start", none),
         "keeps_for_running": _fact(0, "share", "of running responses that room is kept for", none),
         "kv_memory_share": _fact(0.9, "share", "of memory that weights and cache may fill", counted),
@@ -230,7 +240,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
         "transition_fixed_s": _fact(0, "s", "hand-over of weights apart from bytes", counted),
         "reload_bytes_per_s": _fact(
             device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together",
-            "half the measured bandwidth",
+            "half the measured bandwidth", "analytic",
         ),
         "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of dispatch runs"),
     }  # fmt: skip
@@ -247,7 +257,7 @@ def _training_file(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _generation_file(facts: Mapping[str, Any]) -> dict[str, Any]:
     needed = ("launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step", "host_s_per_sequence")
-    known = {name: _fact(0.0, "s", MEANINGS[name], "not measured") for name in needed}
+    known = {name: _fact(0.0, "s", MEANINGS[name], NOT_MEASURED) for name in needed}
     return {
         "kind": "generation", "engine": "torch-native-generate", "version": VERSION,
         "note": "Generation of the embedded engine on this machine; measured by hybridmap profile.",

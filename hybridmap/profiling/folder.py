@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import EngineFits, write_engine_files
+from hybridmap.profiling.quality import Wanted, doubts
 from profiles.cross_validation import LeftOut, table_errors
 from profiles.store import load_device
 from profiles.table_file import KEYS, write_table
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 
+UNFINISHED = ("incomplete: the folder was not written to its end",)
+
+
 @dataclass(frozen=True)
 class ProfileSummary:
-    """What a profile holds: rows and failures by table, errors of points left out, the engine's fits."""
+    """What a profile holds: rows and failures by table, errors of points left out, the engine's fits, and doubts."""
 
     device: str
     rows: dict[str, int]
     failed: dict[str, int]
     errors: dict[str, LeftOut]
     fits: EngineFits | None
+    doubts: tuple[str, ...]
 
 
 def write_profile(
-    folder: Path, rows: Mapping[str, Sequence[Row]], about: Mapping[str, Any], kind: str
+    folder: Path, rows: Mapping[str, Sequence[Row]], about: Mapping[str, Any], kind: str, wanted: Wanted | None = None
 ) -> ProfileSummary:
     """Write everything that a job needs to be priced on this machine.
 
@@ -44,16 +49,20 @@ def write_profile(
         Device, driver, clocks, library versions, command and date: goes into every sidecar.
     kind
         ``gpu`` or ``cpu``.
+    wanted
+        What a whole profile of the machine has; what is missing of it marks the device card.
     """
     good = {table: [row for row in found if not row["error"]] for table, found in rows.items()}
-    name = write_device_file(folder, about, good, kind)
+    name = write_device_file(folder, about, good, kind, UNFINISHED)
     written = {table: found for table, found in rows.items() if found and table in KEYS}
     for table, found in written.items():
         write_table(folder, table, found, about)
     device = load_device(folder)
     fits = write_engine_files(folder, device, good) if good.get("engine_step") else None
+    found_doubts = doubts(rows, fits, wanted or Wanted())
+    write_device_file(folder, about, good, kind, found_doubts)
     return ProfileSummary(
         name, {table: len(found) for table, found in written.items()},
         {table: sum(bool(row["error"]) for row in found) for table, found in written.items()},
-        table_errors(device), fits,
+        table_errors(device), fits, found_doubts,
     )  # fmt: skip

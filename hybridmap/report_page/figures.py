@@ -219,7 +219,10 @@ def _axis_value(value: object) -> object:
 def provenance(shown: Shown) -> Figure:
     """Seconds of each call on the critical path by kind of evidence."""
     spans = [span for span in shown.timeline.spans if span.critical and span.duration_s > 0]
-    colors = {"measured": "#54a24b", "published": "#4c78a8", "interpolated": "#e8a33d", "analytic": "#c0504d"}
+    colors = {
+        "measured": "#54a24b", "published": "#4c78a8", "interpolated": "#e8a33d", "fitted": "#b279a2",
+        "analytic": "#c0504d", "assumed": "#7f7f7f",
+    }  # fmt: skip
     data = [
         {
             "type": "bar", "orientation": "h", "name": kind, "marker": {"color": color},

@@ -230,7 +230,10 @@ def _provenance(content: Content) -> str:
         + "".join(f"<p>{escape(line)}</p>" for line in lines)
         + table(("made from", "value"), made)
     )
-    about = "Measured and published numbers, values interpolated between them, and rules without a measurement."
+    about = (
+        "Measured and published numbers, values interpolated between measured ones, constants fitted on measured "
+        "times, rules without a measurement, and what is assumed or carried over from another part or engine."
+    )
     return section("provenance", "What the numbers rest on", body, about)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ FRONTIER_S = 8.0
 
 @dataclass(frozen=True)
 class Answer:
-    """The plan of a form, or its error."""
+    """The plan of a form, or its error; without a job where the form is none."""
 
     job: Job | None
     result: Result | None
@@ -42,24 +42,17 @@ def answer_of(form: Form) -> Answer:
 def _answer(document: str) -> Answer:
     from mapper.search import find_plan
 
+    job = None
     try:
         job = _job(document)
-        result = find_plan(
-            job.facts(),
-            time_limit_s=SEARCH_S,
-            pins=job.pins(),
-            objective=job.objective(),
-            runners_up=True,
-            modes=job.modes(),
-            space=job.space(),
-        )
+        result = find_plan(replace(job.request(), time_limit_s=SEARCH_S))
     except HybridmapError as error:
-        return Answer(None, None, str(error))
+        return Answer(job, None, str(error))
     return Answer(job, result)
 
 
 def frontier_of(form: Form) -> tuple[PointRecord, ...]:
-    """Time against GPUs of the form's job; empty if nothing fits."""
+    """Time against GPUs of the form's job, in the schedule of its plan; empty if nothing fits."""
     return _frontier(to_json(document_of(form)))
 
 
@@ -67,16 +60,17 @@ def frontier_of(form: Form) -> tuple[PointRecord, ...]:
 def _frontier(document: str) -> tuple[PointRecord, ...]:
     from hybridmap.frontier_file import frontier_file_of
     from mapper.frontier import frontier
+    from mapper.mode import mode_of
 
+    answer = _answer(document)
+    if answer.job is None or answer.result is None:
+        return ()
+    job, mode = answer.job, mode_of(answer.result.plan)
     try:
-        job = _job(document)
-        return frontier_file_of(
-            job,
-            frontier(job.facts(), pins=job.pins(), mode=job.one_mode(), space=job.space(), time_limit_s=FRONTIER_S),
-            0,
-        ).points
+        points = frontier(replace(job.request(), modes=(mode,), time_limit_s=FRONTIER_S))
     except HybridmapError:
         return ()
+    return frontier_file_of(job, points, 0).points
 
 
 def _job(document: str) -> Job:

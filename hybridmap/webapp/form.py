@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GOALS = {"time": "shortest iteration", "throughput_per_gpu": "most tokens/s per GPU", "gpus": "fewest GPUs in time"}
+NUMBERS = {
+    "prompts": "prompts", "samples_per_prompt": "responses per prompt", "prompt_length": "prompt length",
+    "response_length": "longest response", "mean_response_length": "mean response (empty: all the longest)",
+    "minibatches": "optimizer steps",
+}  # fmt: skip
+
+
+Entry = float | None
+"""A number as it was typed, ``None`` where the field is empty; whether it can be is for the job to say."""
 
 
 @dataclass(frozen=True)
@@ -20,16 +29,16 @@ class Form:
 
     algorithm: str = "ppo"
     models: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(REQUIRED_ROLES["ppo"], "llama-3.1-8b"))
-    prompts: int = 1024
-    samples_per_prompt: int = 1
-    prompt_length: int = 1024
-    response_length: int = 1024
-    mean_response_length: int | None = None
-    minibatches: int = 8
+    prompts: Entry = 1024
+    samples_per_prompt: Entry = 1
+    prompt_length: Entry = 1024
+    response_length: Entry = 1024
+    mean_response_length: Entry = None
+    minibatches: Entry = 8
     device: str = "h100-80gb-sxm"
-    nodes: int = 2
+    nodes: Entry = 2
     goal: str = "time"
-    target_iteration_s: float = 200.0
+    target_iteration_s: Entry = 200.0
     rest: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -105,7 +114,7 @@ def document_of(form: Form) -> dict[str, Any]:
 
 
 def _response(form: Form, rest: Mapping[str, Any]) -> Any:
-    if form.mean_response_length:
+    if form.mean_response_length is not None:
         return {"distribution": "lognormal", "mean": form.mean_response_length, "max": form.response_length}
     given = rest.get("response")
     return given if given and form.response_length == max(given["histogram"]["lengths"]) else form.response_length

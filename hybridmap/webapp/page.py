@@ -14,7 +14,7 @@ from hybridmap.plan_text import interval_s
 from hybridmap.report_page import figures
 from hybridmap.report_page.cluster_svg import cluster_svg
 from hybridmap.webapp.answer import answer_of, frontier_of
-from hybridmap.webapp.form import GOALS
+from hybridmap.webapp.form import GOALS, NUMBERS
 from profiles.catalogue import model_names
 from profiles.store import device_names
 from simulator.dataflow import REQUIRED_ROLES, algorithm_names
@@ -32,11 +32,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
 
-NUMBERS = {
-    "prompts": "prompts", "samples_per_prompt": "responses per prompt", "prompt_length": "prompt length",
-    "response_length": "longest response", "mean_response_length": "mean response (empty: all the longest)",
-    "minibatches": "optimizer steps",
-}  # fmt: skip
 PLAIN = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True}
 
 
@@ -58,6 +53,7 @@ class Page:
             with ui.column().classes("grow min-w-0"):
                 self.status = ui.label("planning ...").classes("text-sm text-gray-500")
                 self.error = ui.label().classes("text-red-700 whitespace-pre-wrap")
+                self.title = ui.label().classes("text-lg font-bold")
                 self.view = View()
         ui.timer(0.01, self.plan, once=True)
 
@@ -84,17 +80,14 @@ class Page:
             self._number("target_iteration_s", "longest iteration, s (for fewest GPUs)")
 
     def _number(self, key: str, label: str) -> None:
-        ui.number(label, value=getattr(self.form, key), min=1, precision=0, on_change=self._value(key)).classes(
-            "w-full"
-        )
+        # Without limits: the widget would put another number in place of one that cannot be.
+        ui.number(label, value=getattr(self.form, key), on_change=self._value(key)).classes("w-full")
 
     def _value(self, key: str) -> Callable[[Any], Any]:
         async def change(event: Any) -> None:
             value = event.value
-            if isinstance(value, float) and key != "target_iteration_s":
+            if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if value is None and key != "mean_response_length":
-                return  # the field is being typed in
             await self.change(replace(self.form, **{key: value}))
 
         return change
@@ -128,6 +121,9 @@ class Page:
         answer = await run.io_bound(answer_of, form)
         if mine != self.asked or answer is None:  # None: the server is being stopped
             return
+        title = job_title(answer.job.facts()) if answer.job is not None else ""
+        self.title.set_text(title)
+        ui.page_title(f"{title} - hybridmap" if title else "hybridmap")
         self.error.set_text(answer.error)
         self.view.set_visibility(answer.result is not None)
         if answer.result is None or answer.job is None:
@@ -145,7 +141,6 @@ class View:
 
     def __init__(self) -> None:
         with ui.column().classes("w-full") as self.box:
-            self.title = ui.label().classes("text-lg font-bold")
             with ui.row().classes("gap-8"):
                 self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
             self.cluster = ui.html("", sanitize=False).classes("w-full max-w-2xl cluster")
@@ -163,7 +158,6 @@ class View:
         """Show a plan."""
         timeline, facts = result.timeline, job.facts()
         low, high = interval_s(timeline)
-        self.title.set_text(job_title(facts))
         self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
         per_gpu = timeline.tokens_per_s / timeline.num_gpus
         self.cards["tokens/s"].set(f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU")

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator import generation, memory, pricing
+from simulator import memory, pricing
+from simulator.kv_budget import with_kv_budget
 from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import RECOMPUTE_LEVELS, GenerationLayout, RolePlan
+from simulator.legality import engine_fault, tensor_fault
+from simulator.plan import RECOMPUTE_LEVELS, RolePlan
 from simulator.pricing import RoleLayouts
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def spreads(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int)
     out = []
     for tp, pp in product((1, 2, 4, 8), (1, 2, 4, 8, 16)):
         dp, rest = divmod(num_gpus, tp * pp)
-        whole = all(shape.max_tensor_parallel_ok(tp) and shape.num_layers % pp == 0 for shape in shapes)
+        whole = all(not tensor_fault(shape, tp) and shape.num_layers % pp == 0 for shape in shapes)
         if not rest and 1 <= dp <= samples and pp <= system.max_pipeline and tp <= facts.group.gpus_per_node and whole:
             out.append((dp, tp, pp))
     return out
@@ -84,7 +86,7 @@ def _group(
         row = int(np.argmin(total))
         if not np.isfinite(total[row]):
             return None
-        entries.append(_entry(facts, role, layouts, row, offload))
+        entries.append(_entry(role, layouts, row, offload))
         seconds |= {key: float(value[row]) for key, value in costs.items()}
     return Group(tuple(entries), seconds)
 
@@ -109,11 +111,11 @@ def _candidates(system: System, facts: Facts, role: str, spread: Spread, offload
         columns = [(dp, tp, pp, 1, 1, *row[part]) for row in rows]
         return Layouts(*np.asarray(columns, dtype=np.int64).T)
 
+    shape, engine = facts.roles[role].shape, GenerationLayouts(*np.asarray([r[2] for r in rows], dtype=np.int64).T)
     return RoleLayouts(
         training=layouts(0) if trained else None,
         inference=layouts(1) if "forward" in kinds else None,
-        generation=GenerationLayouts(*np.asarray([r[2] for r in rows], dtype=np.int64).T)
-        if "generate" in kinds else None,
+        generation=with_kv_budget(facts, shape, engine) if "generate" in kinds else None,
         separate_generation=system.separate_generator and "generate" in kinds,
         offload=offload,
     )  # fmt: skip
@@ -133,7 +135,7 @@ def engine_rows(
     degrees = [(tp, pp)] if system.generates_as_trained else [(t, 1) for t in (1, 2, 4, 8)]
     for t, p in degrees:
         replicas, rest = divmod(n, t * p)
-        if rest or not shape.max_tensor_parallel_ok(t) or not 1 <= replicas <= facts.workload.num_samples:
+        if rest or engine_fault(shape, t, p) or not 1 <= replicas <= facts.workload.num_samples:
             continue
         load = -(-facts.workload.num_samples // replicas)
         waves = [w for w in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, MAX_WAVES) if w <= load]
@@ -141,21 +143,9 @@ def engine_rows(
             yield (replicas, t, p, slots)
 
 
-def _entry(facts: Facts, role: str, layouts: RoleLayouts, row: int, offload: tuple[Offload, ...]) -> RolePlan:
-    engine = None
-    if layouts.generation is not None:
-        engine = engine_record(facts, role, layouts.generation.take(np.asarray([row])))
+def _entry(role: str, layouts: RoleLayouts, row: int, offload: tuple[Offload, ...]) -> RolePlan:
     return RolePlan(
-        role=role, pool="", offload=offload, generation=engine,
+        role=role, pool="", offload=offload, generation=layouts.generation.record(row) if layouts.generation else None,
         training=layouts.training.record(row) if layouts.training else None,
         inference=layouts.inference.record(row) if layouts.inference else None,
-    )  # fmt: skip
-
-
-def engine_record(facts: Facts, role: str, one: GenerationLayouts) -> GenerationLayout:
-    """A single engine layout as a plan carries it, with the KV budget that its sequences need."""
-    budget = int(np.ceil(generation.kv_cache_bytes(facts, facts.roles[role].shape, one)[0]))
-    return GenerationLayout(
-        dp=int(one.dp[0]), tp=int(one.tp[0]), pp=int(one.pp[0]), max_num_seqs=int(one.max_num_seqs[0]),
-        kv_cache_bytes=budget,
     )  # fmt: skip

@@ -11,11 +11,12 @@ import numpy as np
 from profiles.errors import InfeasibleError, UnknownNameError
 from simulator import pricing
 from simulator.dataflow import CONTROLLER
+from simulator.kv_budget import with_kv_budget
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import Plan, Pool, RolePlan, placement_name
 from simulator.pricing import RoleLayouts, controller_cost, is_controller
 from simulator.simulate import play, simulate
-from simulator.systems.group import Group, best_group, engine_record, engine_rows
+from simulator.systems.group import Group, best_group, engine_rows
 from simulator.systems.system import SYSTEMS, System
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     rows = list(engine_rows(system, facts, "actor", (num_gpus, 1, 1)))
     if not rows:
         return None
-    engine = GenerationLayouts(*np.asarray(rows, dtype=np.int64).T)
+    engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))
     trainer = _trainer(num_gpus, len(rows))
     layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
     need = pricing.role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
@@ -126,7 +127,7 @@ def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     row = int(np.argmin(total))
     if not np.isfinite(total[row]):
         return None
-    entry = RolePlan(role="actor", pool="", generation=engine_record(facts, "actor", engine.take(np.asarray([row]))))
+    entry = RolePlan(role="actor", pool="", generation=engine.record(row))
     return Group((entry,), {key: float(value[row]) for key, value in costs.items()})
 
 

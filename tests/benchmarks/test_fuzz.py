@@ -18,6 +18,7 @@ from benchmarks.fuzz.seeds import good_inputs
 from benchmarks.fuzz.targets import TARGETS, Target
 from benchmarks.fuzz.workplace import jobs, prepare
 from profiles.errors import InputError
+from tests.work import HANGS_S
 
 CASES = sorted((Path(__file__).parents[1] / "fuzz_cases").iterdir())
 HERE = [name for name in TARGETS if name not in ("prompts", "journal", "weights")]
@@ -38,10 +39,10 @@ def test_what_broke_once_breaks_no_more(case, place):
     if case.name.startswith(COMMANDS):
         for name, good in good_inputs().items():
             (place / name).write_bytes(good)
-        outcome = outcome_of(lambda folder: run_command(file.read_text().splitlines(), folder), place, 60.0)
+        outcome = outcome_of(lambda folder: run_command(file.read_text().splitlines(), folder), place, HANGS_S)
     else:
         target = next(t for t in TARGETS.values() if case.name.startswith(f"{t.name}-") and t.file_name == file.name)
-        outcome = outcome_of(target.read, Path(shutil.copy(file, place)), limit_s=20.0)
+        outcome = outcome_of(target.read, Path(shutil.copy(file, place)), limit_s=HANGS_S)
     assert not outcome.is_find, f"{outcome.where}\n{outcome.detail}"
 
 
@@ -52,7 +53,7 @@ def test_new_inputs_are_read_or_refused(name, place):
     for index in range(20):
         path = place / target.file_name
         path.write_bytes(target.make(Random(f"test:{name}:{index}")))
-        outcome = outcome_of(target.read, path, limit_s=20.0)
+        outcome = outcome_of(target.read, path, limit_s=HANGS_S)
         assert not outcome.is_find, f"number {index}: {outcome.where}\n{outcome.detail}"
         refused += outcome.kind == "refused"
     assert refused  # else nothing was changed
@@ -67,7 +68,7 @@ def test_an_unchanged_file_is_accepted(name, place):
     if target.file_name in good:
         path = place / target.file_name
         path.write_bytes(good[target.file_name])
-        outcome = outcome_of(target.read, path, limit_s=60.0)
+        outcome = outcome_of(target.read, path, limit_s=HANGS_S)
         assert outcome.kind == "accepted", outcome.detail
     assert input_of(name, 3, 0) == input_of(name, 3, 0)
 
@@ -138,7 +139,8 @@ def test_one_that_hangs_where_no_alarm_reaches_is_ended(monkeypatch):
 
 
 @pytest.mark.slow
-def test_changed_command_lines_end_with_0_or_2():
+def test_changed_command_lines_end_with_0_or_2(monkeypatch):
+    monkeypatch.setattr(campaigns, "COMMAND_LIMIT_S", HANGS_S)
     tally = campaign(COMMANDS, range(25), 3)
     assert not tally.finds, [find.outcome for find in tally.finds.values()]
     assert tally.counts["accepted"] == 25

@@ -2,11 +2,21 @@
 short version of it survives.
 """
 
+import json
 import random
 
 import pytest
 
-from benchmarks.disturbed import NARROW, WIDE, job_of, largest_difference, num_steps_wrong, plan_of, random_kill
+from benchmarks.disturbed import (
+    NARROW,
+    TOLERANCE,
+    WIDE,
+    job_of,
+    largest_difference,
+    num_steps_wrong,
+    plan_of,
+    random_kill,
+)
 from benchmarks.kills import main, summary_of
 from executor.fault_injection import LOADING
 from simulator.dataflow import build_dataflow
@@ -69,6 +79,32 @@ def test_plans_of_all_algorithms_place_what_their_dataflow_has(cases):
         roles = tuple(entry.role for entry in plan.roles)
         assert set(build_dataflow(plan.algorithm, roles).roles) == set(roles)
         assert job_of(plan.algorithm).workload.num_samples == 8
+
+
+def test_kills_of_later_calls_are_none_of_loading():
+    """That is a start's first call: it restores what has learned nothing."""
+    plan, draw = plan_of("ppo", NARROW["ppo colocate"]), random.Random(1)
+    found = [random_kill(plan, {("actor", "update_actor"): 0.1}, 0, range(2, 3), draw) for _ in range(50)]
+    assert {fault.api for fault in found} == {"update_actor", "begin_save"}
+    assert {fault.call for fault in found} == {2}
+
+
+def load_nothing(models, controller, checkpoint):
+    """What a broken loader does: weights and moments stay those that the run began with; all else goes on."""
+    controller.count_on_from(checkpoint.manifest.next_call)
+    models.groups["actor"].go_on(checkpoint.manifest.iteration, checkpoint.manifest.iteration, {})
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_a_loader_that_restores_nothing_fails_every_case(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("executor.checkpoint.load", load_nothing)
+    assert main(["--quick", "--out", str(tmp_path / "found.json")]) == 1
+    for case in json.loads((tmp_path / "found.json").read_text())["cases"]:
+        assert case["recoveries"] == 1
+        assert case["lost_iterations"] < 2  # a checkpoint was there
+        assert case["wrong_steps"]
+        assert case["largest_difference"] > TOLERANCE
 
 
 @pytest.mark.long

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import torch
 from tensordict import TensorDict
 
+from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
 from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.engine import ModelSpec
 from executor.engines.torch_native.optimizer import OptimizerConfig
 from executor.records import Identity
 from simulator.groups import training_coordinates
+from tests.executor.plans import TINY
 
 
 def rows():
@@ -35,7 +39,7 @@ def likelihood(outputs, part):
 
 def trained(engine, mine, value_head, scored=None):
     """Outputs before, three steps, outputs after, the scores; outputs of the rows ``scored``, if these are others."""
-    outputs = engine.values if value_head else engine.log_probs
+    outputs = engine.values if value_head else lambda batch: engine.log_probs(batch, 1.0)
     engine.load()
     scored = mine if scored is None else scored
     before, steps = outputs(scored), []
@@ -59,3 +63,23 @@ def trained_and_scored(rank, spec, training, scoring, value_head):
 
 def spec_of(path, value_head):
     return ModelSpec(path, optimizer=OptimizerConfig(1e-2, max_grad_norm=0.5), micro_batch=2, value_head=value_head)
+
+
+def configs_of(families, layers, tmp_path_factory):
+    """A config.json of each family: the tiny example, ``layers`` layers, four KV heads and the family's changes."""
+    made = {}
+    for family, changes in families.items():
+        file = tmp_path_factory.mktemp(family) / "config.json"
+        sizes = {"num_hidden_layers": layers, "num_key_value_heads": 4}
+        file.write_text(json.dumps(json.loads(TINY.read_text()) | sizes | changes))
+        made[family] = str(file)
+    return made
+
+
+def complaint(engine):
+    """What a comparison of copies says of this rank; nothing where all are the same."""
+    try:
+        engine.check_replicas()
+    except UnequalWeightsError as error:
+        return str(error)
+    return ""

@@ -3,24 +3,16 @@
 import json
 import os
 import pickle
+import re
 import shutil
+import socket
 
 import pytest
 
-from executor.checkpoint import checkpoint_at, latest, require_free
-from executor.checkpoint_files import (
-    FileFacts,
-    Manifest,
-    RoleFacts,
-    begin_aside,
-    checkpoints,
-    clean,
-    commit,
-    facts_of,
-    prune,
-    read_checkpoint,
-    require_digest,
-)
+from executor.checkpoint import checkpoint_at, latest, require_free, require_whole
+from executor.checkpoint_files import begin_aside, checkpoints, clean, commit, prune
+from executor.checkpoint_manifest import FileFacts, Manifest, RoleFacts, damage_of, facts_of, read_checkpoint
+from executor.errors import DamagedCheckpointError
 from profiles.errors import FileFormatError, InputError
 
 
@@ -51,8 +43,19 @@ def test_the_newest_is_found_by_manifests_and_the_oldest_go(tmp_path):
     (tmp_path / "iteration-00000200" / "manifest.json").unlink()
     (tmp_path / "latest").write_text("iteration-00000002")  # nobody asks it
     assert latest(tmp_path).manifest.iteration == 100
-    prune(tmp_path, 2)
+    prune(tmp_path, 2, 100)
     assert [c.manifest.iteration for c in checkpoints(tmp_path)] == [10, 100]
+
+
+def test_damaged_ones_neither_count_nor_stay(tmp_path):
+    """A run that begins after 2, since 4 and 6 are damaged, and saves after 3 and 5, keeping two."""
+    made = {iteration: written(tmp_path, iteration) for iteration in (1, 2, 4, 6)}
+    damaged = (made[4].folder, made[6].folder)
+    require_free(tmp_path, 2, damaged)
+    for iteration, left in ((3, [2, 3, 4, 6]), (5, [3, 5, 6])):
+        written(tmp_path, iteration)
+        prune(tmp_path, 2, iteration, damaged)
+        assert [c.manifest.iteration for c in checkpoints(tmp_path)] == left
 
 
 def test_what_killed_runs_left_is_seen_by_nobody_and_cleaned(tmp_path):
@@ -77,8 +80,14 @@ def test_a_changed_file_is_found_by_its_size_or_its_digest(tmp_path):
     path = made.folder / "actor" / "rank-00000-0.safetensors"
     path.write_bytes(b"sharp")
     read_checkpoint(made.folder)  # sizes agree
-    with pytest.raises(FileFormatError, match=r"rank-00000-0.safetensors is damaged: SHA-256 .* the manifest says"):
-        require_digest(path, made.manifest.roles["actor"].files[path.name])
+    facts = made.manifest.roles["actor"].files[path.name]
+    assert re.search(r"rank-00000-0.safetensors is damaged: SHA-256 .* the manifest says", damage_of(path, facts))
+    assert "cannot be read: No such file" in damage_of(path.parent / "none", facts)
+    with pytest.raises(DamagedCheckpointError, match=r"rank-00000-0.safetensors is damaged"):
+        require_whole(made)
+    path.write_bytes(b"shard")
+    assert not damage_of(path, facts)
+    require_whole(made)
     path.write_bytes(b"shards")
     with pytest.raises(FileFormatError, match="has 6 bytes, the manifest says 5"):
         read_checkpoint(made.folder)
@@ -133,6 +142,59 @@ def test_a_link_that_leads_out_is_no_file(tmp_path):
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileFormatError, match="is no plain file"):
         read_checkpoint(made.folder)
+
+
+def replaced_by_link(path):
+    """A link in the place of a file or folder, which leads to what was there."""
+    elsewhere = path.parent.parent / f"elsewhere-{path.name}"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def replaced_by_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replaced_by_socket(path):
+    path.unlink()
+    here = os.getcwd()
+    os.chdir(path.parent)  # names of sockets are short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("part", "replace"),
+    [
+        ("manifest.json", replaced_by_pipe),  # nobody writes into it: who opens it waits forever
+        ("manifest.json", replaced_by_socket),
+        ("manifest.json", replaced_by_link),
+        ("actor/rank-00000-0.safetensors", replaced_by_pipe),
+        ("actor/rank-00000-0.safetensors", replaced_by_link),
+        ("actor", replaced_by_link),
+        (".", replaced_by_link),
+    ],
+)
+def test_nothing_but_plain_files_in_plain_folders_is_read(tmp_path, part, replace):
+    """And what has anything else is left out where the newest one is looked for."""
+    older, made = written(tmp_path, 2), written(tmp_path, 3)
+    replace(made.folder / part)
+    with pytest.raises(FileFormatError, match=r"is no plain (file|folder)"):
+        read_checkpoint(made.folder)
+    assert latest(tmp_path) == older
+
+
+def test_a_folder_is_of_the_iteration_that_it_is_named_after(tmp_path):
+    made = written(tmp_path, 3)
+    for name in ("iteration-00000005", "iteration-3", "iteration-best"):
+        shutil.copytree(made.folder, tmp_path / name)
+        with pytest.raises(FileFormatError, match=rf"{name}: its manifest is of iteration 3, .*iteration-00000003"):
+            read_checkpoint(tmp_path / name)
+    assert latest(tmp_path) == made
 
 
 @pytest.mark.parametrize(

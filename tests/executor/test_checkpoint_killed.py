@@ -25,7 +25,7 @@ def test_sigkill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(tmp_path):
     assert done.returncode == 0, done.stderr
     points = [json.loads(line) for line in done.stdout.splitlines()]
     steps = [point for point in points if point["step"] is not None]
-    assert sum(point["killed"] for point in points) >= 50
+    assert len(steps) > 30
     assert [point["killed"] for point in steps] == [True] * (len(steps) - 1) + [False]  # the last is beyond all steps
     for point in points:
         assert point["found"] in (point["before"], point["before"] + 1)

@@ -7,9 +7,9 @@ import pytest
 
 from executor.algorithms import SCRIPTS
 from executor.algorithms.ppo import ppo
-from executor.checkpoint import latest
+from executor.checkpoint import latest, require_whole
 from executor.checkpoint_files import checkpoints
-from executor.errors import WorkerInputError
+from executor.errors import DamagedCheckpointError
 from executor.protocols import register
 from executor.roles import WORKERS, ActorWorker, CriticWorker
 from executor.run import run
@@ -202,15 +202,64 @@ def test_what_cannot_go_on_is_said_before_anything_starts(tmp_path):
     assert kept == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
-def test_a_damaged_shard_ends_the_run_and_is_named(tmp_path):
-    facts, here = job("grpo", samples=2), colocated("grpo")
-    run(facts, here, HERE, tmp_path, 2)
-    (shard,) = (tmp_path / "checkpoints" / "iteration-00000002" / "actor").iterdir()
+def flip_a_bit(folder):
+    """Of the last byte of the actor's first shard."""
+    shard = min((folder / "actor").iterdir())
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(WorkerInputError, match=r"actor.load_checkpoint, rank 0 of pool A: .*0.safetensors is damaged"):
-        run(facts, here, HERE, tmp_path, 4, resume=True)
+
+
+def spoil_the_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"next_call"', '"next_cell"'))
+
+
+@pytest.mark.parametrize(("damage", "resume"), [(flip_a_bit, "checkpoints"), (spoil_the_manifest, True)])
+def test_a_newest_checkpoint_that_is_damaged_is_skipped_where_an_older_one_is_whole(
+    damage, resume, tmp_path, monkeypatch
+):
+    """To the last bit the run that never stopped; what is damaged is replaced when its iteration comes again."""
+    monkeypatch.chdir(tmp_path)
+    facts, here = job("ppo", minibatches=2), colocated("ppo")
+    run(facts, here, HERE, tmp_path / "whole", 6)
+    run(facts, here, HERE, tmp_path, 4)
+    saved = tmp_path / "checkpoints"
+    damage(saved / "iteration-00000004")
+    told = r"iteration-00000004/.*(is damaged: SHA-256|next_c.ll).*; going on from .*iteration-00000002, which is older"
+    with pytest.warns(UserWarning, match=told):
+        run(facts, here, HERE, tmp_path, 6, resume=resume)
+    assert curve(tmp_path) == curve(tmp_path / "whole")
+    assert [c.manifest.iteration for c in checkpoints(saved)] == [4, 6]
+    for each in checkpoints(saved):
+        require_whole(each)
+
+
+def test_what_has_no_iteration_left_goes_on_where_that_is_damaged(tmp_path):
+    """The last checkpoint of a run of four iterations: it is made again, since the run has it no more."""
+    facts, here = job("grpo", samples=2), colocated("grpo")
+    run(facts, here, HERE, tmp_path, 4)
+    before = curve(tmp_path)
+    flip_a_bit(tmp_path / "checkpoints" / "iteration-00000004")
+    told = []
+    run(facts, here, HERE, tmp_path, 4, resume=True, on_damaged=told.append)
+    assert len(told) == 1
+    assert curve(tmp_path) == before
+    require_whole(latest(tmp_path / "checkpoints"))
+
+
+def test_where_no_checkpoint_is_whole_the_run_ends_and_the_file_is_named(tmp_path):
+    facts, here, told = job("grpo", samples=2), colocated("grpo"), []
+    run(facts, here, HERE, tmp_path, 4)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        flip_a_bit(folder)
+    kept = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    one = tmp_path / "checkpoints" / "iteration-00000004"
+    for resume in (True, one):  # one that is named is not replaced by another
+        with pytest.raises(DamagedCheckpointError, match=r"00000004/actor/rank-00000-0.safetensors is damaged: SHA"):
+            run(facts, here, HERE, tmp_path, 6, resume=resume, on_damaged=told.append)
+    assert len(told) == 1
+    assert kept == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_the_reason(tmp_path):

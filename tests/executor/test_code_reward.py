@@ -1,14 +1,16 @@
 """Protects the reward for code: right programs pass, and no program hangs, cheats by leaving, or leaves processes."""
 
-import time
+import os
+import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from executor import code_reward
-from executor.code_reward import unit_tests
+from executor.code_reward import isolation_note, unit_tests
 from executor.engines.function import resolve_reward
+from executor.run_config import parse_run
+from executor.sandbox import isolation
 
 TESTS = "assert add(2, 3) == 5\nassert add(-1, 1) == 0"
 
@@ -27,20 +29,21 @@ def test_a_program_must_pass_all_tests_to_the_end(response, reward):
     assert unit_tests(response, TESTS) == reward
 
 
-def test_a_program_that_does_not_end_is_ended_with_its_children(monkeypatch, tmp_path):
+def test_a_program_that_does_not_end_is_ended_with_its_children(monkeypatch):
     monkeypatch.setattr(code_reward, "LIMITS", replace(code_reward.LIMITS, wall_s=0.5))
-    mark = tmp_path / "alive"
-    program = (
-        "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1.5); open({str(mark)!r}, \"w\")'])\n"
-        "while True: pass"
-    )
-    started_s = time.monotonic()
+    child = f"import time; time.sleep(656.{os.getpid()})"
+    program = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {child!r}])\nwhile True: pass"
     assert unit_tests(program, TESTS) == 0.0
-    assert time.monotonic() - started_s < 3
-    time.sleep(2)
-    assert not Path(mark).exists()
+    assert child not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
 def test_it_has_a_name_for_job_files():
     assert resolve_reward("unit-tests") is unit_tests
+
+
+def test_a_run_says_what_isolates_the_programs():
+    given = {"weights": {"actor": "w"}, "data": {"task": "modular-sum", "alphabet": "01+="}}
+    assert isolation_note(parse_run(given)) is None
+    said = isolation_note(parse_run({**given, "reward": {"function": "unit-tests"}}))
+    assert f"isolated by {', '.join(isolation())}" in said
+    assert ("bubblewrap" in said.partition("not available")[2]) is (isolation()[0] != "bubblewrap")

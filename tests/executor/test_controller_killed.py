@@ -17,12 +17,12 @@ from executor.checkpoint import latest
 from executor.launch_ray import RayLauncher
 from tests.executor.families import alive, family_of, shared_memory_of
 from tests.executor.plans import config_for_all_engines, learned, metrics
+from tests.work import wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 ROOT = Path(__file__).parents[2]
-ENDS_S, AGENTS_END_S = 15.0, 90.0
-"""How long after the controller's death its ranks may live, and Ray's two agents, which hold nothing of the run."""
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Ray's two, which hold nothing of the run and end after its ranks."""
 RUN = """
 import json, sys
 from pathlib import Path
@@ -50,17 +50,14 @@ def kill(child):
     shared = shared_memory_of(family)
     child.kill()
     child.wait()
-    require_ended(family, ENDS_S, AGENTS)
+    require_ended(family, AGENTS)
     assert [path for path in shared if path.exists()] == []
     return family
 
 
-def require_ended(family, limit_s, but=()):
+def require_ended(family, but=()):
     """Wait for the end of all but some titles."""
-    began_s = time.monotonic()
-    while left := [line for line in alive(family) if not line.startswith(but)]:
-        assert time.monotonic() - began_s < limit_s, left
-        time.sleep(0.1)
+    wait_until(lambda: all(line.startswith(but) for line in alive(family)), "the end of all that it started")
 
 
 def wait_for_more(child, out, before):
@@ -84,7 +81,7 @@ def killed_again_and_again(out, iterations, weights, changes, delays_s):
         before = latest(out / "checkpoints").manifest.iteration
     assert started(out, iterations, weights, changes).wait(300) == 0
     for family in families:
-        require_ended(family, AGENTS_END_S)
+        require_ended(family)
 
 
 def require_undisturbed(out, whole, iterations):
@@ -134,10 +131,7 @@ def test_a_cluster_that_is_not_ours_gets_its_devices_back(weights, tmp_path):
         assert wait_for_more(child, tmp_path, 3)
         child.kill()
         child.wait()
-        began_s = time.monotonic()
-        while launcher._ray.available_resources().get("CPU", 0) < 2:  # noqa: SLF001
-            assert time.monotonic() - began_s < ENDS_S
-            time.sleep(0.1)
+        wait_until(lambda: launcher._ray.available_resources().get("CPU", 0) >= 2, "free devices")  # noqa: SLF001
         launcher.stop()
         done = latest(tmp_path / "checkpoints").manifest.iteration
         assert started(tmp_path, done + 2, weights, changes).wait(300) == 0

@@ -1,7 +1,6 @@
 """Protects the controller on real processes: order within a pool, overlap between pools, failures, bytes, nodes."""
 
 import os
-import time
 
 import pytest
 import ray
@@ -13,7 +12,8 @@ from executor.controller import Controller
 from executor.errors import RankFailedError, WorkerInputError
 from executor.pools import ResourcePool
 from simulator.groups import Degrees
-from tests.executor.workers import Probe
+from tests.executor.workers import OPEN, Probe
+from tests.work import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TWO, PAIR = Degrees(1, 1, 2, 1, 1), Degrees(1, 2, 1, 1, 2)
@@ -55,19 +55,20 @@ def test_rows_travel_between_pools_of_different_degrees(controller, groups):
     assert doubled.get().keys() == {"doubled", "uid"}  # the padding is gone
 
 
-def test_colocated_roles_share_processes_and_take_turns_in_call_order(controller, groups):
-    actor, reference, critic = groups
+def test_colocated_roles_share_processes_and_take_turns_in_call_order(controller, groups, tmp_path):
     pids = [[future.first() for future in group.init_model()] for group in groups]
     assert pids[0] == pids[1]
     assert not {*pids[0], os.getpid()} & set(pids[2])
     prompts, first = controller.put(rows(4)), len(controller.records)
-    started_s = time.time()
-    calls = [
-        actor.double(prompts, sleep_s=0.4),
-        reference.double(prompts, sleep_s=0.4),
-        critic.double(prompts, sleep_s=0.7),
-    ]
-    assert time.time() - started_s < 0.3  # futures come at once
+    gates = {role: tmp_path / role for role in ("actor", "reference", "critic")}
+    for gate in gates.values():
+        gate.mkdir()
+    calls = [group.double(prompts, gate=str(gates[role])) for role, group in zip(gates, groups, strict=True)]
+    for role in ("actor", "critic"):  # pools overlap; futures have come, though no call is through
+        wait_until(lambda role=role: len(list(gates[role].iterdir())) == 2, f"both ranks of {role}")
+    assert list(gates["reference"].iterdir()) == []
+    for gate in gates.values():
+        (gate / OPEN).touch()
     for call in calls:
         call.wait()
     controller.wait_all()
@@ -77,8 +78,6 @@ def test_colocated_roles_share_processes_and_take_turns_in_call_order(controller
         sorted(of["actor"], key=lambda r: r.rank), sorted(of["reference"], key=lambda r: r.rank), strict=True
     ):
         assert after.start_s >= before.end_s  # turns
-    assert min(r.end_s for r in of["actor"]) > max(r.start_s for r in of["critic"])  # pools overlap
-    assert max(r.end_s for r in of["reference"]) > max(r.start_s for r in of["critic"])
 
 
 def test_tensors_do_not_pass_through_the_controller(controller, groups, monkeypatch):
@@ -101,29 +100,24 @@ def test_tensors_do_not_pass_through_the_controller(controller, groups, monkeypa
 def test_a_rank_that_raises_fails_the_call_with_its_traceback(controller, groups):
     actor, _, critic = groups
     doomed = critic.fail(controller.put(rows(2)), rank=1)
-    started_s = time.time()
     with pytest.raises(
         RankFailedError, match=r"critic.fail failed on rank 1 of pool B: RuntimeError: rank 1 has had"
     ) as caught:
         actor.double(doomed).wait()
     assert "in broken_on_purpose" in str(caught.value)
-    assert time.time() - started_s < 5
     assert actor.only_first().first() == 0  # the ranks live on
 
 
-def test_a_worker_that_cannot_load_its_model_fails_in_seconds_with_the_reason(controller):
+def test_a_worker_that_cannot_load_its_model_fails_with_the_reason(controller):
     broken = controller.add_group("reward", "B", Probe, PAIR, {"broken_rank": 1})
-    started_s = time.time()
     with pytest.raises(WorkerInputError, match=r"reward.init_model, rank 1 of pool B: weights/nowhere: no such folder"):
         for future in broken.init_model():
             future.wait()
-    assert time.time() - started_s < 5
 
 
-def test_a_rank_that_dies_fails_the_run_in_seconds_and_is_named(controller, groups):
-    """Last: pool B does not survive it."""
+def test_a_rank_that_dies_fails_the_run_at_once_and_is_named(controller, groups, tmp_path):
+    """Not when the other rank is through: that waits until we know. Last, since pool B does not survive it."""
     _, _, critic = groups
-    started_s = time.time()
     with pytest.raises(RankFailedError, match=r"critic.fail failed on rank 1 of pool B: its process ended"):
-        critic.fail(controller.put(rows(2)), rank=1, how="kill").wait()
-    assert time.time() - started_s < 4  # and not when the other rank is through
+        critic.fail(controller.put(rows(2)), rank=1, how="kill", gate=str(tmp_path)).wait()
+    (tmp_path / OPEN).touch()

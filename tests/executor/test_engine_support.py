@@ -73,10 +73,15 @@ def changed_roles(algorithm="grpo", layout=(1, 1, 1), **changes):
     return made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
 
 
-@pytest.mark.parametrize("engines", [FSDP, NATIVE])
+@pytest.mark.parametrize("engines", [FSDP, MEGATRON, NATIVE])
 @pytest.mark.parametrize("changes", [OTHER_SCORING, {"offload": ("parameters", "optimizer")}], ids=str)
-def test_offload_and_scoring_in_another_layout_run_on_every_trainer(changes, engines):
-    require_engines_run(changed_roles(**changes), engines)
+def test_offload_and_scoring_in_another_layout_reach_every_trainer(changes, engines):
+    made = changed_roles(**changes)
+    require_engines_run(made, engines)
+    spec = engine_of(made.role("actor"), made, config(engines=engines.model_dump()), "cpu").spec
+    model = spec if engines is NATIVE else spec.model
+    assert model.offload == changes.get("offload", ())
+    assert (spec.scoring is not None) == ("inference" in changes)
 
 
 def test_scoring_is_held_to_the_engine_that_trains():

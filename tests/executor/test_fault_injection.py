@@ -1,7 +1,5 @@
 """Protects faults on purpose: each strikes at its call, rank and start, does what it says, and only there."""
 
-import time
-
 import pytest
 import torch
 from tensordict import TensorDict
@@ -13,6 +11,7 @@ from executor.run_config import RunConfig
 from executor.worker import invoke
 from profiles.errors import InputError
 from tests.executor.plans import config
+from tests.work import Clock
 
 
 class Echo:
@@ -57,10 +56,12 @@ def test_nan_takes_the_numbers_of_what_a_call_reads_or_returns():
     assert without_numbers(BATCH)["x"].isnan().all()
 
 
-def test_a_delay_is_a_delay():
-    started_s = time.perf_counter()
+def test_a_delay_is_a_delay(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("executor.faults.time", clock.module)
+    before_s = clock.now_s
     injector(Fault("critic", "double", rank=1, kind="delay", delay_s=0.05))(Echo(), REQUEST, ())
-    assert time.perf_counter() - started_s >= 0.05
+    assert clock.now_s - before_s == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from benchmarks.rank_pool import run_on_ranks
 from executor.checkpoint_shards import Chunk, read_shards, write_shards
-from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
 from executor.engines.fsdp.engine import FsdpEngine
 from executor.engines.fsdp.optimizer import state_tensors
@@ -26,7 +25,7 @@ from executor.transition.architecture import read_architecture
 from profiles.errors import InputError
 from simulator.groups import Degrees
 from tests.executor.plans import TINY
-from tests.executor.rounds import likelihood, rows, spec_of, trained, trained_and_scored
+from tests.executor.rounds import complaint, configs_of, likelihood, rows, spec_of, trained, trained_and_scored
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FAMILIES = {
@@ -43,13 +42,15 @@ CASES = [  # family, (t, d), what waits in host memory, value heads
 SOON = 4
 """So many cases; the others belong to `make check-all`."""
 SAVED = 2
+RECOMPUTE = {0: "selective", 3: "full"}
+"""By case; none in the others."""
 ALONE = Degrees(1, 1, 1, 1, 1)
 TRAINS, SCORES = Degrees(1, 2, 2, 1, 2), Degrees(1, 4, 1, 1, 4)
 
 
-def built(rank, path, case, value_head):
-    _, (t, d), away, _ = case
-    spec = replace(spec_of(path, value_head), offload=away)
+def built(rank, path, i, value_head):
+    _, (t, d), away, _ = CASES[i]
+    spec = replace(spec_of(path, value_head), offload=away, recompute=RECOMPUTE.get(i, "none"))
     return FsdpEngine(Identity("A", rank, t * d), "", Degrees(1, t, d, 1, t), spec)
 
 
@@ -72,6 +73,7 @@ def on_ranks(rank, paths, folder, first, last):
     found |= tried(rank % 2, paths["llama"], pairs[rank // 2], folder)
     meet_anew(folder, f"alone-{rank}", 0, 1)
     found["read"] = read_alone(paths["llama"], folder, found["saved"][0]) if rank == 0 and "saved" in found else {}
+    found["kept"] = kept_bytes(paths["llama"]) if rank == 0 else {}
     return found
 
 
@@ -87,7 +89,7 @@ def tried(rank, path, i, folder):
     """Case ``i`` on one rank: outputs and losses with either head, what offload moves, whether copies are compared."""
     found, num = {}, CASES[i][1][0] * CASES[i][1][1]
     for value_head in CASES[i][3]:
-        engine = built(rank, path, CASES[i], value_head)
+        engine = built(rank, path, i, value_head)
         found[i, value_head] = trained(engine, share(rank, CASES[i]), value_head)
         if i == SAVED and not value_head:
             found["saved"] = saved(engine, rank, folder)
@@ -140,11 +142,7 @@ def told(engine, *, spoiled):
     if spoiled:
         with engine.host.present("parameters", changed=True), torch.no_grad():
             flip_bit({"norm": dict(engine.model.named_parameters())["model.norm.weight"].to_local()})
-    try:
-        engine.check_replicas()
-    except UnequalWeightsError as error:
-        return str(error)
-    return ""
+    return complaint(engine)
 
 
 def read_alone(path, folder, counters):
@@ -158,15 +156,27 @@ def read_alone(path, folder, counters):
     return found
 
 
+def kept_bytes(path):
+    """Bytes that a forward pass of one process keeps for the backward pass, by what is computed again there."""
+    found = {}
+    for recompute in ("none", "selective", "full"):
+        engine = FsdpEngine(Identity("A", 0, 1), "", ALONE, replace(spec_of(path, False), recompute=recompute))
+        engine.load()
+        kept: dict[int, torch.UntypedStorage] = {}  # held, so that no memory is given out twice and counted once
+
+        def keep(tensor, kept=kept):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            step(engine, rows())
+        found[recompute] = sum(storage.nbytes() for storage in kept.values())
+    return found
+
+
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    made = {}
-    for family, changes in FAMILIES.items():
-        file = tmp_path_factory.mktemp(family) / "config.json"
-        layers = {"num_hidden_layers": 2, "num_key_value_heads": 4}
-        file.write_text(json.dumps(json.loads(TINY.read_text()) | layers | changes))
-        made[family] = str(file)
-    return made
+    return configs_of(FAMILIES, 2, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +253,11 @@ def test_a_flipped_bit_in_a_whole_copy_is_noticed_by_its_tensor_parallel_group(i
     messages = found[i, "told"]
     assert {rank for rank, message in enumerate(messages) if message} == noticing
     assert all("model.norm.weight is not the same on all its replicas: rank" in messages[rank] for rank in noticing)
+
+
+def test_what_is_computed_again_is_not_kept(soon):
+    kept = soon["kept"][0]
+    assert kept["full"] < kept["selective"] < kept["none"]
 
 
 def test_scoring_in_another_layout_gives_what_one_process_gives(soon, one):

@@ -3,21 +3,18 @@ in every dimension of parallelism that runs on this machine.
 """
 
 import importlib.util
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.checks import UnequalWeightsError
 from executor.engines.hybrid_spec import HybridSpec
 from executor.engines.torch_native.engine import TorchNativeEngine
 from executor.fault_injection import flip_bit
 from executor.records import Identity
 from simulator.groups import Degrees
-from tests.executor.plans import TINY
-from tests.executor.rounds import rows, spec_of, trained, trained_and_scored
+from tests.executor.rounds import complaint, configs_of, rows, spec_of, trained, trained_and_scored
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
@@ -89,11 +86,7 @@ def checked(engine, *, spoiled):
     if spoiled:
         with engine.host.present("parameters", changed=True):
             flip_bit(engine.tensors())
-    try:
-        engine.check_replicas()
-    except UnequalWeightsError as error:
-        return str(error)
-    return ""
+    return complaint(engine)
 
 
 def alone(rank, paths):
@@ -112,12 +105,7 @@ def alone(rank, paths):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    paths = {}
-    for family, changes in FAMILIES.items():
-        file = tmp_path_factory.mktemp(family) / "config.json"
-        layers = {"num_hidden_layers": 4, "num_key_value_heads": 4}
-        file.write_text(json.dumps(json.loads(TINY.read_text()) | layers | changes))
-        paths[family] = str(file)
+    paths = configs_of(FAMILIES, 4, tmp_path_factory)
     return run_on_ranks(1, alone, paths)[0], run_on_ranks(4, on_ranks, paths, FOUR)
 
 

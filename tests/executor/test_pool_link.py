@@ -24,6 +24,7 @@ from executor.transition.regions import volume
 from executor.transition.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.groups import Degrees
+from tests.work import HANGS_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 GQA = Architecture("llama", hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
@@ -85,7 +86,7 @@ def transfer(arch, source, target, bucket_bytes):
         time.sleep(0.05)  # who knocks before rank 0 is there waits a second or two
         sent += [threads.submit(send, rank) for rank in range(1, source.num_ranks)]
         received = [threads.submit(receive, rank) for rank in range(target.num_ranks)]
-        return [f.result(timeout=60) for f in sent], [f.result(timeout=60) for f in received]
+        return [f.result(timeout=HANGS_S) for f in sent], [f.result(timeout=HANGS_S) for f in received]
 
 
 @pytest.mark.parametrize(("i", "bucket_bytes"), [(i, (200, 1, 1 << 30)[i % 3]) for i in range(len(PAIRS))])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from executor.checkpoint_files import RoleFacts
+from executor.checkpoint_manifest import RoleFacts
 from executor.checkpoint_saver import _together
 from executor.checkpoint_shards import Chunk, EngineState
 from executor.rank_checkpoint import RankCheckpoint, report_name, take_report
-from profiles.errors import FileFormatError, InputError
+from profiles.errors import InputError
 
 
 def drawn():
@@ -56,12 +56,22 @@ def test_on_another_number_of_ranks_random_streams_are_left_alone(tmp_path):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_file_is_compared_with_its_digest_before_it_is_read(tmp_path):
+def test_every_file_is_compared_with_its_digest_by_one_rank(tmp_path):
     facts = saved(tmp_path)
+    assert RankCheckpoint(0).damage(tmp_path, facts, 1) == ""
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(FileFormatError, match="is damaged"):
-        loaded(tmp_path, facts, 1)
+    assert "is damaged" in RankCheckpoint(0).damage(tmp_path, facts, 2)
+    assert RankCheckpoint(1).damage(tmp_path, facts, 2) == ""  # not its share
+
+
+def test_errors_of_ours_in_the_writing_thread_stay_what_they_are(tmp_path):
+    """Only the file system's are somebody's input."""
+    rank = RankCheckpoint(0)
+    rank.begin(tmp_path, EngineState((Chunk("w", ((0, 2),), None),), {}), {})
+    with pytest.raises(ValueError, match=r"expected torch.Tensor") as told:
+        rank.finish()
+    assert not isinstance(told.value, InputError)
 
 
 def test_what_the_writing_thread_had_against_it_is_told_when_asked(tmp_path):

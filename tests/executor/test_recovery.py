@@ -3,9 +3,13 @@ optimizer step is made once, and what cannot go on says why.
 """
 
 import json
+import re
+import time
 
 import pytest
 
+from executor.algorithms import SCRIPTS
+from executor.algorithms.ppo import ppo
 from executor.errors import Failure, RankFailedError
 from executor.faults import Fault
 from executor.launch_local import LocalLauncher
@@ -15,12 +19,15 @@ from executor.run import run
 from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError, InputError
 from tests.executor.plans import colocated, config, job, learned, metrics, plan
+from tests.work import HANGS_S
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ITERATIONS = 4
 JOB = job("ppo", prompts=8, minibatches=2)
 SPLIT = {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 1, 1))}
 SURVIVES = {"on_failure": "restart", "checkpoint": {"every": 1}}
+LATE_S = 15.0
+"""When a rank counts as hung where one is: what others do in milliseconds, on however busy a machine."""
 
 
 def survived(folder):
@@ -76,6 +83,32 @@ def test_iterations_after_the_newest_checkpoint_are_made_again(reference, tmp_pa
     assert (survived(tmp_path)[0]["iteration"], survived(tmp_path)[0]["lost_iterations"]) == (2, 1)
 
 
+def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(reference, tmp_path, monkeypatch):
+    """A bit of it changes before the failure."""
+    saved, told = tmp_path / "checkpoints", []
+
+    def spoiled(models, batches):
+        for prompts in batches:
+            newest = saved / "iteration-00000003"
+            while models.actor._num_updates == 3 and not newest.exists():  # noqa: SLF001
+                time.sleep(0.01)  # it is written while the run goes on
+            if newest.exists() and not told:
+                shard = next((newest / "critic").iterdir())
+                shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+            yield from ppo(models, [prompts])
+
+    monkeypatch.setitem(SCRIPTS, "ppo", spoiled)
+    section = config(launcher="local", faults=[{"role": "critic", "api": "update_critic", "call": 3}], **SURVIVES)
+    run(JOB, colocated("ppo"), section, tmp_path, ITERATIONS, on_damaged=told.append)
+    require_undisturbed(tmp_path, reference)
+    (line,) = survived(tmp_path)
+    assert (line["iteration"], line["lost_iterations"]) == (2, 1)
+    (text,) = told
+    assert re.search(
+        r"iteration-00000003/critic/.* is damaged.*going on from .*iteration-00000002, which is older", text
+    )
+
+
 def test_a_failure_that_comes_back_ends_the_run_and_says_so(tmp_path):
     faults = [{"role": "actor", "api": "update_actor", "call": 0 if n else 1, "attempt": n} for n in range(4)]
     section = config(launcher="local", faults=faults, **SURVIVES, max_restarts=2)
@@ -100,7 +133,7 @@ def kept(tmp_path, policy, devices, failures, replan=None, beyond=(), kinds=None
     """A keeper on a launcher of ``devices``, whose first starts fail; the plans that were started."""
     launcher, started = LocalLauncher(devices), []
     launcher.kinds = kinds or {}
-    keeper = Keeper(launcher, policy, lambda: None, tmp_path, replan=replan)
+    keeper = Keeper(launcher, policy, lambda: (), tmp_path, replan=replan)
 
     def attempt(start):
         started.append(start.plan)
@@ -183,10 +216,9 @@ def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_p
     ),
 ], ids=["kill", "drop", "hang in a group", "hang alone"])  # fmt: skip
 def test_a_rank_that_dies_or_hangs_is_named_and_replaced(fault, told, reference, on_ray, tmp_path):
-    section = config(
-        launcher="ray", faults=[fault], **SURVIVES,
-        timeouts={"collective_s": 3, "call_least_s": 3 if fault.role == "critic" else 60},
-    )  # fmt: skip
+    late = {"actor": "collective_s", "critic": "call_least_s"}[fault.role]
+    timeouts = {"collective_s": HANGS_S, "call_least_s": HANGS_S} | ({late: LATE_S} if fault.kind == "hang" else {})
+    section = config(launcher="ray", faults=[fault], **SURVIVES, timeouts=timeouts)
     run(JOB, plan("ppo", SPLIT), section, tmp_path, ITERATIONS)
     require_undisturbed(tmp_path, reference, rel=2e-3, abs=2e-5)
     (line,) = survived(tmp_path)
@@ -220,7 +252,7 @@ def test_a_dead_node_is_noticed_and_the_run_goes_on_with_another_plan_on_what_is
         second = nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
         section = config(
             launcher="ray", ray_address=nodes.address, **(SURVIVES | {"on_failure": "replan"}),
-            timeouts={"collective_s": 20},
+            timeouts={"collective_s": HANGS_S},
         )  # fmt: skip
         removed = []
 

@@ -1,11 +1,11 @@
 """Protects runs on Ray as a whole: overlap in the timeline, Ctrl-C, killed ranks, plans that are too large."""
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ from simulator.dataflow import CONTROLLER, build_dataflow
 from simulator.simulate import play
 from tests.executor.families import alive, family_of
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
+from tests.executor.workers import meetings
+from tests.work import HANGS_S, wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
@@ -37,17 +39,22 @@ def fakes(*faults):
 
 
 def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
-    timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path, 2, engines=fakes())[-1]
+    """What overlaps there meets here; what takes turns there does so here, in the same order."""
+    beside = [("compute_values", "compute_ref_log_prob"), ("update_critic", "update_actor")]
+    engines = meetings(ROLES["ppo"], tmp_path / "met", {(a, i): (b, i) for a, b in beside for i in range(2)})
+    timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path / "out", 2, engines=engines)[-1]
     of = {span.call: span for span in timeline.spans}
-    for a, b in [("compute_values", "compute_ref_log_prob"), ("update_critic", "update_actor")]:
-        shared_s = min(of[a].end_s, of[b].end_s) - max(of[a].start_s, of[b].start_s)
-        assert shared_s > 0.8 * min(of[a].duration_s, of[b].duration_s)
     flow = build_dataflow("ppo", ROLES["ppo"])
     pool_of = {"actor": "A", "reference": "A", "critic": "B", "reward": "B", CONTROLLER: CONTROLLER}
     played = play(flow, {call.key: DURATIONS_S.get(call.key, 0.0) for call in flow.calls}, pool_of)
-    for call, record in zip(flow.calls, played, strict=True):
-        assert of[call.key].start_s == pytest.approx(record.start_s, abs=0.25)
-    assert timeline.iteration_s == pytest.approx(max(r.end_s for r in played), abs=0.35)
+    at = {call.key: record for call, record in zip(flow.calls, played, strict=True)}
+    for a, b in beside:
+        assert min(at[a].end_s, at[b].end_s) > max(at[a].start_s, at[b].start_s)
+        assert min(of[a].end_s, of[b].end_s) > max(of[a].start_s, of[b].start_s)
+    for pool in ("A", "B"):
+        turns = sorted((call.key for call in flow.calls if pool_of[call.role] == pool), key=lambda k: at[k].start_s)
+        assert sorted(turns, key=lambda k: of[k].start_s) == turns
+        assert all(of[a].end_s <= of[b].start_s for a, b in itertools.pairwise(turns))
 
 
 def test_spans_per_rank_are_recorded_too(on_ray, tmp_path):
@@ -73,14 +80,12 @@ def test_a_plan_that_is_too_large_is_refused_at_once_and_runs_scaled_down(on_ray
     assert timelines[0].num_gpus == 2
 
 
-def test_weights_that_do_not_load_end_the_run_in_seconds_with_the_reason(on_ray, tmp_path):
+def test_weights_that_do_not_load_end_the_run_with_the_reason(on_ray, tmp_path):
     """On ranks of two pools, while those of the other pool load well."""
     weights = {"actor": str(TINY), "critic": str(tmp_path / "nowhere")}
     section = config(launcher="ray").model_copy(update={"weights": weights})
-    started_s = time.monotonic()
     with pytest.raises(WorkerInputError, match=r"critic.init_model, rank \d of pool B: .*nowhere: No such file"):
         run(job("ppo"), plan("ppo", SPLIT), section, tmp_path / "out", 1)
-    assert time.monotonic() - started_s < 15  # seconds, the ranks' imports included
     assert not (tmp_path / "out").exists()
 
 
@@ -115,11 +120,8 @@ def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path
             os.killpg(child.pid, signal.SIGINT)  # as a terminal does
         else:
             child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=30) != 0
-    deadline_s = time.monotonic() + 15
-    while alive(family) and time.monotonic() < deadline_s:
-        time.sleep(0.2)
-    assert alive(family) == []
+        assert child.wait(timeout=HANGS_S) != 0
+    wait_until(lambda: not alive(family), "the end of all that it started")
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["metrics.jsonl"]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == list(range(len(lines)))

@@ -61,7 +61,7 @@ def test_log_probs_equal_those_of_transformers(saved):
     batch = prompts(40)
     batch["responses"] = torch.randint(0, 40, (4, 5), generator=torch.Generator().manual_seed(1))
     batch["response_mask"] = torch.ones(4, 5, dtype=torch.bool)
-    ours = engine(folder, micro_batch=3).log_probs(batch)
+    ours = engine(folder, micro_batch=3).log_probs(batch, 1.0)
     tokens = torch.cat([batch["prompts"], batch["responses"]], 1)
     mask = torch.cat([batch["prompt_mask"], batch["response_mask"]], 1)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_log_probs_of_generation_equal_a_pass_over_the_whole_sequence():
     model, batch = engine(TINY), prompts()
     batch.update(model.generate(batch, Sampling(6, end_token=3, seed=8)))
     assert not batch["response_mask"].all()  # the seed has rows that end early
-    again = model.log_probs(batch)
+    again = model.log_probs(batch, 1.0)
     assert torch.allclose(batch["log_probs"], again * batch["response_mask"], atol=1e-5)
     for tokens, mask in zip(batch["responses"], batch["response_mask"], strict=True):
         ends = (tokens == 3).nonzero().flatten().tolist()
@@ -137,7 +137,8 @@ def test_bf16_runs_and_stays_near_fp32():
     batch = prompts()
     batch["responses"] = torch.ones(4, 3, dtype=torch.int64)
     batch["response_mask"] = torch.ones(4, 3, dtype=torch.bool)
-    assert torch.allclose(engine(TINY, dtype="bf16").log_probs(batch), engine(TINY).log_probs(batch), atol=0.05)
+    rounded, exact = (engine(TINY, dtype=dtype).log_probs(batch, 1.0) for dtype in ("bf16", "fp32"))
+    assert torch.allclose(rounded, exact, atol=0.05)
 
 
 def test_random_weights_do_not_depend_on_the_slice():

@@ -61,10 +61,11 @@ def reference_steps(batch, num):
     adam = torch.optim.AdamW(weights.values(), lr=1e-2, betas=RATE.betas, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(num):
-        rows, first = sequences_of(batch)
+        term = objective(batch)
+        rows = term.rows
         micro = model._micros(rows)[0]  # noqa: SLF001
         hidden = model._stages(model._training).run(micro.tokens, micro.token_mask)  # noqa: SLF001
-        loss = likelihood(model._outputs(hidden, first, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
+        loss = likelihood(model._outputs(hidden, term, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), 0.5)))
         adam.step()

@@ -5,7 +5,6 @@ rank, and what the others train on is untouched.
 import importlib.util
 import os
 import signal
-import time
 
 import pytest
 
@@ -83,11 +82,9 @@ def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
         before = [future.first() for future in actor.sums()]
         assert all(before)
         calls = actor.interrupted_transition()
-        started_s = time.time()
         with pytest.raises(RankFailedError, match=rf"failed on rank {VICTIM} of pool A: its process ended"):
             for future in calls:
                 future.wait()
-        assert time.time() - started_s < 30
         for rank, process in enumerate(controller._ranks["A"]):  # noqa: SLF001
             if rank != VICTIM:
                 for method, expected in (("sums", before[rank]), ("is_generating", rank in through)):

@@ -58,7 +58,7 @@ def watched(rank, path):
     seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
     seen["stopped"] = engine.generate(batch, Sampling(RESPONSE, seed=1, end_token=5))
     whole = TensorDict({**batch, **seen["sampled"]}, batch_size=batch.batch_size)
-    seen["recomputed"] = engine.log_probs(whole)
+    seen["recomputed"] = engine.log_probs(whole, free.temperature)
     seen["held"]["scoring"] = held()
     engine.to_generation()
     seen["hits of new weights"] = (engine.generate(batch[:1], free), vllm.prefix_hits)[1]

@@ -1,21 +1,27 @@
-"""Workers of the tests: small, real worker classes that ranks import by name."""
+"""Workers and engines of the tests: small, real classes that ranks import by name."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from tensordict import TensorDict
 
+from executor.engines.choice import EngineChoice
+from executor.engines.fake import FakeEngine, FakeSpec
 from executor.engines.torch_native import comms
 from executor.protocols import register
 from profiles.errors import InputError
+from tests.work import HANGS_S, wait_until
+
+OPEN = "open"
 
 
 class Probe:
-    """Answers who it is, sleeps, fails on demand."""
+    """Answers who it is, waits, fails on demand."""
 
     def __init__(self, identity, *, address, degrees, **options):
         self.identity, self.address, self.degrees, self.options = identity, address, degrees, options
@@ -28,7 +34,7 @@ class Probe:
 
     @register(protocol="ONE_TO_ALL")
     def meet(self):
-        comms.join_world(self.identity, self.address, torch.device("cpu"), timeout_s=60.0)
+        comms.join_world(self.identity, self.address, torch.device("cpu"), timeout_s=HANGS_S)
         ones = torch.ones(())
         torch.distributed.all_reduce(ones)
         return int(ones)
@@ -38,8 +44,11 @@ class Probe:
         return None
 
     @register(protocol="3D_PROTO")
-    def double(self, batch, sleep_s=0.0):
-        time.sleep(sleep_s)
+    def double(self, batch, gate=None):
+        """With a ``gate``, a folder: says there that it has begun, and goes on when the gate is open."""
+        if gate is not None:
+            (Path(gate) / f"{self.identity.pool}-{self.identity.rank}").touch()
+            wait_until((Path(gate) / OPEN).exists, "an open gate")
         return (
             TensorDict({"doubled": batch["x"] * 2, "uid": batch["uid"]}, batch_size=batch.batch_size)
             if (
@@ -56,12 +65,14 @@ class Probe:
         return float(batch["doubled"].sum())
 
     @register(protocol="3D_PROTO")
-    def fail(self, batch, rank=0, how="raise"):
+    def fail(self, batch, rank=0, how="raise", gate=None):
+        """Fails on ``rank``; with a ``gate``, a folder, the others are through when it is open."""
         if self.identity.rank == rank:
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             broken_on_purpose(self.identity.rank)
-        time.sleep(5 if how == "kill" else 0.2)
+        if gate is not None:
+            wait_until((Path(gate) / OPEN).exists, "an open gate")
         return batch
 
     @register(protocol="ONE_TO_ALL")
@@ -82,3 +93,39 @@ class Probe:
 
 def broken_on_purpose(rank):
     raise RuntimeError(f"rank {rank} has had enough")
+
+
+@dataclass(frozen=True)
+class Meeting(EngineChoice):
+    """A fake whose calls meet others: ``meets`` says which call, by name and number, waits for which to have begun.
+
+    Calls that wait for each other end if they run side by side, and never if one runs after the other.
+    """
+
+    folder: str
+    meets: dict[tuple[str, int], tuple[str, int]]
+
+    def build(self, identity, address, degrees):
+        return MeetingEngine(identity.rank, self)
+
+
+class MeetingEngine(FakeEngine):
+    def __init__(self, rank, choice):
+        super().__init__(rank, choice.spec)
+        self.choice, self.numbers = choice, {}
+
+    def _play(self, api):
+        number = self.numbers.get(api, 0)
+        self.numbers[api] = number + 1
+        folder = Path(self.choice.folder)
+        (folder / f"{api}-{number}").touch()
+        if (other := self.choice.meets.get((api, number))) is not None:
+            wait_until((folder / f"{other[0]}-{other[1]}").exists, f"{other} beside {api}")
+        return super()._play(api)
+
+
+def meetings(roles, folder, meets):
+    """A fake that meets others for every role."""
+    folder.mkdir()
+    both = {**meets, **{there: here for here, there in meets.items()}}
+    return {role: Meeting(FakeSpec(role, {}), str(folder), both) for role in roles}

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.work import HANGS_S
+
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 IN_CI = os.environ.get("CI", "") not in ("", "false")
 
@@ -34,6 +36,7 @@ def browser():
 def opened(chromium, address, **options):
     """A page and what its console said; an error or a warning there fails the test."""
     page = chromium.new_page(**options)
+    page.set_default_timeout(1_000 * HANGS_S)
     said = []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))

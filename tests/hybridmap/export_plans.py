@@ -6,6 +6,7 @@ import functools
 
 from hybridmap.config import job_from_document
 from hybridmap.plan_file import plan_file_of
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 
 PPO = {
@@ -42,5 +43,5 @@ def plan_file(name):
     """The plan file of a job by name."""
     raw, placement = JOBS[name]
     job = job_from_document(raw)
-    result = find_plan(job.facts(), placement=placement, runners_up=False)
+    result = find_plan(SearchRequest(job.facts(), placement=placement, runners_up=False))
     return plan_file_of(job, result, placement, False)

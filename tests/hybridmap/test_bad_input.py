@@ -273,6 +273,30 @@ def test_no_file(run, tmp_path, command):
     check_refused(run, tmp_path, (command, tmp_path), ["cannot be read (Is a directory)"])
 
 
+TAKE_A_JOB = ("plan", "compare", "fit", "what-if", "frontier", "robust", "explain", "run", "validate", "ui", "simulate")
+
+
+@pytest.mark.parametrize("command", TAKE_A_JOB)
+def test_a_plan_in_place_of_a_job_is_one_sentence(planned, run, command):
+    more = {"simulate": ["--placement", "colocate"], "what-if": ["--set", "workload.epochs=2"]}
+    result = run(command, planned.plan, *more.get(command, ()))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"Error: {planned.plan} is no job but a plan, which simulate, report, trace and export take; give the JOB.yaml "
+        "that it was made from\n"
+    )
+
+
+def test_other_files_of_ours_in_place_of_a_job(planned, run, tmp_path):
+    bare = json.loads(planned.plan.read_text())["plan"]
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+    (tmp_path / "frontier.json").write_text(json.dumps({"points": [], "job": {}}))
+    kinds = {planned.out / "timeline.json": "a timeline", "bare.json": "a bare plan", "frontier.json": "a frontier"}
+    for name, kind in kinds.items():
+        check_refused(run, tmp_path, ("plan", tmp_path / name), [f"{tmp_path / name} is no job but {kind}, which"])
+
+
 def test_out_is_a_file(write_job, small_job, run, tmp_path):
     (tmp_path / "out").write_text("mine")
     check_refused(run, tmp_path, ("plan", write_job(small_job), "--out", tmp_path / "out"), ["is a file"])
@@ -346,7 +370,7 @@ def test_bad_command_line(write_job, small_job, run, tmp_path, monkeypatch, args
 
 
 def test_a_fault_of_ours_keeps_its_traceback(write_job, small_job, run, monkeypatch):
-    def broken(*args):
+    def broken(*args, **options):
         raise ZeroDivisionError
 
     monkeypatch.setattr("hybridmap.config.load_job", broken)

@@ -73,3 +73,13 @@ def test_other_systems_stand_beside_the_best_plan(planned, run):
     text = run("compare", planned.job, "--systems").stdout
     assert "other systems are simulated, never run" in text
     assert "tokens/s" in text
+
+
+@pytest.mark.parametrize("wish", [{"schedule": "one-step-off"}, {"objective": {"maximise": "throughput_per_gpu"}}])
+def test_the_best_plan_beside_other_systems_is_that_of_compare(small_job, write_job, run, wish):
+    """Every wish of the job counts, the objective aside: both compare by time."""
+    path = write_job(small_job | wish)
+    placements = json.loads(run("compare", path, "--json").stdout)["rows"]
+    systems = json.loads(run("compare", path, "--systems", "--json").stdout)["rows"]
+    assert systems[0]["iteration_s"] == placements[-1]["iteration_s"]
+    assert systems[0]["plan"] == placements[-1]["plan"]

@@ -13,6 +13,7 @@ import pytest
 from hybridmap.config import load_job
 from hybridmap.job_template import roles_of
 from simulator.dataflow import algorithm_names
+from tests.work import HANGS_S
 
 CATALOGUE = Path(__file__).parents[2] / "profiles" / "models"
 
@@ -90,7 +91,7 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path):
         os.close(side)
         os.write(main, "".join(f"{answer}\n" for answer in answers).encode())
         said = process.stdout.read()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=HANGS_S) == 0
     told = os.read(main, 65536).decode()
     os.close(main)
     assert "unknown algorithm 'ppoo'; did you mean" in told

@@ -18,6 +18,22 @@ def test_a_plan_file_needs_nothing_else(planned, run):
         assert 0 < memory["used_bytes"] <= memory["capacity_bytes"]
 
 
+def test_a_plan_may_stand_alone(planned, run):
+    named, alone = run("simulate", "--plan", planned.plan, "--json"), run("simulate", planned.plan, "--json")
+    assert alone.exit_code == 0, alone.output
+    assert alone.stdout == named.stdout
+
+
+def test_a_job_alone_is_no_plan(planned, run, tmp_path):
+    as_json = tmp_path / "job.json"
+    as_json.write_text(json.dumps(yaml.safe_load(planned.job.read_text())))
+    for path in (planned.job, as_json):
+        result = run("simulate", path)
+        assert result.exit_code == 2
+        assert "needs either a plan.json or a JOB.yaml" in result.stderr
+    assert "cannot be read" in run("simulate", tmp_path / "nothing.json").stderr
+
+
 def test_people_get_the_table(planned, run):
     result = run("simulate", planned.job, "--plan", planned.plan)
     assert result.exit_code == 0
@@ -80,7 +96,7 @@ def test_the_best_plan_of_a_placement(planned, run, placement):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "needs either --plan plan.json or --placement"),
+        ((), "needs either a plan.json or a JOB.yaml and --placement"),
         (("--placement", "split"), "needs the JOB.yaml too"),
         (("{job}", "--placement", "split", "--plan", "{plan}"), "needs either"),
         (("--plan", "{plan}", "--even"), "leave --even out"),

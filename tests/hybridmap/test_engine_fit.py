@@ -13,6 +13,7 @@ from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together,
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.probe_models import is_ours, tiny_config
+from profiles.records import Basis
 from profiles.store import load_device
 
 TRUE = {
@@ -53,6 +54,22 @@ def test_constants_are_found_again(engines: Engines, kind: str) -> None:
     for row in made:
         assert engines.price(row, kind, fit.constants) == pytest.approx(row["latency_s"], rel=2e-3)
     assert max(fit.left_out.values()) < 0.02 and fit.rows == len(made)
+
+
+def test_each_constant_says_whether_it_was_measured_fitted_or_neither(engines: Engines, tmp_path: Path) -> None:
+    assert {b for e in (engines.training, engines.generation) for b in e.bases.values()} == {
+        Basis.MEASURED, Basis.ANALYTIC, Basis.ASSUMED,
+    }  # fmt: skip
+    write_engine_files(
+        tmp_path, engines.device, {"engine_step": [*rows(engines, "training"), *rows(engines, "generation")]}
+    )
+    training = load_training_engine(str(tmp_path / FOLDER / TRAINING))
+    generation = load_generation_engine(str(tmp_path / FOLDER / GENERATION))
+    for kind, engine in (("training", training), ("generation", generation)):
+        assert {engine.basis(name) for name in TRUE[kind]} == {Basis.FITTED}
+    assert training.basis("dispatch_s") is training.basis("meeting_s") is Basis.ASSUMED  # no row of either
+    assert training.basis("grad_bytes_per_param") is Basis.MEASURED  # counted
+    assert generation.basis("reload_bytes_per_s") is Basis.ANALYTIC
 
 
 def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:

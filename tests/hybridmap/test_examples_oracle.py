@@ -9,6 +9,7 @@ from mapper.algorithm1 import exhaustive
 from mapper.instance import make_instance
 from mapper.problem import make_problem
 from mapper.search import best_choice
+from tests.work import HANGS_S
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
@@ -17,7 +18,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 def test_exhaustive_finds_nothing_better(path):
     """Brute force over every placement, allocation and fitting combination that takes no longer than the answer."""
     x = make_instance(make_problem(load_job(path).facts()))
-    choice, solution = best_choice(x, seed=0, time_limit_s=120)
+    choice, solution = best_choice(x, seed=0, time_limit_s=HANGS_S)
     found, ticks = exhaustive(x, limit_ticks=solution.objective_ticks)
     assert choice is not None
     assert found is not None, "the answer itself must be found again"

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -51,7 +53,7 @@ def test_the_openrlhf_script_is_shell_with_every_flag():
     assert {f"--{key}" for key in export.settings} <= set(words)
 
 
-def test_a_nemo_rl_recipe_holds_the_plan_and_says_that_nothing_checked_it():
+def test_a_nemo_rl_recipe_holds_the_plan():
     export = exported("grpo", "nemo-rl")
     recipe = yaml.safe_load(export.files["recipe.yaml"])
     plan = plan_file("grpo").plan.role("actor")
@@ -60,8 +62,58 @@ def test_a_nemo_rl_recipe_holds_the_plan_and_says_that_nothing_checked_it():
     assert megatron["pipeline_model_parallel_size"] == plan.training.pp
     assert recipe["policy"]["generation"]["vllm_cfg"]["tensor_parallel_size"] == plan.generation.tp
     assert recipe["grpo"]["num_generations_per_prompt"] == 4
-    assert "unchecked" in {point.place for point in export.points}
     assert exported("grpo-fsdp", "nemo-rl").settings["policy.dtensor_cfg.enabled"] is True
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to start the script with")
+def test_a_nemo_rl_recipe_works_from_the_folder_it_is_written_to(tmp_path):
+    """Its base is named by the checkout's folder, not beside the recipe; and the script starts a program of 0.7."""
+    export, checkout, there = exported("grpo", "nemo-rl"), tmp_path / "NeMo RL", tmp_path / "launch"
+    for folder in (checkout, there, tmp_path / "bin"):
+        folder.mkdir()
+    for name, text in export.files.items():
+        (there / name).write_text(text)
+    stub = tmp_path / "bin" / "uv"
+    stub.write_text('#!/bin/sh\npwd\nprintf "%s\\n" "$NEMO_RL" "$@"\n')
+    stub.chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "NEMO_RL": "../NeMo RL"}
+    words = ["bash", "run_nemo_rl.sh", "grpo.max_num_steps=1"]
+    done = subprocess.run(words, cwd=there, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    where, variable, *started = done.stdout.splitlines()
+    assert where == variable == str(checkout)
+    recipe = str(there / "recipe.yaml")
+    assert started == ["run", "examples/run_grpo.py", "--config", recipe, "grpo.max_num_steps=1"]
+    base = yaml.safe_load((there / "recipe.yaml").read_text())["defaults"]
+    assert base == "${oc.env:NEMO_RL}/examples/configs/grpo_math_1B.yaml"
+    missing = subprocess.run(
+        words, cwd=there, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
+    )
+    assert missing.returncode != 0
+    assert "set NEMO_RL to a checkout of NeMo-RL 0.7.0" in missing.stderr
+
+
+def test_nemo_rl_counts_the_nodes_of_policy_and_engines_together():
+    """On one node both share it; the nodes of two pools were counted one each."""
+    file = plan_file("grpo")
+    actor = file.plan.role("actor")
+    pool, half = file.plan.pool_of("actor"), 4
+    small = pool.model_copy(update={"num_gpus": half})
+    own = pool.model_copy(update={"name": "G", "first_gpu": half, "num_gpus": half, "roles": ()})
+    plan = file.plan.model_copy(update={"pools": (small, own)})
+    for role in ("actor", "reference"):
+        for stage in ("training", "inference", "generation"):
+            layout = getattr(plan.role(role), stage)
+            if layout is not None:
+                spread = layout.model_copy(
+                    update={"dp": half, "tp": 1, "pp": 1} | ({} if stage == "generation" else {"cp": 1})
+                )
+                plan = replace_role(plan, role, **{stage: spread})
+    plan = replace_role(plan, "actor", generation_pool="G")
+    assert actor.generation_pool is None
+    settings = export_plan(file.model_copy(update={"plan": plan}), "x", "nemo-rl").settings
+    assert (settings["cluster.num_nodes"], settings["cluster.gpus_per_node"]) == (1, 8)
+    assert settings["policy.generation.colocated.resources.gpus_per_node"] == 4
 
 
 def test_nemo_rl_has_no_critic():

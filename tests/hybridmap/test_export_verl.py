@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.exports.check import with_rollout_pool
 from hybridmap.exports.systems import export_plan
-from hybridmap.exports.verl_config import DEFAULTS, VerlConfig, read_verl_config
+from hybridmap.exports.verl_config import VerlConfig, read_verl_config
+from hybridmap.exports.verl_defaults import DEFAULTS
 from hybridmap.exports.verl_import import Given, import_verl
 from profiles.errors import InputError
 from tests.hybridmap.export_plans import JOBS, plan_file
@@ -129,7 +130,8 @@ def test_a_users_script_with_variables(tmp_path):
         "NNODES=${NNODES:-2}\nMODEL=Qwen/Qwen2.5-7B-Instruct\npython3 -m verl.trainer.main_ppo "
         "--config-name=ppo_megatron_trainer algorithm.adv_estimator=grpo trainer.nnodes=$NNODES "
         "actor_rollout_ref.model.path=$MODEL data.train_files=$HOME/x.parquet \\\n"
-        "  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 $@\n"
+        "  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 $@\n"
     )
     config = read_verl_config(path)
     assert config.get("trainer.nnodes") == 2
@@ -156,7 +158,7 @@ def test_hydras_output_folder(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("algorithm.adv_estimator=opo", "did you mean"),
+        ("algorithm.adv_estimator=grp", "did you mean"),
         ("actor_rollout_ref.model.path=mine/unheard-of", "--model actor=NAME"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=2048", "more than train_batch_size"),
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=3", "replicas of 3"),
@@ -179,10 +181,24 @@ def test_what_cannot_be_read_is_said(tmp_path, override, message):
     path.write_text(
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
         "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 "
         f"{override}\n"
     )
     with pytest.raises(InputError, match=message):
         import_verl(read_verl_config(path), Given("h100-80gb-sxm"))
+
+
+def test_data_parallel_engines_of_a_dense_model_are_replicas(tmp_path):
+    """Only a mixture's engines share something, their experts; no engine runs a dense model with copied attention."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B "
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.data_parallel_size=2 "
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 trainer.n_gpus_per_node=8\n"
+    )
+    run = import_verl(read_verl_config(script), Given("h100-80gb-sxm"))
+    engine = run.plan.role("actor").generation
+    assert (engine.dp, engine.tp, engine.attention_dp) == (4, 2, 1)
 
 
 def test_import_says_what_would_be_faster(run, tmp_path):
@@ -190,7 +206,9 @@ def test_import_says_what_would_be_faster(run, tmp_path):
     path.write_text(
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.use_kl_loss=True "
         "actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B data.train_batch_size=64 actor_rollout_ref.rollout.n=4 "
-        "actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1\n"
+        "actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 "
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1\n"
     )
     result = run("import", path, "--device", "h100-80gb-sxm", "--out", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
@@ -203,7 +221,8 @@ def test_import_says_what_would_be_faster(run, tmp_path):
     assert json.loads(again.stdout)["iteration_s"] == answer["run"]["iteration_s"]
     text = run("import", path, "--device", "h100-80gb-sxm", "--out", tmp_path / "out").stdout
     assert "you run at" in text
-    assert "change these" in text
+    assert "keys changed it takes" in text
+    assert answer["changed_iteration_s"] == pytest.approx(answer["best"]["iteration_s"], rel=0.01)
 
 
 def test_defaults_hold_no_dangling_reference():
@@ -231,6 +250,7 @@ def test_no_value_of_a_key_is_a_traceback(values):
     base = {
         "algorithm.adv_estimator": "grpo", "actor_rollout_ref.model.path": "Qwen/Qwen2.5-0.5B",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4, "data.train_batch_size": 64,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 4,
         "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
     }  # fmt: skip
     try:

@@ -101,7 +101,7 @@ def toy(folder, address):
         "weights": {"actor": str(TINY)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1, "launcher": "ray",
         "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"}, "ray_address": address,
         "reward": {"function": "per-character"}, "on_failure": "replan", "checkpoint": {"every": 1},
-        "timeouts": {"collective_s": 20},
+        "timeouts": {"collective_s": 300},
     }  # fmt: skip
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(document | {"run": run}))

@@ -15,6 +15,7 @@ from mapper.instance import Instance, make_instance
 from mapper.mode import ROLLOUT, Mode
 from mapper.placing import build_plan
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.hardware import ClusterGroup
 from simulator import simulate as simulate_module
@@ -153,7 +154,7 @@ def test_the_papers_plan_is_never_better_than_ours(algorithm: str, model: str, n
     assert sum(n for _, n in choice.pools) == facts.group.num_gpus
     plan = build_plan(x, choice, problem)
     assert simulate_module.d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
-    ours = find_plan(facts, runners_up=False)
+    ours = find_plan(SearchRequest(facts, runners_up=False))
     assert ours.iteration_s <= simulate(plan, facts).iteration_s + x.rounding_s
     assert cost_s > 0
 

@@ -15,6 +15,7 @@ from mapper.goal import Objective
 from mapper.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from tests.builders import TINY, make_facts, workload
 
@@ -48,9 +49,9 @@ def test_the_bound_covers_what_is_left_out(
 ) -> None:
     """Coarse from 4 ranks on: the best of all degrees is between the coarse bound and the coarse plan."""
     facts = wide(memory_gib=memory_gib)
-    whole = find_plan(facts, objective=objective, runners_up=False)
+    whole = find_plan(SearchRequest(facts, objective=objective, runners_up=False))
     monkeypatch.setattr(layout_space, "EVERY", 4)
-    coarse = find_plan(facts, objective=objective, runners_up=False)
+    coarse = find_plan(SearchRequest(facts, objective=objective, runners_up=False))
     assert len(role_table(make_problem(facts), "actor", prune=False)) > 0
     assert make_instance(make_problem(facts)).relaxed() is not None
     assert coarse.value_bound <= whole.value * (1 + 1e-9) <= coarse.value * (1 + 2e-9)
@@ -68,9 +69,9 @@ def lacking() -> Facts:
 
 def test_an_engine_that_no_listed_degree_has_the_gpus_for_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = lacking()
-    whole = find_plan(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate")
+    whole = find_plan(SearchRequest(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate"))
     monkeypatch.setattr(layout_space, "EVERY", 4)
-    coarse = find_plan(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate")
+    coarse = find_plan(SearchRequest(facts, runners_up=False, pins=WIDE_ENGINE, placement="colocate"))
     degrees = [found.plan.role("actor").training for found in (whole, coarse)]
     assert [layout.dp for layout in degrees if layout is not None] == [48, 32]
     assert coarse.bound_s <= whole.iteration_s < coarse.iteration_s

@@ -1,6 +1,5 @@
 """Protects explanations: shares that add up, waits that are there, flips that a search of everything confirms."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -9,11 +8,13 @@ from mapper.explain import explain, idle_of, stage_causes
 from mapper.families import RESOURCES, scaled
 from mapper.mode import Mode
 from mapper.placing import placement_of
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.shortlist import make_shortlist
 from mapper.thresholds import changed, scan
 from simulator.simulate import simulate
 from tests.builders import TINY, make_facts, make_plan, workload
+from tests.work import HANGS_S, far_s
 
 ROLES = ("actor", "critic", "reference", "reward")
 
@@ -27,7 +28,7 @@ def network_job(bytes_per_s=18e9):
 @pytest.fixture(scope="module")
 def flipped():
     facts = network_job()
-    best, halved = find_plan(facts), find_plan(network_job(9e9), runners_up=False)
+    best, halved = find_plan(SearchRequest(facts)), find_plan(SearchRequest(network_job(9e9), runners_up=False))
     assert best.plan.placement != halved.plan.placement
     return facts, best
 
@@ -35,19 +36,21 @@ def flipped():
 def test_halving_the_network_flips_and_the_threshold_brackets_it(flipped):
     facts, best = flipped
     rivals = tuple(placement_of(r.plan) for r in best.runners_up)
-    found = scan(make_shortlist(facts), placement_of(best.plan), rivals, time.perf_counter() + 60, ("network",))
+    found = scan(make_shortlist(SearchRequest(facts)), placement_of(best.plan), rivals, far_s(), ("network",))
     (flip,) = found.flips
     assert 0.5 <= flip.wins < flip.holds <= 1.0
     assert flip.wins > 0.95 * flip.holds
     for factor, same in ((flip.holds, True), (flip.wins, False)):
-        there = find_plan(changed(facts, "network", factor), runners_up=False)
+        there = find_plan(SearchRequest(changed(facts, "network", factor), runners_up=False))
         assert (there.plan.placement == best.plan.placement) is same
     assert {frozenset(s) for s in flip.rival} == {frozenset(s) for s in placement_of(there.plan)}
 
 
 def test_no_time_is_said(flipped):
     facts, best = flipped
-    found = scan(make_shortlist(facts), placement_of(best.plan), (placement_of(best.runners_up[0].plan),), 0.0)
+    found = scan(
+        make_shortlist(SearchRequest(facts)), placement_of(best.plan), (placement_of(best.runners_up[0].plan),), 0.0
+    )
     assert not found.flips and not found.steady and "network" in found.skipped
 
 
@@ -55,8 +58,8 @@ def test_the_shortlist_knows_the_answer_of_the_search(flipped):
     facts, best = flipped
     from mapper.best import best_choice
 
-    x = make_shortlist(facts).instance(facts, (placement_of(best.plan),))
-    choice, solution = best_choice(x, 0, 10.0)
+    x = make_shortlist(SearchRequest(facts)).instance(facts, (placement_of(best.plan),))
+    choice, solution = best_choice(x, 0, HANGS_S)
     assert choice is not None
     assert solution.objective_ticks * x.tick_s == pytest.approx(best.iteration_s, rel=1e-4)
 
@@ -97,8 +100,8 @@ def test_idle_pools_wait_for_what_is_not_done():
 
 def test_the_next_better_configuration_fits_with_the_memory_that_it_lacks():
     facts = make_facts("grpo", "llama-3.2-1b", gpus_per_node=2, memory_bytes=18 * 2**30, work=workload(64, 512, 512))
-    best = find_plan(facts)
-    answer = explain(facts, best.plan, (), budget_s=1.0)
+    best = find_plan(SearchRequest(facts))
+    answer = explain(SearchRequest(facts), best.plan, (), budget_s=1.0)
     better = answer.memory[0].better
     assert better is not None and better.short_bytes > 0
     larger = int(facts.memory_capacity_bytes + better.short_bytes + 2**20)
@@ -112,7 +115,7 @@ def test_the_next_better_configuration_fits_with_the_memory_that_it_lacks():
 
 def test_findings_carry_the_numbers_of_the_plan(flipped):
     facts, best = flipped
-    answer = explain(facts, best.plan, best.runners_up, budget_s=1.0)
+    answer = explain(SearchRequest(facts), best.plan, best.runners_up, budget_s=1.0)
     assert set(answer.twice_as_fast) == set(RESOURCES)
     assert all(s <= best.iteration_s for s in answer.twice_as_fast.values())
     by_topic = {f.topic: f for f in answer.findings}
@@ -133,8 +136,8 @@ def test_a_better_layout_of_a_trainer_or_an_engine_apart_fits_with_what_it_lacks
         "grpo", gpus_per_node=4, memory_bytes=memory_gib * 2**30, work=workload(2048, 512, 512),
         roles={"actor": "llama-3.2-1b", "reference": "llama-3.2-1b"},
     )  # fmt: skip
-    best = find_plan(facts, runners_up=False, modes=(Mode(schedule, own_pool=True),))
-    answer = explain(facts, best.plan, (), budget_s=1.0)
+    best = find_plan(SearchRequest(facts, runners_up=False, modes=(Mode(schedule, own_pool=True),)))
+    answer = explain(SearchRequest(facts), best.plan, (), budget_s=1.0)
     found = [limit.better for limit in answer.memory if limit.better is not None]
     changed_engine = [better.entry.generation != best.plan.role("actor").generation for better in found]
     assert changed_engine == [False, True] if engine_too else changed_engine == [False]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mapper.fit import leanest_plan, over_bytes, remedies
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError
 from simulator.feasibility import check_plan
@@ -23,7 +24,7 @@ def crowded():
 
 @pytest.fixture(scope="module")
 def leanest(crowded):
-    return leanest_plan(crowded)
+    return leanest_plan(SearchRequest(crowded))
 
 
 def test_the_leanest_plan_fits_in_what_it_says_and_no_search_finds_one_in_less(crowded, leanest):
@@ -31,7 +32,7 @@ def test_the_leanest_plan_fits_in_what_it_says_and_no_search_finds_one_in_less(c
     assert needs > crowded.memory_capacity_bytes
     assert check_plan(plan, with_memory(crowded, needs)) == []
     with pytest.raises(InfeasibleError):
-        find_plan(with_memory(crowded, 0.95 * needs), runners_up=False)
+        find_plan(SearchRequest(with_memory(crowded, 0.95 * needs), runners_up=False))
 
 
 def test_remedies_that_fit_do(crowded, leanest):
@@ -47,7 +48,7 @@ def test_remedies_that_fit_do(crowded, leanest):
 
 def test_a_cache_that_is_too_large_is_named(crowded):
     facts = make_facts("ppo", "llama-3.2-1b", gpus_per_node=8)
-    plan = find_plan(facts, runners_up=False).plan
+    plan = find_plan(SearchRequest(facts, runners_up=False)).plan
     engine = plan.role("actor").generation
     large = engine.model_copy(update={"kv_cache_bytes": 85 * 2**30})
     found = remedies(replace_role(plan, "actor", generation=large), facts)

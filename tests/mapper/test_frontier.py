@@ -1,6 +1,5 @@
 """Protects the searches over budgets: every objective's answer, and the whole frontier, are those of brute force."""
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,11 +18,13 @@ from mapper.greedy import greedy
 from mapper.instance import Instance, make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.result import OPTIMAL_GAP
 from mapper.search import find_plan
 from mapper.solver import Solution
 from profiles.errors import InfeasibleError, InputError
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
+from tests.work import far_s
 
 ROLES = ("actor", "critic", "reference", "reward")
 seeds = st.integers(0, 10**6)
@@ -35,7 +36,7 @@ def toy(seed: int, capacity: int, gpus: int = 8) -> Instance:
 
 
 def searching(x: Instance) -> Search:
-    return Search(x, 0, time.perf_counter() + 60)
+    return Search(x, 0, far_s())
 
 
 def brute(x: Instance) -> dict[int, int]:
@@ -102,7 +103,7 @@ def test_budgets_are_the_sums_of_pools() -> None:
 def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest budget is always looked at; a search that proves nothing leaves every point open."""
     x = toy(3, 60)
-    steps, none_below = trace(Search(x, 0, time.perf_counter() - 1), [1, 2, 4, 8], lambda done, total: None)
+    steps, none_below = trace(Search(x, 0, 0.0), [1, 2, 4, 8], lambda done, total: None)
     assert len(steps) == 1
     assert not none_below
     facts = tiny_facts("ppo", 8, 24.0)
@@ -113,9 +114,9 @@ def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytes
             raise InputError("time is up")
         return choice, Solution("feasible", choice, ticks, 0, 0.0)
 
-    proven = frontier(facts)
+    proven = frontier(SearchRequest(facts))
     monkeypatch.setattr("mapper.budgets.best_choice", unproven)
-    points = frontier(facts, time_limit_s=2.0)
+    points = frontier(SearchRequest(facts, time_limit_s=2.0))
     assert points
     assert not any(point.proven for point in points)
     for point in points:
@@ -125,17 +126,14 @@ def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytes
 
 def test_points_are_monotone_priced_and_reported() -> None:
     facts, reports = tiny_facts("ppo", 8, 24.0), []
-    points = frontier(
-        facts,
-        price=Objective("cost", ((facts.group.device, 3.6),)),
-        progress=lambda done, total: reports.append((done, total)),
-    )
+    priced = SearchRequest(facts, objective=Objective("cost", ((facts.group.device, 3.6),)))
+    points = frontier(priced, lambda done, total: reports.append((done, total)))
     assert len(points) > 1
     assert all(point.proven for point in points)
     for few, many in pairwise(points):
         assert few.num_gpus <= few.up_to_gpus < many.num_gpus
         assert few.iteration_s > many.iteration_s
-    assert points[-1].iteration_s == find_plan(facts, runners_up=False).iteration_s
+    assert points[-1].iteration_s == find_plan(SearchRequest(facts, runners_up=False)).iteration_s
     assert points[0].cost_per_iteration == pytest.approx(points[0].iteration_s * points[0].num_gpus * 1e-3)
     assert reports[-1] == (4, 4)
     assert reports == sorted(reports)
@@ -143,15 +141,15 @@ def test_points_are_monotone_priced_and_reported() -> None:
 
 def test_objectives_of_a_job_agree_with_its_frontier() -> None:
     facts = tiny_facts("ppo", 8, 24.0)
-    points = frontier(facts)
-    dense = find_plan(facts, objective=Objective("throughput_per_gpu"), runners_up=False)
+    points = frontier(SearchRequest(facts))
+    dense = find_plan(SearchRequest(facts, objective=Objective("throughput_per_gpu"), runners_up=False))
     assert dense.status == "optimal"
     assert dense.value <= min(p.iteration_s * p.num_gpus for p in points) * (1 + 1e-6)
     assert dense.value_bound <= dense.value == dense.iteration_s * dense.plan.num_gpus
-    cheap = find_plan(facts, objective=Objective("cost", ((facts.group.device, 3.6),)), runners_up=False)
+    cheap = find_plan(SearchRequest(facts, objective=Objective("cost", ((facts.group.device, 3.6),)), runners_up=False))
     assert cheap.value == pytest.approx(dense.value * 1e-3)
     wanted = Objective("gpus", target_iteration_s=points[1].iteration_s * 1.001)
-    fewest = find_plan(facts, objective=wanted)
+    fewest = find_plan(SearchRequest(facts, objective=wanted))
     assert fewest.iteration_s <= points[1].iteration_s * 1.001
     assert points[0].num_gpus < fewest.plan.num_gpus <= points[1].num_gpus
     assert all(other.plan.num_gpus <= fewest.plan.num_gpus for other in fewest.runners_up)
@@ -159,22 +157,22 @@ def test_objectives_of_a_job_agree_with_its_frontier() -> None:
 
 def test_a_target_that_nothing_reaches_names_the_fastest() -> None:
     with pytest.raises(InfeasibleError, match=r"no plan ends an iteration within 0.001 s: the fastest on all 2 GPUs"):
-        find_plan(tiny_facts(memory_gib=64.0), objective=Objective("gpus", target_iteration_s=0.001))
+        find_plan(SearchRequest(tiny_facts(memory_gib=64.0), objective=Objective("gpus", target_iteration_s=0.001)))
 
 
 def test_bounds_cover_the_degrees_that_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coarse from 4 ranks on: a point's bound is below every plan of all degrees, and that of a search on as many."""
     work = workload(96, 512, 512, minibatches=2)
     facts = make_facts("grpo", nodes=6, roles={"actor": TINY, "reference": TINY}, work=work, reserve_bytes=1e9)
-    every = frontier(facts, placement="colocate")
+    every = frontier(SearchRequest(facts, placement="colocate"))
     monkeypatch.setattr(layout_space, "EVERY", 4)
     assert make_instance(make_problem(facts)).relaxed() is not None
-    coarse = frontier(facts, placement="colocate")
+    coarse = frontier(SearchRequest(facts, placement="colocate"))
     for point in coarse:
         fastest = min(p.iteration_s for p in every if p.num_gpus <= point.up_to_gpus)
         assert point.bound_s <= fastest * (1 + 1e-9)
         assert point.proven == (point.gap <= OPTIMAL_GAP)
-    whole = find_plan(facts, placement="colocate", runners_up=False)
+    whole = find_plan(SearchRequest(facts, placement="colocate", runners_up=False))
     assert coarse[-1].bound_s == pytest.approx(whole.bound_s, rel=1e-9)
 
 
@@ -197,7 +195,7 @@ def test_what_is_left_open_is_told_apart_from_time_that_was_up(monkeypatch: pyte
     facts = make_facts("grpo", nodes=7, roles=roles, work=workload(80, 512, 512, minibatches=1), reserve_bytes=1e9)
     pins = (Pin("actor", training={"tp": 1, "pp": 1}, generation={"tp": 8, "pp": 2}),)
     monkeypatch.setattr(layout_space, "EVERY", 4)
-    points = frontier(facts, placement="colocate", pins=pins)
+    points = frontier(SearchRequest(facts, placement="colocate", pins=pins))
     last = points[-1]
     assert last.bound_s < last.listed_bound_s == pytest.approx(last.iteration_s)
     assert not last.proven

@@ -8,6 +8,7 @@ from mapper.greedy import greedy
 from mapper.infeasible import MAX_NODES, explain_infeasible, fewest_gpus, smallest_need_bytes
 from mapper.instance import make_instance
 from mapper.problem import make_problem, pool_sizes
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
@@ -47,13 +48,13 @@ def on_nodes(facts: Facts, nodes: int) -> Facts:
 def test_the_fewest_do_fit_and_one_node_less_does_not(algorithm: str, model: str, start: int) -> None:
     facts = on_nodes(make_facts(algorithm, model), start)
     with pytest.raises(InfeasibleError) as error:
-        find_plan(facts)
+        find_plan(SearchRequest(facts))
     fewest = error.value.fewest_gpus
     assert fewest is not None
     assert str(fewest) in str(error.value)
-    assert find_plan(on_nodes(facts, fewest // 8), runners_up=False).status == "optimal"
+    assert find_plan(SearchRequest(on_nodes(facts, fewest // 8), runners_up=False)).status == "optimal"
     with pytest.raises(InfeasibleError):
-        find_plan(on_nodes(facts, fewest // 8 - 1))
+        find_plan(SearchRequest(on_nodes(facts, fewest // 8 - 1)))
 
 
 def test_from_a_cluster_that_fits_the_fewest_are_found_below_it() -> None:
@@ -91,13 +92,13 @@ def test_no_number_of_gpus_would_do() -> None:
     """A GPU smaller than the reserve."""
     facts = tiny_facts("grpo", 2, 0.5)
     with pytest.raises(InfeasibleError, match=f"not even {MAX_NODES} nodes would do") as error:
-        find_plan(facts)
+        find_plan(SearchRequest(facts))
     assert error.value.fewest_gpus is None
 
 
 def test_room_for_the_reserve_and_little_else() -> None:
     with pytest.raises(InfeasibleError, match="alone needs at least"):
-        find_plan(tiny_facts("ppo", 2, 1.0))
+        find_plan(SearchRequest(tiny_facts("ppo", 2, 1.0)))
 
 
 def test_sizes_grow_with_the_nodes() -> None:

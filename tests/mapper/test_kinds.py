@@ -14,6 +14,7 @@ from mapper.instance import make_instance
 from mapper.mode import ROLLOUT, Mode
 from mapper.pins import Pin
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError, InputError
@@ -45,10 +46,10 @@ def test_by_hand_the_model_with_the_work_gets_the_faster_gpu() -> None:
     """
     facts = mixed(tiny_facts("grpo", 1, 20.0, roles={"actor": TINY, "reference": TINY}))
     apart = Share(("actor", "reference"), wanted=False)
-    found = find_plan(facts, pins=(apart,))
+    found = find_plan(SearchRequest(facts, pins=(apart,)))
     assert {pool.device: pool.roles for pool in found.plan.pools} == {H100: ("actor",), A100: ("reference",)}
     assert found.status == "optimal"
-    swapped = find_plan(facts, pins=(apart, Pin("actor", device=A100)), runners_up=False)
+    swapped = find_plan(SearchRequest(facts, pins=(apart, Pin("actor", device=A100)), runners_up=False))
     assert {pool.device: pool.roles for pool in swapped.plan.pools} == {A100: ("actor",), H100: ("reference",)}
     assert swapped.iteration_s > found.iteration_s
 
@@ -59,7 +60,7 @@ def test_equals_brute_force_on_small_priced_jobs(algorithm: str, memory_gib: flo
     facts = mixed(tiny_facts(algorithm, 2, memory_gib), gpus_per_node=2, memory_gib=memory_gib)
     x = make_instance(make_problem(facts))
     choice, ticks = exhaustive(x)
-    found = find_plan(facts, runners_up=False)
+    found = find_plan(SearchRequest(facts, runners_up=False))
     assert choice is not None
     assert found.iteration_s == pytest.approx(ticks * x.tick_s, abs=x.rounding_s)
     assert check_plan(found.plan, facts) == []
@@ -69,9 +70,9 @@ def test_equals_brute_force_on_small_priced_jobs(algorithm: str, memory_gib: flo
 def test_more_kinds_are_never_slower_and_one_kind_alone_is_a_mixed_cluster_with_the_other_spared() -> None:
     alone = make_facts("ppo", nodes=1)
     both = mixed(alone, nodes=1, gpus_per_node=8)
-    one, two = find_plan(alone, runners_up=False), find_plan(both, runners_up=False)
+    one, two = find_plan(SearchRequest(alone, runners_up=False)), find_plan(SearchRequest(both, runners_up=False))
     assert two.iteration_s <= one.iteration_s
-    spared = find_plan(both, runners_up=False, pins=(Spare(1, H100),))
+    spared = find_plan(SearchRequest(both, runners_up=False, pins=(Spare(1, H100),)))
     assert spared.plan == one.plan
 
 
@@ -80,7 +81,7 @@ def test_the_cheapest_plan_weighs_each_kinds_price() -> None:
     facts = mixed(tiny_facts("grpo", 2, 20.0, roles={"actor": TINY}), gpus_per_node=2)
     for price, wanted in ((0.01, A100), (100.0, H100)):
         objective = Objective("cost", ((A100, price), (H100, 1.0)))
-        found = find_plan(facts, objective=objective, runners_up=False)
+        found = find_plan(SearchRequest(facts, objective=objective, runners_up=False))
         assert set(found.plan.gpus) == {wanted}
         used = {A100: price, H100: 1.0}[wanted] * found.plan.num_gpus
         assert found.value == pytest.approx(found.iteration_s * used / 3600)
@@ -98,7 +99,7 @@ def test_training_and_generation_on_different_kinds() -> None:
     work = workload(64, 512, 512, minibatches=2)
     facts = mixed(make_facts("grpo", "llama-3.2-1b", gpus_per_node=2, work=work), gpus_per_node=2)
     mode = Mode("one-step-off", own_pool=True)
-    found = find_plan(facts, modes=(mode,), pins=(Pin("actor", device=H100),))
+    found = find_plan(SearchRequest(facts, modes=(mode,), pins=(Pin("actor", device=H100),)))
     assert found.plan.generation_pool_of("actor").device == A100
     x = make_instance(make_problem(facts, mode=mode, pins=(Pin("actor", device=H100),)))
     assert found.iteration_s == pytest.approx(exhaustive(x)[1] * x.tick_s, abs=x.rounding_s)
@@ -112,7 +113,9 @@ def test_refusals() -> None:
         make_problem(facts, pins=(Pin("actor", device="b200-sxm"),))
     with pytest.raises(InfeasibleError, match=f"8 x {A100} . 8 x {H100}; these 2 conflict"):
         find_plan(
-            mixed(make_facts("ppo", "llama-2-7b"), gpus_per_node=8),
-            pins=(Pin("actor", device=A100), Pin("reference", num_gpus=1), Spare(1, A100)),
+            SearchRequest(
+                mixed(make_facts("ppo", "llama-2-7b"), gpus_per_node=8),
+                pins=(Pin("actor", device=A100), Pin("reference", num_gpus=1), Spare(1, A100)),
+            )
         )
     assert ROLLOUT not in make_problem(facts).roles

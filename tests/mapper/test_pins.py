@@ -11,6 +11,7 @@ from mapper.candidates import role_table
 from mapper.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError, InputError, UnknownNameError
 from tests.builders import make_facts, tiny_facts
@@ -35,9 +36,9 @@ def test_every_row_agrees_with_its_pin_and_is_a_row_of_the_free_table() -> None:
 def test_a_pin_never_makes_an_iteration_shorter(tp: int, slots: int | None, pool: int | None) -> None:
     facts = tiny_facts("grpo", 2, roles={"actor": "llama-3.2-1b"}, memory_gib=60.0)
     pin = Pin("actor", {"tp": tp}, generation={} if slots is None else {"max_num_seqs": slots}, num_gpus=pool)
-    free = find_plan(facts, runners_up=False).iteration_s
+    free = find_plan(SearchRequest(facts, runners_up=False)).iteration_s
     try:
-        pinned = find_plan(facts, runners_up=False, pins=(pin,))
+        pinned = find_plan(SearchRequest(facts, runners_up=False, pins=(pin,)))
     except InfeasibleError as error:
         assert "pin" in str(error)
         return
@@ -53,7 +54,7 @@ def test_the_oracle_agrees_with_a_pinned_search() -> None:
     x = make_instance(make_problem(facts, pins=pins))
     choice, ticks = exhaustive(x)
     assert choice is not None
-    found = find_plan(facts, pins=pins, runners_up=False)
+    found = find_plan(SearchRequest(facts, pins=pins, runners_up=False))
     assert found.iteration_s == pytest.approx(ticks * x.tick_s, abs=x.rounding_s)
 
 
@@ -81,17 +82,19 @@ def test_a_pin_of_what_is_not_there_is_refused(pin: Pin, message: str) -> None:
 
 
 def test_an_infeasible_pin_is_named_with_its_limit() -> None:
-    with pytest.raises(InfeasibleError, match=r"the pin of actor: training tp 3 .* divides into these degrees"):
-        find_plan(make_facts(), pins=(Pin("actor", {"tp": 3}),))
+    with pytest.raises(InfeasibleError, match=r"the pin of actor: training tp 3 .* cannot be split 3 ways"):
+        find_plan(SearchRequest(make_facts(), pins=(Pin("actor", {"tp": 3}),)))
+    with pytest.raises(InfeasibleError, match=r"the pin of actor: training dp 9 .* divides into these degrees"):
+        find_plan(SearchRequest(make_facts(), pins=(Pin("actor", {"dp": 9}),)))
     big = make_facts("grpo", "llama-2-13b", nodes=2)
     with pytest.raises(InfeasibleError, match=r"the pin of actor: 2 GPUs .* it needs at least .* GiB per GPU"):
-        find_plan(big, pins=(Pin("actor", num_gpus=2),))
+        find_plan(SearchRequest(big, pins=(Pin("actor", num_gpus=2),)))
 
 
 def test_of_pins_that_do_not_fit_only_the_one_at_fault_is_named() -> None:
     facts = make_facts("ppo", "llama-3.2-1b")
     pins = (Pin("actor", num_gpus=8), Pin("critic", num_gpus=8))
-    assert find_plan(facts, placement="colocate", pins=pins, runners_up=False).plan.num_gpus == 8
+    assert find_plan(SearchRequest(facts, placement="colocate", pins=pins, runners_up=False)).plan.num_gpus == 8
     with pytest.raises(InfeasibleError, match=r"no plan fits the pin of critic: 8 GPUs .* with placement split"):
-        find_plan(facts, placement="split", pins=pins)
+        find_plan(SearchRequest(facts, placement="split", pins=pins))
     assert replace(pins[0], num_gpus=4).num_gpus == 4

@@ -7,6 +7,7 @@ import pytest
 
 from mapper.families import FAMILIES, scaled
 from mapper.replay import layout_key, play_plans, with_room
+from mapper.request import SearchRequest
 from mapper.robust import robustness
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError, InputError
@@ -25,11 +26,11 @@ def two_nodes():
 
 @pytest.fixture(scope="module")
 def answer(two_nodes):
-    return robustness(two_nodes, errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=8, seed=1)
+    return robustness(SearchRequest(two_nodes, seed=1), errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=8)
 
 
 def test_without_error_there_is_no_regret(two_nodes):
-    none = robustness(two_nodes, errors=dict.fromkeys(FAMILIES, 0.0), draws=3)
+    none = robustness(SearchRequest(two_nodes), errors=dict.fromkeys(FAMILIES, 0.0), draws=3)
     assert none.regrets == [0.0, 0.0, 0.0]
     assert none.effects == () and none.measure_first is None
     assert all(d.same_layouts for d in none.draws)
@@ -55,20 +56,22 @@ def test_times_under_a_draw_are_those_of_simulate(answer, two_nodes):
                 simulate(chosen, drawn)
             continue
         assert draw.chosen_s == pytest.approx(simulate(chosen, drawn).iteration_s, rel=1e-12)
-        assert draw.best_s <= find_plan(drawn, runners_up=False).iteration_s * (1 + 1e-12)
+        assert draw.best_s <= find_plan(SearchRequest(drawn, runners_up=False)).iteration_s * (1 + 1e-12)
 
 
 def test_the_same_seed_gives_the_same_answer(answer, two_nodes):
-    again = robustness(two_nodes, errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=8, seed=1)
+    again = robustness(
+        SearchRequest(two_nodes, seed=1), errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=8
+    )
     assert again.draws == answer.draws
     assert again.contenders == answer.contenders
     assert again.effects == answer.effects
-    other = robustness(two_nodes, errors={"network": 3.0}, draws=1, seed=2)
+    other = robustness(SearchRequest(two_nodes, seed=2), errors={"network": 3.0}, draws=1)
     assert other.draws[0].factors != answer.draws[0].factors
 
 
 def test_the_family_that_moves_the_winner_is_the_one_to_measure(two_nodes):
-    alone = robustness(two_nodes, errors=dict.fromkeys(FAMILIES, 0.02) | {"network": 3.0}, draws=1)
+    alone = robustness(SearchRequest(two_nodes), errors=dict.fromkeys(FAMILIES, 0.02) | {"network": 3.0}, draws=1)
     assert alone.measure_first.family == "network"
     assert alone.measure_first.regret > 0
     assert not alone.measure_first.slower.same_placement
@@ -76,7 +79,7 @@ def test_the_family_that_moves_the_winner_is_the_one_to_measure(two_nodes):
 
 def test_a_plan_that_does_not_fit_has_no_regret():
     facts = tiny_facts(memory_gib=4.0)
-    answer = robustness(facts, errors=dict.fromkeys(FAMILIES, 0.0) | {"response": 3.0}, draws=6)
+    answer = robustness(SearchRequest(facts), errors=dict.fromkeys(FAMILIES, 0.0) | {"response": 3.0}, draws=6)
     assert answer.unfit > 0
     assert all((d.regret is None) == (d.chosen_s is None) for d in answer.draws if d.best_s is not None)
     assert all(d.factors["response"] > 1 for d in answer.draws if d.chosen_s is None)
@@ -93,7 +96,7 @@ def test_plans_played_together_are_each_as_simulated():
 
 def test_progress_and_budget(two_nodes):
     seen = []
-    answer = robustness(two_nodes, draws=5, budget_s=1e-9, progress=lambda *at: seen.append(at))
+    answer = robustness(SearchRequest(two_nodes), draws=5, budget_s=1e-9, progress=lambda *at: seen.append(at))
     assert len(answer.draws) == 1 and answer.asked == 5
     assert "network" in answer.skipped
     assert seen[0] == (1, 5 + 2 * 5)
@@ -102,10 +105,10 @@ def test_progress_and_budget(two_nodes):
 @pytest.mark.parametrize("errors", [{"network": -0.1}, {"network": math.inf}, {"fabric": 0.1}])
 def test_wrong_errors(errors):
     with pytest.raises(InputError):
-        robustness(tiny_facts(), errors=errors, draws=1)
+        robustness(SearchRequest(tiny_facts()), errors=errors, draws=1)
 
 
 def test_lengths_that_are_a_distribution_are_uncertain_by_default():
     work = replace(workload(16, 64, 64, minibatches=2), response=LengthDistribution("lognormal", 40.0, 128))
-    answer = robustness(make_facts("grpo", TINY, gpus_per_node=2, work=work), draws=2)
+    answer = robustness(SearchRequest(make_facts("grpo", TINY, gpus_per_node=2, work=work)), draws=2)
     assert {e.family for e in answer.effects} == set(FAMILIES)

@@ -14,6 +14,7 @@ from mapper.candidates import role_table
 from mapper.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.space import PLAIN, Space
 from profiles.errors import InputError
@@ -64,8 +65,8 @@ def every_layout(gpus: int, micro_batches: tuple[int, ...]) -> list[ParallelLayo
 def test_no_scoring_layout_of_the_critic_beats_the_search(memory_gib: float) -> None:
     """The rest of the plan as found, every layout of the critic's scoring, judged by the checker and ``simulate``."""
     facts = tiny(memory_gib)
-    found = find_plan(facts, runners_up=False, space=COPIES)
-    assert found.iteration_s <= find_plan(facts, runners_up=False).iteration_s
+    found = find_plan(SearchRequest(facts, runners_up=False, space=COPIES))
+    assert found.iteration_s <= find_plan(SearchRequest(facts, runners_up=False)).iteration_s
     tried = 0
     for layout in every_layout(4, (1, 2, 4, 8, 16)):
         plan = replace_role(found.plan, "critic", inference=layout)
@@ -91,7 +92,7 @@ def test_a_copy_wins_where_training_must_be_spread_and_scoring_need_not() -> Non
     """Training is pinned to tensor parallelism over all four GPUs; scoring needs none."""
     facts = tiny(30.0)
     pins = (Pin("critic", training={"tp": 4, "pp": 1}),)
-    plain, copied = (find_plan(facts, runners_up=False, space=s, pins=pins) for s in (PLAIN, COPIES))
+    plain, copied = (find_plan(SearchRequest(facts, runners_up=False, space=s, pins=pins)) for s in (PLAIN, COPIES))
     critic = copied.plan.role("critic")
     assert critic.inference is not None
     assert critic.inference.tp == 1

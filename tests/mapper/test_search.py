@@ -16,6 +16,7 @@ from mapper.best import best_choice
 from mapper.instance import make_instance
 from mapper.placing import build_plan
 from mapper.problem import Group, make_problem
+from mapper.request import SearchRequest
 from mapper.result import OPTIMAL_GAP, Result
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError, InputError
@@ -25,6 +26,7 @@ from simulator.feasibility import check_plan
 from simulator.plan import Plan
 from simulator.simulate import simulate
 from tests.builders import MOE, TINY, make_facts, workload
+from tests.work import HANGS_S
 
 LONG_TAIL = LengthDistribution("lognormal", 2000.0, 8192)
 
@@ -64,7 +66,7 @@ JOBS = [
 
 @functools.cache
 def found(name: str) -> Result:
-    return find_plan(job(name))
+    return find_plan(SearchRequest(job(name)))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -80,7 +82,7 @@ def test_bound_gap_and_status_are_consistent(name: str) -> None:
 @pytest.mark.parametrize("name", ["ppo 7b 16", "grpo h100 16"])
 def test_the_bound_is_what_the_solver_proved_less_rounding(name: str) -> None:
     x = make_instance(make_problem(job(name)))
-    _, solution = best_choice(x, 0, 60.0)
+    _, solution = best_choice(x, 0, HANGS_S)
     proven = solution.bound_ticks * x.tick_s - x.rounding_s
     assert found(name).bound_s == pytest.approx(min(proven, found(name).iteration_s), rel=1e-12)
     assert proven < found(name).iteration_s
@@ -100,7 +102,7 @@ def test_the_solvers_objective_is_the_simulated_iteration_within_rounding(name: 
     facts = job(name)
     problem = make_problem(facts, placement)
     x = make_instance(problem)
-    choice, solution = best_choice(x, 0, 60.0)
+    choice, solution = best_choice(x, 0, HANGS_S)
     assert choice is not None
     simulated = simulate(build_plan(x, choice, problem), facts).iteration_s
     assert abs(solution.objective_ticks * x.tick_s - simulated) <= x.rounding_s + 1e-9
@@ -124,7 +126,7 @@ def test_runners_up_are_other_placements_sorted_feasible_and_not_better(name: st
 
 @pytest.mark.parametrize("name", ["ppo 7b 16", "grpo h100 16"])
 def test_the_same_input_gives_the_same_plan_to_the_byte(name: str) -> None:
-    again = find_plan(job(name))
+    again = find_plan(SearchRequest(job(name)))
     assert again.plan.model_dump_json() == found(name).plan.model_dump_json()
     assert again.timeline.model_dump_json() == found(name).timeline.model_dump_json()
     assert [r.plan for r in again.runners_up] == [r.plan for r in found(name).runners_up]
@@ -132,8 +134,9 @@ def test_the_same_input_gives_the_same_plan_to_the_byte(name: str) -> None:
 
 PRINT_PLAN = """
 from test_search import job
+from mapper.request import SearchRequest
 from mapper.search import find_plan
-result = find_plan(job("ppo 7b 16"))
+result = find_plan(SearchRequest(job("ppo 7b 16")))
 print(result.plan.model_dump_json(), result.timeline.model_dump_json(), [r.placement for r in result.runners_up])
 """
 
@@ -163,13 +166,13 @@ def test_plan_to_json_to_plan(name: str) -> None:
 def test_a_restricted_search_is_never_better_and_stays_inside(name: str) -> None:
     best = found(name)
     for placement, pools in (("colocate", 1), ("split", 2), ("standalone", len(job(name).roles))):
-        result = find_plan(job(name), placement=placement, runners_up=False)
+        result = find_plan(SearchRequest(job(name), placement=placement, runners_up=False))
         assert result.iteration_s >= best.bound_s
         assert len(result.plan.pools) == pools
         assert result.runners_up == ()
-    even = find_plan(job(name), placement="split", even=True, runners_up=False)
+    even = find_plan(SearchRequest(job(name), placement="split", even=True, runners_up=False))
     assert len({pool.num_gpus for pool in even.plan.pools}) == 1
-    assert even.iteration_s >= find_plan(job(name), placement="split", runners_up=False).bound_s
+    assert even.iteration_s >= find_plan(SearchRequest(job(name), placement="split", runners_up=False)).bound_s
 
 
 def tiny(memory_gib: float, algorithm: str = "ppo", gpus: int = 4) -> Facts:
@@ -186,21 +189,21 @@ def tiny(memory_gib: float, algorithm: str = "ppo", gpus: int = 4) -> Facts:
 )  # fmt: skip
 def test_more_memory_never_makes_the_best_plan_slower(memory: float, more: float, algorithm: str, gpus: int) -> None:
     try:
-        small = find_plan(tiny(memory, algorithm, gpus), runners_up=False)
+        small = find_plan(SearchRequest(tiny(memory, algorithm, gpus), runners_up=False))
     except InfeasibleError:
         return
-    large = find_plan(tiny(memory + more, algorithm, gpus), runners_up=False)
+    large = find_plan(SearchRequest(tiny(memory + more, algorithm, gpus), runners_up=False))
     assert large.bound_s <= small.iteration_s
     assert large.iteration_s <= small.iteration_s * (1 + OPTIMAL_GAP)
 
 
 def test_memory_does_decide_in_that_range() -> None:
-    times = [find_plan(tiny(gib, gpus=2), runners_up=False).iteration_s for gib in (4.0, 5.0, 20.0)]
+    times = [find_plan(SearchRequest(tiny(gib, gpus=2), runners_up=False)).iteration_s for gib in (4.0, 5.0, 20.0)]
     assert times[0] > times[1] > times[2]
 
 
 def test_more_gpus_never_make_the_best_plan_slower() -> None:
-    times = [find_plan(make_facts(nodes=n), runners_up=False).iteration_s for n in (1, 2, 3)]
+    times = [find_plan(SearchRequest(make_facts(nodes=n), runners_up=False)).iteration_s for n in (1, 2, 3)]
     assert times == sorted(times, reverse=True)
 
 
@@ -209,7 +212,7 @@ def test_pools_are_packed_so_that_no_slice_straddles_a_node() -> None:
     facts = make_facts("ppo", TINY, nodes=3, gpus_per_node=4, work=workload(64, 512, 512, minibatches=2))
     problem = make_problem(facts, "standalone")
     x = make_instance(problem)
-    choice, _ = best_choice(x, 0, 60.0)
+    choice, _ = best_choice(x, 0, HANGS_S)
     assert choice is not None
     sizes = dict(zip(x.flow.roles, (1, 4, 2, 4), strict=True))
     pools = tuple((Group((role,), x.kinds[0]), sizes[role]) for role in x.flow.roles)
@@ -226,16 +229,15 @@ def test_pools_are_packed_so_that_no_slice_straddles_a_node() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(InputError, match="unknown placement"):
-        find_plan(job("ppo 7b 8"), placement="anywhere")
+        find_plan(SearchRequest(job("ppo 7b 8"), placement="anywhere"))
     with pytest.raises(InfeasibleError, match="no plan fits"):
-        find_plan(make_facts("ppo", "llama-2-70b"))
+        find_plan(SearchRequest(make_facts("ppo", "llama-2-70b")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "nodes", "algorithm"), [("llama-2-13b", 8, "ppo"), ("llama-2-70b", 16, "safe-rlhf")])
 def test_large_clusters_are_proven_too(model: str, nodes: int, algorithm: str) -> None:
     facts = make_facts(algorithm, model, nodes=nodes)
-    result = find_plan(facts, runners_up=False)
+    result = find_plan(SearchRequest(facts, runners_up=False, time_limit_s=HANGS_S))
     assert result.status == "optimal"
     assert check_plan(result.plan, facts) == []
-    assert result.seconds < 60

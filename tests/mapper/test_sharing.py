@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mapper.infeasible import conflict
 from mapper.pins import Pin, joined, parts_of
 from mapper.problem import make_problem, set_partitions, sets_of, with_pins
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError
@@ -35,15 +36,15 @@ def test_three_forbidden_roles_are_apart_two_by_two() -> None:
 
 
 def test_spare_nodes_stay_free_and_the_rest_is_the_smaller_cluster() -> None:
-    spared = find_plan(make_facts(nodes=2), pins=(Spare(1),), runners_up=False)
+    spared = find_plan(SearchRequest(make_facts(nodes=2), pins=(Spare(1),), runners_up=False))
     assert spared.plan.num_gpus <= 8
-    alone = find_plan(make_facts(nodes=1), runners_up=False)
+    alone = find_plan(SearchRequest(make_facts(nodes=1), runners_up=False))
     assert spared.iteration_s == pytest.approx(alone.iteration_s, rel=1e-4)  # the controller reaches two nodes, or one
 
 
 def test_a_pinned_pool_has_its_size_whoever_shares_it() -> None:
     facts = tiny_facts("ppo", 8, 24.0)
-    plan = find_plan(facts, pins=(Pin("actor", num_gpus=2),), runners_up=False).plan
+    plan = find_plan(SearchRequest(facts, pins=(Pin("actor", num_gpus=2),), runners_up=False)).plan
     assert plan.pools[0].num_gpus == 2
     assert "actor" in plan.pools[0].roles
 
@@ -70,7 +71,7 @@ def test_a_conflict_is_infeasible_and_minimal(chosen: set[int], which: int) -> N
     pins = tuple(PINS[i] for i in sorted(chosen) if i != which)
     facts = tiny_facts("ppo", 4, 24.0)
     try:
-        find_plan(facts, pins=pins, runners_up=False)
+        find_plan(SearchRequest(facts, pins=pins, runners_up=False))
         return
     except InfeasibleError as error:
         message = str(error)
@@ -79,18 +80,18 @@ def test_a_conflict_is_infeasible_and_minimal(chosen: set[int], which: int) -> N
     assert parts
     assert all(str(part) in message for part in parts)
     with pytest.raises(InfeasibleError):
-        find_plan(facts, pins=joined(parts), runners_up=False)
+        find_plan(SearchRequest(facts, pins=joined(parts), runners_up=False))
     for part in parts:
         rest = joined(tuple(other for other in parts if other is not part))
-        assert find_plan(with_pins(problem, rest).facts, pins=rest, runners_up=False)
+        assert find_plan(SearchRequest(with_pins(problem, rest).facts, pins=rest, runners_up=False))
 
 
 def test_a_spare_node_too_many_is_named_with_what_would_do() -> None:
     facts = make_facts("ppo", "llama-2-13b", nodes=3, gpus_per_node=4)
     with pytest.raises(InfeasibleError, match=r"the pin of spare_nodes: 2 .* it leaves 4 GPUs, the fewest that would"):
-        find_plan(facts, pins=(Spare(2),))
+        find_plan(SearchRequest(facts, pins=(Spare(2),)))
 
 
 def test_without_a_plan_for_the_job_itself_no_pin_is_blamed() -> None:
     with pytest.raises(InfeasibleError, match="alone needs at least"):
-        find_plan(tiny_facts("ppo", 2, 1.0), pins=(Share(("actor", "critic"), False),))
+        find_plan(SearchRequest(tiny_facts("ppo", 2, 1.0), pins=(Share(("actor", "critic"), False),)))

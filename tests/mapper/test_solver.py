@@ -22,6 +22,7 @@ from mapper.variables import Choice
 from profiles.errors import InputError
 from simulator.dataflow import CONTROLLER
 from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.work import HANGS_S
 
 JOBS = [
     ("grpo", ("actor", "reference")),
@@ -74,17 +75,17 @@ def replayed(x: Instance, choice: Choice) -> int:
 @given(x=instances)
 def test_equals_exhaustive_on_made_up_instances(x: Instance) -> None:
     choice, ticks = exhaustive(x)
-    solution = solve(x, seed=0, time_limit_s=30)
+    solution = solve(x, seed=0, time_limit_s=HANGS_S)
     if choice is None:
         assert solution.status == "infeasible"
         assert solution.choice is None
-        assert best_choice(x, 0, 30.0)[0] is None
+        assert best_choice(x, 0, HANGS_S)[0] is None
         return
     assert solution.status == "optimal"
     assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice)
     assert solution.choice is not None
     assert replayed(x, solution.choice) == ticks
-    started, second = best_choice(x, 0, 30.0)
+    started, second = best_choice(x, 0, HANGS_S)
     assert second.objective_ticks == ticks
     assert started is not None
     assert replayed(x, started) == ticks
@@ -102,13 +103,13 @@ def test_equals_exhaustive_on_two_kinds_of_gpu(
     x = toy_instance(*job, seed, num_gpus=first, second_kind=second, most_rows=2, capacity_mib=capacity)
     x = replace(x, weight={"toy": 3, "other": 2}, budget=2 * (first + second)) if priced else x
     choice, ticks = exhaustive(x)
-    found, solution = best_choice(x, 0, 30.0)
+    found, solution = best_choice(x, 0, HANGS_S)
     if choice is None:
         assert found is None
         return
     assert found is not None
     assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice) == replayed(x, found)
-    assert solve(x, seed=0, time_limit_s=30).objective_ticks == ticks
+    assert solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks == ticks
 
 
 @settings(max_examples=100)
@@ -138,7 +139,7 @@ def test_a_row_runs_on_any_larger_pool(seed: int, equal: bool) -> None:
     x = toy_instance("grpo", ("actor", "reference"), seed, num_gpus=8, sizes=(1, 2), capacity_mib=40, equal_sizes=equal)
     wide = replace(x, sizes=dict.fromkeys(x.sizes, (4,)))
     choice, ticks = exhaustive(wide)
-    solution = solve(wide, seed=0, time_limit_s=30)
+    solution = solve(wide, seed=0, time_limit_s=HANGS_S)
     assert choice is not None
     assert solution.choice is not None
     assert solution.objective_ticks == ticks == replayed(wide, choice) == best_choice(wide, 0, 30.0)[1].objective_ticks
@@ -165,8 +166,8 @@ def test_equals_exhaustive_on_small_priced_jobs(algorithm: str, memory_gib: floa
     x = make_instance(make_problem(tiny_facts(algorithm, gpus, memory_gib)))
     _, ticks = exhaustive(x)
     assert ticks > 0
-    assert solve(x, seed=0, time_limit_s=30).objective_ticks == ticks
-    assert best_choice(x, 0, 30.0)[1].objective_ticks == ticks
+    assert solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks == ticks
+    assert best_choice(x, 0, HANGS_S)[1].objective_ticks == ticks
 
 
 def real(name: str) -> Instance:
@@ -182,7 +183,7 @@ def real(name: str) -> Instance:
 @pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
 def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
     x = real(name)
-    choice, solution = best_choice(x, 0, 60.0)
+    choice, solution = best_choice(x, 0, HANGS_S)
     assert solution.status == "optimal"
     assert choice is not None
     assert replayed(x, choice) == solution.objective_ticks
@@ -196,7 +197,7 @@ def test_each_placement_alone_equals_exhaustive(name: str) -> None:
     x = real(name)
     for partition in x.partitions:
         alone = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
-        choice, solution = best_choice(alone, 0, 60.0)
+        choice, solution = best_choice(alone, 0, HANGS_S)
         if choice is None:
             assert exhaustive(alone) == (None, 0), partition
             continue
@@ -209,9 +210,9 @@ def test_each_placement_alone_equals_exhaustive(name: str) -> None:
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
     x = real("ppo 7b 16")
-    plain = solve(x, seed=seed, time_limit_s=60)
+    plain = solve(x, seed=seed, time_limit_s=HANGS_S)
     assert plain.status == "optimal"
-    assert plain.objective_ticks == best_choice(x, seed, 60.0)[1].objective_ticks
+    assert plain.objective_ticks == best_choice(x, seed, HANGS_S)[1].objective_ticks
     assert exhaustive(x, limit_ticks=plain.objective_ticks - 1) == (None, 0)
 
 
@@ -223,10 +224,10 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
     for excluded in x.partitions[:2]:
         rest = replace(x, partitions=tuple(p for p in x.partitions if p != excluded))
         rest = replace(rest, sizes={group: x.sizes[group] for p in rest.partitions for group in p})
-        plain = solve(rest, seed=0, time_limit_s=60)
+        plain = solve(rest, seed=0, time_limit_s=HANGS_S)
         assert plain.status == "optimal"
         assert exhaustive(rest, limit_ticks=plain.objective_ticks)[1] == plain.objective_ticks
-        assert best_choice(rest, 0, 60.0)[1].objective_ticks == plain.objective_ticks
+        assert best_choice(rest, 0, HANGS_S)[1].objective_ticks == plain.objective_ticks
 
 
 @pytest.mark.slow
@@ -234,19 +235,19 @@ def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
     partition = tuple(Group(roles, x.kinds[0]) for roles in (("actor", "reference"), ("reward",)))
     x = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
-    assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=60).objective_ticks
+    assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks
 
 
 @pytest.mark.slow
 def test_same_seed_same_answer() -> None:
     x = real("ppo 7b 8")
-    first, second = (solve(x, seed=3, time_limit_s=60) for _ in range(2))
+    first, second = (solve(x, seed=3, time_limit_s=HANGS_S) for _ in range(2))
     assert (first.choice, first.objective_ticks) == (second.choice, second.objective_ticks)
 
 
 def test_a_known_start_is_what_is_left_when_time_runs_out() -> None:
     x = real("ppo 13b 32")
-    choice, solution = best_choice(x, 0, 60.0)
+    choice, solution = best_choice(x, 0, HANGS_S)
     late = solve(x, seed=0, time_limit_s=0.0, start=choice, start_ticks=solution.objective_ticks)
     assert late.status == "feasible"
     assert late.choice == choice

@@ -13,6 +13,7 @@ from mapper.instance import make_instance
 from mapper.layout_space import chunks
 from mapper.mode import ROLLOUT, Mode
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.sharing import Share
 from mapper.space import FROZEN_OFFLOADS, OFFLOADS, PLAIN, Space
@@ -33,7 +34,9 @@ def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:
 
 def test_interleaving_shortens_a_deep_pipeline() -> None:
     facts = make_facts("ppo", "llama-2-70b", nodes=8, inter_node_bytes_per_s=200e9)  # more hops between nodes too
-    plain, chunked = (find_plan(facts, runners_up=False, space=s) for s in (PLAIN, Space(interleaving=True)))
+    plain, chunked = (
+        find_plan(SearchRequest(facts, runners_up=False, space=s)) for s in (PLAIN, Space(interleaving=True))
+    )
     assert {entry.training.vpp for entry in plain.plan.roles if entry.training} == {1}
     assert max(entry.training.vpp for entry in chunked.plan.roles if entry.training) > 1
     assert chunked.iteration_s < plain.iteration_s
@@ -46,8 +49,8 @@ def test_offload_holds_what_does_not_fit_otherwise_and_equals_brute_force(mode: 
     facts = tiny_facts("grpo", 1 if not mode.own_pool else 2, 4.1, roles=roles)
     allowed, pins = Space(offload=True), (Share(("actor", "reference"), wanted=True),)
     with pytest.raises(InfeasibleError):
-        find_plan(facts, runners_up=False, modes=(mode,), pins=pins)
-    found = find_plan(facts, runners_up=False, modes=(mode,), pins=pins, space=allowed)
+        find_plan(SearchRequest(facts, runners_up=False, modes=(mode,), pins=pins))
+    found = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,), pins=pins, space=allowed))
     assert any(entry.offload for entry in found.plan.roles)
     assert simulate(found.plan, facts).iteration_s == found.iteration_s
     x = make_instance(make_problem(facts, pins=pins, mode=mode, space=allowed))
@@ -90,8 +93,8 @@ def test_tensor_parallelism_leaves_the_domain_only_where_allowed() -> None:
         far = role_table(make_problem(facts, mode=mode, space=wide), role, prune=False).layouts
         degrees = [layouts.generation if role == ROLLOUT else layouts.training for layouts in (near, far)]
         assert [int(d.tp.max()) for d in degrees if d is not None] == [2, 4]
-    found = find_plan(facts, space=wide, runners_up=False)
-    assert found.iteration_s <= find_plan(facts, runners_up=False).iteration_s
+    found = find_plan(SearchRequest(facts, space=wide, runners_up=False))
+    assert found.iteration_s <= find_plan(SearchRequest(facts, runners_up=False)).iteration_s
 
 
 def test_permissions_without_use_are_refused() -> None:

@@ -14,6 +14,7 @@ from mapper.best import best_choice
 from mapper.choices import fits, ticks_of
 from mapper.instance import Instance
 from mapper.mode import SYNC, Mode
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from mapper.tidy import tidy
 from mapper.variables import Choice
@@ -77,8 +78,8 @@ def test_the_same_whatever_the_seed_and_the_workers(
 def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
     facts = tiny_facts("ppo", 4, 12.0) if job == "tiny ppo" else make_facts("remax", nodes=2)
     modes = (Mode("one-step-off", own_pool=True),) if job == "one step off" else (SYNC,)
-    one = find_plan(facts, runners_up=False, modes=modes, seed=1)
-    two = find_plan(facts, runners_up=False, modes=modes, seed=2, workers=2)
+    one = find_plan(SearchRequest(facts, runners_up=False, modes=modes, seed=1))
+    two = find_plan(SearchRequest(facts, runners_up=False, modes=modes, seed=2, workers=2))
     assert one.plan == two.plan
 
 
@@ -90,8 +91,8 @@ def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
 def test_each_schedule_has_one_plan_on_one_worker_or_two(mode: Mode) -> None:
     work = workload(64, 512, 512, minibatches=2)
     facts = make_facts("ppo", "llama-3.2-1b", nodes=2, gpus_per_node=4, device="h100-80gb-sxm", work=work)
-    one = find_plan(facts, runners_up=False, modes=(mode,), seed=1)
-    two = find_plan(facts, runners_up=False, modes=(mode,), seed=2, workers=2)
+    one = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,), seed=1))
+    two = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,), seed=2, workers=2))
     assert one.status == two.status == "optimal"
     assert one.plan.schedule == mode.schedule
     assert one.plan == two.plan

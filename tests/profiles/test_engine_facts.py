@@ -19,10 +19,11 @@ from profiles.engine_facts import (
     load_training_engine,
 )
 from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.records import Basis
 
 NOT_FACTS = {
     "name", "facts_hash", "cuda_graphs", "prefix_sharing", "shares_weights", "zero_stages", "scheduler", "plans_ahead",
-    "fp8_cache_with_fp8_weights", "grouped_query_kernels",
+    "fp8_cache_with_fp8_weights", "grouped_query_kernels", "bases",
 }  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def test_every_shipped_engine_loads_with_exactly_its_facts(kind: str) -> None:
         assert {f.name for f in known if f.default is MISSING} <= set(constants) <= {f.name for f in known}
         for key, fact in constants.items():
             assert getattr(engine, key) == fact.value
+            assert engine.basis(key).name.lower() == fact.basis
             assert fact.unit
             assert fact.meaning
             assert fact.source
@@ -60,6 +62,13 @@ def test_a_fitted_constant_names_the_rows_it_was_fitted_on() -> None:
             for key, fact in engine_constants(name).items():
                 if fact.source.startswith("fit on"):
                     assert fact.fit_rows, f"{name}: {key}"
+
+
+def test_a_constant_that_no_file_states_is_assumed_unless_it_leaves_its_term_out() -> None:
+    engine = load_training_engine("megatron-core@0.6")
+    assert engine.basis("offload_bytes_per_s") is Basis.ASSUMED
+    assert engine.basis("call_s", "element_wise_ratio") is Basis.MEASURED
+    assert engine.basis("gemm_ratio", "call_s") is Basis.FITTED
 
 
 def test_versions_sort_as_numbers_and_the_newest_is_the_default() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
 from profiles.hardware import DEVICE_FILE, UNITS, Cluster, ClusterGroup, load_spec
+from profiles.records import Basis
 from profiles.store import DATA, device_names
 
 
@@ -33,6 +34,23 @@ def test_every_number_of_the_catalogue_has_a_source(name: str) -> None:
     assert 2e11 < spec.nvlink_bytes_per_s < 1e12
     assert 1e10 < spec.pcie_bytes_per_s < 2e11
     assert 1e-6 < spec.inter_node_latency_s < 1e-4
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_number_of_the_catalogue_says_what_it_rests_on(name: str) -> None:
+    content = yaml.safe_load((DATA / name / DEVICE_FILE).read_text())
+    facts = [f for v in content.values() if isinstance(v, dict) for f in ([v] if "unit" in v else v.values())]
+    assert len(facts) == len(load_spec(DATA / name).bases)
+    assert all("basis" in fact for fact in facts)
+
+
+def test_a_card_that_does_not_say_what_a_number_rests_on_assumes_it(tmp_path: Path) -> None:
+    content = yaml.safe_load((DATA / "h100-80gb-sxm" / DEVICE_FILE).read_text())
+    del content["sustained_flop_per_s"]["bf16"]["basis"]
+    (tmp_path / DEVICE_FILE).write_text(yaml.safe_dump(content))
+    assert load_spec(tmp_path).sustained_basis("bf16") is Basis.ASSUMED
+    assert load_spec(DATA / "h100-80gb-sxm").sustained_basis("fp16") is Basis.FITTED
+    assert load_spec(DATA / "a100-80gb-sxm").sustained_basis("fp32") is Basis.PUBLISHED  # the peak stands in
 
 
 def test_network_is_per_node_not_per_gpu() -> None:

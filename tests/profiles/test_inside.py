@@ -1,7 +1,6 @@
 """Protects who plans a stranger's job: its relative paths stay in its folder, and nothing that never ends is read."""
 
 import os
-import time
 
 import pytest
 import yaml
@@ -77,10 +76,8 @@ def test_a_pipe_is_no_file(folder):
     file = folder / "job.yaml"
     for text in ("pipe.csv", str(folder / "pipe.csv"), "/dev/zero"):
         file.write_text(yaml.safe_dump(with_path("histogram", text)))
-        began = time.monotonic()
-        with pytest.raises(InputError, match="is neither a file nor a folder"):
+        with pytest.raises(InputError, match="is neither a file nor a folder"):  # who opened it would wait for ever
             load_job(file)
-        assert time.monotonic() - began < 5
 
 
 def test_a_link_to_itself_is_refused_as_unreadable(folder):

@@ -1,11 +1,13 @@
 """Protects provenance: seconds keep their basis through sums, products, choices and overlap, and the weakest shows."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.records import NUM_BASES, Basis, Priced, exposed, longer, where
+from profiles.records import NUM_BASES, Basis, ConstantBasis, Priced, exposed, longer, where
 
 seconds = st.lists(st.floats(0, 1e6), min_size=4, max_size=4)
 bases = st.lists(st.sampled_from(list(Basis)), min_size=4, max_size=4)
@@ -14,7 +16,7 @@ prices = st.builds(Priced.of, seconds, bases)
 
 def test_of_puts_each_time_under_its_basis() -> None:
     price = Priced.of([1.0, 2.0], [Basis.MEASURED, Basis.ANALYTIC])
-    assert price.by_basis_s.tolist() == [[1, 0], [0, 0], [0, 0], [0, 2]]
+    assert price.by_basis_s.tolist() == [[1, 0], [0, 0], [0, 0], [0, 0], [0, 2], [0, 0]]
     assert price.s.tolist() == [1, 2]
     assert price.weakest.tolist() == [Basis.MEASURED, Basis.ANALYTIC]
     assert price.shape == (2,)
@@ -25,7 +27,7 @@ def test_zero_is_nothing_and_counts_as_measured() -> None:
     nothing = Priced.zero((2,))
     assert nothing.s.tolist() == [0, 0]
     assert nothing.weakest.tolist() == [Basis.MEASURED, Basis.MEASURED]
-    assert nothing.share() == {"measured": 1.0, "published": 0.0, "interpolated": 0.0, "analytic": 0.0}
+    assert nothing.share() == {basis.name.lower(): float(basis is Basis.MEASURED) for basis in Basis}
 
 
 @given(prices, prices, st.floats(0, 100))
@@ -86,9 +88,26 @@ def test_indexing_and_sums_over_axes() -> None:
     assert table.sum(axis=0).s.tolist() == [40, 60]
     assert table.sum(axis=1).s.tolist() == [30, 70]
     assert float(table.sum().s) == 100
-    assert table.sum().by_basis_s.tolist() == [10, 20, 30, 40]
+    assert table.sum().by_basis_s.tolist() == [10, 20, 30, 40, 0, 0]
 
 
 def test_bases_are_ordered_strongest_first() -> None:
     assert list(Basis) == sorted(Basis)
-    assert [b.name for b in Basis] == ["MEASURED", "PUBLISHED", "INTERPOLATED", "ANALYTIC"]
+    names = ["MEASURED", "PUBLISHED", "INTERPOLATED", "FITTED", "ANALYTIC", "ASSUMED"]
+    assert [b.name for b in Basis] == names
+    assert set(get_args(ConstantBasis)) < {name.lower() for name in names}
+
+
+@given(prices, st.sampled_from(list(Basis)))
+def test_a_rule_weakens_a_price_and_never_strengthens_it(price: Priced, basis: Basis) -> None:
+    weaker = price.at_best(basis)
+    assert weaker.s == pytest.approx(price.s)
+    assert np.all(weaker.by_basis_s[:basis] == 0)
+    assert np.array_equal(weaker.by_basis_s[basis + 1 :], price.by_basis_s[basis + 1 :])
+
+
+def test_parts_of_different_shapes_add_up_each_on_its_basis() -> None:
+    price = Priced.parts((1.0, Basis.FITTED), ([1.0, 2.0], Basis.ASSUMED), ([[3.0], [4.0]], Basis.FITTED))
+    assert price.s.tolist() == [[5, 6], [6, 7]]
+    assert price.by_basis_s[Basis.FITTED].tolist() == [[4, 4], [5, 5]]
+    assert price.by_basis_s[Basis.ASSUMED].tolist() == [[1, 2], [1, 2]]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mapper.request import SearchRequest
 from mapper.search import find_plan
 from profiles.errors import InfeasibleError
 from simulator.facts import Facts
@@ -147,7 +148,7 @@ BROKEN: list[tuple[str, Callable[[Plan, Facts], Plan], str, str]] = [
         "experts of a dense model",
         lambda p, f: layout(p, "critic", ep=2),
         "degrees",
-        "expert parallel 2 does not divide 0",
+        "tiny is dense: it has no experts to spread 2 ways",
     ),
     ("scores elsewhere than it trains", inference_elsewhere, "layouts", "critic trains in .* and scores in"),
     ("scores in another sharding", other_zero_for_inference, "layouts", "scores in its training layout"),
@@ -228,7 +229,7 @@ def test_no_returned_plan_fails(algorithm: str, memory_gib: float) -> None:
         algorithm, TINY, nodes=2, gpus_per_node=4, memory_bytes=int(memory_gib * 2**30), reserve_bytes=1e9,
         work=workload(64, 512, 512, minibatches=2),
     )  # fmt: skip
-    result = find_plan(facts)
+    result = find_plan(SearchRequest(facts))
     for plan in (result.plan, *(r.plan for r in result.runners_up)):
         assert check_plan(plan, facts) == []
 

@@ -9,6 +9,7 @@ from profiles.catalogue import load_model
 from profiles.workload import LengthDistribution
 from simulator import generation, memory
 from simulator.facts import Facts
+from simulator.kv_budget import kv_budget_bytes
 from simulator.layouts import GenerationLayouts, Layouts
 from simulator.plan import ParallelLayout
 from tests.builders import MOE, make_facts, workload
@@ -103,13 +104,8 @@ def test_shared_prompts_are_computed_once_where_the_engine_shares_prefixes() -> 
 def test_the_engine_sees_prompts_without_padding() -> None:
     padded, stripped = make_facts(), make_facts(work=workload(prompt_tokens=290.0))
     assert seconds(stripped, 8, 1, 64) < seconds(padded, 8, 1, 64)
-    kv = [generation.kv_cache_bytes(f, LLAMA, engine(8, 1, 64))[0] for f in (padded, stripped)]
+    kv = [kv_budget_bytes(f, LLAMA, engine(8, 1, 64))[0] for f in (padded, stripped)]
     assert kv == [64 * 2048 * 524_288, 64 * (290 + 1024) * 524_288]
-
-
-def test_the_fullest_replica_counts() -> None:
-    facts = make_facts(work=workload(100, minibatches=1))
-    assert generation.sequences_per_replica(facts, engine(8, 1, 8)).tolist() == [13]
 
 
 def test_a_long_tail_is_slower_than_its_mean() -> None:
@@ -154,7 +150,7 @@ def test_prefill_chunks_follow_each_other_through_the_stages() -> None:
 def test_a_small_cache_of_a_given_plan_is_priced_with_waiting_and_eviction() -> None:
     tail = LengthDistribution("lognormal", 512.0, 4096)
     facts = make_facts("grpo", work=workload(256, 512, tail, minibatches=1), generation="vllm@0.32")
-    need = generation.kv_cache_bytes(facts, LLAMA, engine(4, 2, 64))[0]
+    need = kv_budget_bytes(facts, LLAMA, engine(4, 2, 64))[0]
     stated = [replace(engine(4, 2, 64), kv_cache_bytes=np.asarray([int(need * share)])) for share in (1.01, 0.5, 0.25)]
     free = generation.generation_cost(facts, LLAMA, engine(4, 2, 64)).time.s[0]
     priced = [generation.generation_cost(facts, LLAMA, layouts).time.s[0] for layouts in stated]

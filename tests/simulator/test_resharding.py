@@ -15,7 +15,7 @@ from simulator.layouts import GenerationLayouts, Layouts
 from simulator.memory import generation_weight_bytes
 from simulator.plan import ParallelLayout
 from simulator.resharding import (
-    export_s,
+    export_time,
     nests,
     num_tensors,
     transition_cost,
@@ -214,12 +214,12 @@ def transition(facts: Facts) -> float:
 def test_handing_over_a_model_takes_host_time_per_tensor() -> None:
     facts, shape = modern(), load_model("llama-3.1-8b")
     assert facts.training.export_s_per_tensor > 0
-    assert export_s(facts, shape) == pytest.approx(291 * facts.training.export_s_per_tensor)
+    assert float(export_time(facts, shape).s) == pytest.approx(291 * facts.training.export_s_per_tensor)
     free = replace(facts, training=replace(facts.training, export_s_per_tensor=0.0))
-    assert transition(facts) - transition(free) == pytest.approx(export_s(facts, shape))
+    assert transition(facts) - transition(free) == pytest.approx(float(export_time(facts, shape).s))
     engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
     synced = [float(weight_sync_cost(f, shape, [8], engine, "bf16").time.s[0]) for f in (facts, free)]
-    assert synced[0] - synced[1] == pytest.approx(export_s(facts, shape))
+    assert synced[0] - synced[1] == pytest.approx(float(export_time(facts, shape).s))
 
 
 def test_an_engine_that_keeps_its_weights_asleep_copies_them_out_and_in() -> None:

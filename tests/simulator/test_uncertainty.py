@@ -14,7 +14,9 @@ from simulator.uncertainty import Calibration, Spread, interval, load_calibratio
 @pytest.fixture
 def calibration(monkeypatch):
     """A calibration with one biased kind and one wide kind."""
-    half = {"measured": 0.05, "published": 0.15, "interpolated": 0.08, "analytic": 0.25}
+    half = {
+        "measured": 0.05, "published": 0.15, "interpolated": 0.08, "fitted": 0.15, "analytic": 0.25, "assumed": 0.3
+    }  # fmt: skip
     kinds = {
         "rl": Spread(low=1.05, high=1.30, rows=9, systems=2),  # everything measured took longer than predicted
         "training": Spread(low=0.5, high=2.0, rows=40, systems=4),
@@ -31,8 +33,8 @@ def test_the_prediction_is_always_inside(calibration):
 
 
 def test_weaker_evidence_widens(calibration):
-    widths = [interval({basis: 1.0}, "rl") for basis in ("measured", "interpolated", "published", "analytic")]
-    assert widths == sorted(widths, key=lambda w: (-w[0], w[1])) and len(set(widths)) == 4
+    widths = [interval({basis: 1.0}, "rl") for basis in ("measured", "interpolated", "fitted", "analytic", "assumed")]
+    assert widths == sorted(widths, key=lambda w: (-w[0], w[1])) and len(set(widths)) == 5
 
 
 def test_an_unknown_kind_takes_the_widest_spread(calibration):

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from executor.checkpoint_shards import EngineState, on_host
 from executor.checks import require_equal_stored
-from executor.engines.fsdp.model import ScoredDecoder
+from executor.engines.fsdp.model import ScoredDecoder, compute_again
 from executor.engines.fsdp.optimizer import adamw, clip_gradients, expect_states, state_tensors
 from executor.engines.fsdp.tensor_parallel import cut_over
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
@@ -26,7 +26,7 @@ from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
 from executor.engines.torch_native.heads import log_probs_and_entropy
-from executor.engines.torch_native.offload import HostMemory, spans_of
+from executor.engines.torch_native.offload import HostMemory, OnHost, spans_of
 from executor.engines.torch_native.optimizer import MOMENTS
 from executor.transition.architecture import read_architecture
 from executor.transition.checkpoint import fill, reader_of
@@ -35,7 +35,6 @@ from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from simulator.groups import Degrees
 
 
-class FsdpEngine:
+class FsdpEngine(OnHost):
     """The training part of ``executor.engines.base.Engine``, and what a transition needs: layout and local tensors."""
 
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
@@ -91,6 +90,7 @@ class FsdpEngine:
         mesh = init_device_mesh(self.device.type, (x.d, x.t), mesh_dim_names=("dp", "tp"))  # ranks: tp fastest
         if x.t > 1:
             cut_over(model, mesh["tp"], self.arch)
+        compute_again(model, self.spec.recompute)
         how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}
         for layer in model.model.layers:
             fully_shard(layer, **how)
@@ -108,20 +108,6 @@ class FsdpEngine:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The shards of this rank by name, in the type that generation uses."""
         return {name: master.to(self.dtype) for name, master in self.weights().items() if master.numel()}
-
-    @property
-    def host_s(self) -> float:
-        """Seconds of copies between device and host for offload so far."""
-        return self.host.seconds
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of those copies."""
-        return self.host.num_bytes
-
-    def present(self) -> AbstractContextManager[None]:
-        """Have the parameters on the device inside the block."""
-        return self.host.present("parameters")
 
     def check_replicas(self) -> None:
         """Compare what tensor-parallel ranks hold whole: norms and score head; ``UnequalWeightsError``."""
@@ -161,8 +147,10 @@ class FsdpEngine:
                 found.append(Held(name, 0, local))
         return found
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda logits, first, rows: self._policy_outputs(logits, first, rows)[0])
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
+        return self._forward(
+            batch, lambda logits, first, rows: self._policy_outputs(logits, first, rows, temperature)[0]
+        )
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda scores, first, rows: scores[:, first - 1 : -1, 0].float())
@@ -197,7 +185,7 @@ class FsdpEngine:
         for rows in objective.rows.split(self.spec.micro_batch):
             rows = rows.to(self.device)
             logits = self.model(rows["tokens"], rows["token_mask"])
-            found = objective.loss(self._outputs(logits, objective.first_target, rows), rows)
+            found = objective.loss(self._outputs(logits, objective, rows), rows)
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
@@ -215,11 +203,15 @@ class FsdpEngine:
             self.model.reshard()
         return torch.cat(outputs).float().cpu()
 
-    def _outputs(self, logits: torch.Tensor, first: int, rows: TensorDict) -> dict[str, torch.Tensor]:
+    def _outputs(self, logits: torch.Tensor, objective: Objective, rows: TensorDict) -> dict[str, torch.Tensor]:
+        first = objective.first_target
         if self.spec.value_head:
             return {"values": logits[:, first - 1 : -1, 0].float()}
-        log_probs, entropy = self._policy_outputs(logits, first, rows)
+        log_probs, entropy = self._policy_outputs(logits, first, rows, objective.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
-    def _policy_outputs(self, logits: torch.Tensor, first: int, rows: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
-        return log_probs_and_entropy(logits[:, first - 1 : -1].float(), rows["tokens"][:, first:], self.groups.tp)
+    def _policy_outputs(
+        self, logits: torch.Tensor, first: int, rows: TensorDict, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        before, targets = logits[:, first - 1 : -1].float(), rows["tokens"][:, first:]
+        return log_probs_and_entropy(before, targets, self.groups.tp, temperature)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel
 
 from executor.engines.torch_native.decoder import positions_of
@@ -41,3 +43,10 @@ class ScoredDecoder(torch.nn.Module):
         head = self.score if self.has_score else self.lm_head
         outputs: torch.Tensor = head(found.last_hidden_state)
         return outputs
+
+
+def compute_again(model: ScoredDecoder, recompute: str) -> None:
+    """Have the backward pass compute whole layers again (``full``), or their attention alone (``selective``)."""
+    for layer in model.model.layers if recompute != "none" else ():
+        module = layer if recompute == "full" else layer.self_attn
+        module.forward = partial(checkpoint, module.forward, use_reentrant=False)

@@ -18,7 +18,7 @@ from executor.engines.sequences import sequences_of
 from executor.engines.torch_native.comms import CommClock, join_world, make_groups
 from executor.engines.torch_native.engine import DTYPES, ModelSpec
 from executor.engines.torch_native.heads import log_probs_and_entropy
-from executor.engines.torch_native.offload import HostMemory, spans_of
+from executor.engines.torch_native.offload import HostMemory, OnHost, spans_of
 from executor.transition.architecture import read_architecture
 from executor.transition.checkpoint import fill, reader_of
 from executor.transition.megatron_layout import MegatronLayout
@@ -27,7 +27,6 @@ from simulator.groups import training_coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -48,7 +47,7 @@ class MegatronOptions:
     sequence_parallel: bool = False
 
 
-class MegatronEngine:
+class MegatronEngine(OnHost):
     """The training part of ``executor.engines.base.Engine``, and what a transition needs: layout and local tensors."""
 
     def __init__(
@@ -91,20 +90,6 @@ class MegatronEngine:
 
         known = {tensor.data_ptr() for tensor in parameters}
         return [found for found in spans_of(state_tensors(self.optimizer)) if found.data_ptr() not in known]
-
-    @property
-    def host_s(self) -> float:
-        """Seconds of copies between device and host for offload so far."""
-        return self.host.seconds
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of those copies."""
-        return self.host.num_bytes
-
-    def present(self) -> AbstractContextManager[None]:
-        """Have the parameters on the device inside the block."""
-        return self.host.present("parameters")
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -184,8 +169,8 @@ class MegatronEngine:
         names = {p: f"{i}:{name}" for i, module in enumerate(self.modules) for name, p in module.named_parameters()}
         return held_states(self.optimizer, names)
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro)[0])
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
+        return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro, temperature)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, self._values_at)
@@ -228,7 +213,7 @@ class MegatronEngine:
         total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
 
         def loss(logits: torch.Tensor, micro: Micro) -> torch.Tensor:
-            found = objective.loss(self._outputs(logits, micro), micro.rows)
+            found = objective.loss(self._outputs(logits, objective, micro), micro.rows)
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
@@ -253,13 +238,15 @@ class MegatronEngine:
             count_multiple=self.degrees.p if self.options.vpp > 1 else 1, device=self.device,
         )  # fmt: skip
 
-    def _outputs(self, logits: torch.Tensor, micro: Micro) -> dict[str, torch.Tensor]:
+    def _outputs(self, logits: torch.Tensor, objective: Objective, micro: Micro) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
             return {"values": self._values_at(logits, micro)}
-        log_probs, entropy = self._policy_outputs(logits, micro)
+        log_probs, entropy = self._policy_outputs(logits, micro, objective.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
-    def _policy_outputs(self, logits: torch.Tensor, micro: Micro) -> tuple[torch.Tensor, torch.Tensor]:
+    def _policy_outputs(
+        self, logits: torch.Tensor, micro: Micro, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs and entropy ``[b, N]`` from this rank's columns of the logits; padded columns never count."""
         rows = torch.arange(len(logits), device=logits.device)[:, None]
         before = logits[rows, micro.targets - 1].float()
@@ -267,7 +254,7 @@ class MegatronEngine:
         padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
         if padded.any():
             before = before.masked_fill(padded, -1e30)
-        return log_probs_and_entropy(before, micro.tokens.gather(1, micro.targets), self.groups.tp)
+        return log_probs_and_entropy(before, micro.tokens.gather(1, micro.targets), self.groups.tp, temperature)
 
     def _values_at(self, scores: torch.Tensor, micro: Micro) -> torch.Tensor:
         return scores[..., 0].gather(1, micro.targets - 1).float()

@@ -16,7 +16,7 @@ from executor.engines.torch_native.decoder import run_stage, whole_step
 from executor.engines.torch_native.flat import FlatParameters
 from executor.engines.torch_native.generation import generate, kv_bytes_per_sequence
 from executor.engines.torch_native.heads import local_logits, log_probs_and_entropy
-from executor.engines.torch_native.offload import HostMemory
+from executor.engines.torch_native.offload import HostMemory, OnHost
 from executor.engines.torch_native.optimizer import FlatAdamW, OptimizerConfig
 from executor.engines.torch_native.pipeline import MicroBatch, Stages, run_forward, run_training
 from executor.engines.torch_native.replica import Replica
@@ -32,7 +32,6 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from tensordict import TensorDict
 
@@ -75,7 +74,7 @@ class ModelSpec:
     check_weights: bool = True
 
 
-class TorchNativeEngine:
+class TorchNativeEngine(OnHost):
     """See ``executor.engines.base.Engine``."""
 
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
@@ -87,20 +86,6 @@ class TorchNativeEngine:
     @property
     def comm_s(self) -> float:
         return self.clock.seconds
-
-    @property
-    def host_s(self) -> float:
-        """Seconds of copies between device and host for offload so far."""
-        return self.host.seconds
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of those copies."""
-        return self.host.num_bytes
-
-    def present(self) -> AbstractContextManager[None]:
-        """Have the parameters on the device inside the block."""
-        return self.host.present("parameters")
 
     def load(self) -> None:
         if self.spec.dtype not in DTYPES:
@@ -164,8 +149,11 @@ class TorchNativeEngine:
         """What the last transition on this pool did here."""
         return self.transition.report
 
-    def log_probs(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda x, hidden, first, micro: self._policy_outputs(x, hidden, first, micro)[0])
+    def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
+        def of_policy(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+            return self._policy_outputs(x, hidden, first, micro, temperature)[0]
+
+        return self._forward(batch, of_policy)
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         return self._forward(batch, lambda x, hidden, first, micro: values_at(x, hidden[:, first - 1 : -1]))
@@ -320,10 +308,9 @@ class TorchNativeEngine:
         """Add an objective's gradients, and its metrics as shares of their global mean."""
         counts = objective.rows["target_mask"].sum().double()
         total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
-        first = objective.first_target
 
         def loss(hidden: torch.Tensor, micro: MicroBatch) -> torch.Tensor:
-            found = objective.loss(self._outputs(hidden, first, micro), micro.rows.to(self.device))
+            found = objective.loss(self._outputs(hidden, objective, micro), micro.rows.to(self.device))
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
@@ -331,17 +318,18 @@ class TorchNativeEngine:
 
         run_training(self._stages(self._training, self.spec.recompute), self._micros(objective.rows), loss)
 
-    def _outputs(self, hidden: torch.Tensor, first: int, micro: MicroBatch) -> dict[str, torch.Tensor]:
+    def _outputs(self, hidden: torch.Tensor, objective: Objective, micro: MicroBatch) -> dict[str, torch.Tensor]:
+        first = objective.first_target
         if self.spec.value_head:
             return {"values": values_at(self._training, hidden[:, first - 1 : -1])}
-        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro)
+        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro, objective.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(
-        self, x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch
+        self, x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         logits = local_logits(x.head, hidden[:, first - 1 : -1], x.tp)
-        return log_probs_and_entropy(logits, micro.tokens[:, first:], x.tp)
+        return log_probs_and_entropy(logits, micro.tokens[:, first:], x.tp, temperature)
 
 
 def values_at(x: Replica, hidden: torch.Tensor) -> torch.Tensor:

@@ -87,7 +87,7 @@ def _one_step(
     chosen = torch.zeros(tokens.shape[0], dtype=torch.int64, device=tokens.device)
     log_probs = torch.zeros(tokens.shape[0], device=tokens.device)
     if piece.is_last:
-        logits = local_logits(replica.head, hidden[:, -1], replica.tp, sampling.temperature)
+        logits = local_logits(replica.head, hidden[:, -1], replica.tp)
         whole = torch.cat(replica.tp.all_gather(logits), dim=-1)
         chosen, log_probs = next_tokens(whole, chance, sampling)
     else:

@@ -22,13 +22,24 @@ _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D
 """Constants of the splitmix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
 
 
-def local_logits(head: torch.Tensor, hidden: torch.Tensor, tp: Group, temperature: float = 1.0) -> torch.Tensor:
+def local_logits(head: torch.Tensor, hidden: torch.Tensor, tp: Group) -> torch.Tensor:
     """Logits ``[..., V / t]`` of this rank's part of the vocabulary, in fp32."""
-    return F.linear(copy_in(hidden, tp), head).float() / temperature
+    return F.linear(copy_in(hidden, tp), head).float()
 
 
-def log_probs_and_entropy(logits: torch.Tensor, targets: torch.Tensor, tp: Group) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-prob of ``targets [...]`` and entropy ``[...]``, from this rank's part of the logits ``[..., V / t]``."""
+def at_temperature(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """``logits / temperature``; the same tensor at 1, since a copy over the vocabulary is the largest of a pass."""
+    return logits if temperature == 1.0 else logits / temperature
+
+
+def log_probs_and_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, tp: Group, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-prob of ``targets [...]`` and entropy ``[...]``, from this rank's part of the logits ``[..., V / t]``.
+
+    Both are of the distribution that tokens are drawn from at ``temperature``.
+    """
+    logits = at_temperature(logits, temperature)
     highest = tp.all_reduce(logits.detach().amax(-1), op=dist.ReduceOp.MAX)
     shifted = logits - highest[..., None]
     weights = shifted.exp()
@@ -43,7 +54,7 @@ def log_probs_and_entropy(logits: torch.Tensor, targets: torch.Tensor, tp: Group
 
 def next_tokens(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens ``[B]`` and their log-probs ``[B]`` from whole logits ``[B, V]`` and ``uniform [B]`` in [0, 1)."""
-    log_probs = logits.log_softmax(-1)
+    log_probs = at_temperature(logits, sampling.temperature).log_softmax(-1)
     if sampling.greedy:
         tokens = logits.argmax(-1)
     else:

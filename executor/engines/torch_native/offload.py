@@ -16,6 +16,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     Tensors = Callable[[], list[torch.Tensor]]
 
@@ -94,6 +95,26 @@ class HostMemory:
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - start_s
         self.num_bytes += sum(t.numel() * t.element_size() for t in tensors)
+
+
+class OnHost:
+    """The part of an engine that every trainer has for states that wait in host memory: its ``host`` moves them."""
+
+    host: HostMemory
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies between device and host for offload so far."""
+        return self.host.seconds
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return self.host.num_bytes
+
+    def present(self) -> AbstractContextManager[None]:
+        """Have the parameters on the device inside the block."""
+        return self.host.present("parameters")
 
 
 def spans_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

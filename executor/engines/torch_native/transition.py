@@ -57,7 +57,9 @@ class Transition:
         self.plan, self.rank, self._group = plan, rank, group
         self.weights = SharedWeights(plan, rank, dtype, device)
         self._trained, self._generating = plan.source.stored(rank), plan.target.stored(rank)
-        self.wire = Wire(own_group(rank, [list(range(plan.source.num_ranks))], group.clock))
+        everyone = list(range(plan.source.num_ranks))
+        together = [[one] for one in everyone] if plan.is_local else [everyone]  # no group where no byte crosses
+        self.wire = Wire(own_group(rank, together, group.clock))
         causes = plan.received_elements(rank)
         self._by_cause = {cause: num * dtype.itemsize for cause, num in causes.items()}
         self.report: TransitionReport | None = None

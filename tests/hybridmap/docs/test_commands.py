@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -49,11 +48,10 @@ def pages_with_steps():
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, planned):
-    """Where a reader stands: the checkout's examples, a job, and a plan."""
+def folder(tmp_path, monkeypatch):
+    """Where a reader stands: the checkout's examples and a job; what else a page names, its commands write."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "JOB.yaml").write_text(yaml.safe_dump(SMALL_JOB, sort_keys=False))
-    shutil.copy(planned.plan, tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

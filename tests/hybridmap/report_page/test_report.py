@@ -146,6 +146,15 @@ def test_the_command_takes_what_others_wrote(run, planned, tmp_path):
     assert {"pool A predicted", "pool A measured"} <= rows
 
 
+def test_a_job_that_allows_several_schedules_has_a_frontier_in_the_plans(run, small_job, write_job, tmp_path):
+    small_job |= {"algorithm": "grpo", "schedule": "any"}
+    small_job["models"] = {role: small_job["models"][role] for role in ("actor", "reference")}
+    assert run("plan", write_job(small_job), "--out", tmp_path).exit_code == 0
+    result = run("report", tmp_path / "plan.json", "--frontier-limit", 600, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    assert "More or fewer GPUs" in (tmp_path / "report.html").read_text()
+
+
 def test_another_jobs_files_are_refused(run, planned, small_job, write_job, tmp_path):
     small_job["workload"]["prompts"] = 32
     run("frontier", write_job(small_job), "--out", tmp_path)

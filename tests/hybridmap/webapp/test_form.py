@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from hybridmap.config import job_from_document, load_job
+from hybridmap.webapp import answer as answers
 from hybridmap.webapp.answer import answer_of, frontier_of
-from hybridmap.webapp.form import Form, document_of, form_of
+from hybridmap.webapp.form import NUMBERS, Form, document_of, form_of
 from simulator.dataflow import REQUIRED_ROLES, algorithm_names
 from tests.hybridmap.export_plans import GRPO
+from tests.work import HANGS_S
 
 
 def test_every_example_is_the_same_job_behind_the_form(examples):
@@ -42,12 +44,40 @@ def test_every_algorithm_has_the_models_it_needs(algorithm):
     assert job_from_document(document_of(form)).document["algorithm"] == algorithm
 
 
-def test_an_answer_or_its_one_error():
+def test_an_answer_or_its_one_error(monkeypatch):
+    for limit in ("SEARCH_S", "FRONTIER_S"):
+        monkeypatch.setattr(answers, limit, HANGS_S)
     small = form_of(job_from_document(GRPO).document)
     answer = answer_of(small)
     assert answer.result.status == "optimal"
     assert answer is answer_of(small)  # searched once
     assert frontier_of(small)[-1].iteration_s == pytest.approx(answer.result.iteration_s)
+    several = form_of(job_from_document(GRPO | {"schedule": {"kind": "any"}}).document)
+    assert frontier_of(several)[-1].iteration_s == pytest.approx(answer_of(several).result.iteration_s)
     large = replace(small, models={"actor": "llama-3.1-405b"})
     assert "no plan fits" in answer_of(large).error
+    assert answer_of(large).job.facts().roles["actor"].shape.name == "llama-3.1-405b"  # for the title
     assert frontier_of(large) == ()
+
+
+PLACES = {
+    "nodes": "cluster[0].nodes", "mean_response_length": "workload.response_length.mean",
+    "target_iteration_s": "objective",
+}  # fmt: skip
+"""Where the job has what the page's field is called, if not below ``workload``."""
+NUMBER_FIELDS = [*NUMBERS, "nodes", "target_iteration_s"]
+CANNOT_BE = [
+    *((field, entry) for field in NUMBER_FIELDS for entry in (0, -3)),
+    *((field, 1.5) for field in NUMBER_FIELDS if field not in ("mean_response_length", "target_iteration_s")),
+    *((field, None) for field in NUMBER_FIELDS if field != "mean_response_length"),  # all are of the longest length
+]
+
+
+@pytest.mark.parametrize(("field", "entry"), CANNOT_BE)
+def test_an_entry_that_cannot_be_is_an_error_and_no_other_number(field, entry):
+    answer = answer_of(replace(Form(goal="gpus"), **{field: entry}))
+    assert answer.job is None
+    assert answer.result is None
+    assert PLACES.get(field, f"workload.{field}") in answer.error
+    given = "nothing" if entry is None else entry
+    assert f"got {given}," in answer.error or "needs target_iteration_s" in answer.error

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,10 +14,19 @@ import yaml
 
 from tests.hybridmap.browser import browser, needs_browser, opened
 from tests.hybridmap.export_plans import GRPO
+from tests.work import HANGS_S, wait_until
 
 pytest.importorskip("nicegui", reason="the page needs the extra ui")
 pytestmark = [pytest.mark.slow, needs_browser]
 ROOT = Path(__file__).parents[3]
+
+
+def answers(url):
+    try:
+        urllib.request.urlopen(url, timeout=HANGS_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port():
@@ -38,13 +46,8 @@ def address(tmp_path_factory):
     env.pop("PYTEST_CURRENT_TEST", None)  # NiceGUI would take itself for the one under test
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         url = f"http://127.0.0.1:{port}"
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(url, timeout=5).close()
-                break
-            except OSError:
-                assert process.poll() is None, process.stderr.read().decode()
-                time.sleep(0.2)
+        wait_until(lambda: answers(url) or process.poll() is not None, "the page")
+        assert process.poll() is None, process.stderr.read().decode()
         yield url
         process.terminate()
 
@@ -53,7 +56,7 @@ def test_another_name_for_this_machine_gets_no_answer(address):
     """A page elsewhere could have its name point here, and read what is answered."""
     request = urllib.request.Request(address, headers={"Host": "example.com"})
     with pytest.raises(urllib.error.HTTPError, match="400"):
-        urllib.request.urlopen(request, timeout=5)
+        urllib.request.urlopen(request, timeout=HANGS_S)
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +71,14 @@ def iteration_s(page):
 
 
 def ready(page):
-    page.wait_for_selector("text=/planned in/", timeout=60_000)
+    page.wait_for_selector("text=/planned in/", timeout=1_000 * HANGS_S)
 
 
 def changed(page, label, value, shows):
     """Fill a field until the page answers: a page that reconnects on a busy machine forgets what was typed before."""
     from playwright.sync_api import TimeoutError as NothingShown
 
-    for _ in range(12):
+    for _ in range(60):
         page.get_by_label(label).fill("")
         page.get_by_label(label).fill(value)
         try:
@@ -111,6 +114,25 @@ def test_what_cannot_be_is_told(chromium, address):
         assert "minibatches" in page.locator(".text-red-700").text_content()
         page.get_by_label("optimizer steps").fill("2")
         ready(page)
+
+
+@pytest.mark.parametrize(("label", "place"), [("prompts", "workload.prompts"), ("nodes", "cluster[0].nodes")])
+def test_an_entry_that_cannot_be_stays_as_it_is_and_is_told(chromium, address, label, place):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        title = page.locator(".text-lg").first
+        assert "32 prompts" in title.text_content()
+        assert "32 prompts" in page.title()
+        changed(page, label, "0", "text=no plan")
+        page.get_by_label(label).blur()
+        page.get_by_label("mean response").focus()
+        page.wait_for_timeout(1_000)  # longer than a change takes to be planned
+        assert page.get_by_label(label).input_value() == "0"
+        assert f"{place}: got 0" in page.locator(".text-red-700").text_content()
+        assert title.text_content() == ""  # no job, no title
+        assert page.title() == "hybridmap"
+        changed(page, label, "2", f"text=/{'2 prompts' if label == 'prompts' else '2 nodes'}/")
+        assert page.title() != "hybridmap"
 
 
 def test_it_listens_on_this_machine_alone(address):

@@ -1,0 +1,199 @@
+"""Changes that make a plan one that another system can run; each says what it changed and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridmap.exports.export import Source, largest_divisor
+from profiles.errors import InfeasibleError, InputError
+from profiles.units import GIB, MIB
+from simulator.feasibility import pool_memory
+from simulator.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
+
+if TYPE_CHECKING:
+    from hybridmap.exports.export import Points
+
+DEGREES = ("tp", "pp", "cp", "ep", "vpp")
+"""What a parallel state fixes; data parallelism is the rest of a pool."""
+
+
+def degrees_of(layout: ParallelLayout) -> dict[str, int]:
+    """The degrees of a layout, less data parallelism."""
+    return {name: getattr(layout, name) for name in DEGREES}
+
+
+def degrees_text(layout: ParallelLayout) -> str:
+    """A layout as plans print it, from tensor to data parallelism."""
+    extra = "".join(f" {letter}{n}" for letter, n in (("c", layout.cp), ("e", layout.ep)) if n > 1)
+    return f"t{layout.tp} p{layout.pp} d{layout.dp}{extra}"
+
+
+def as_ppo(source: Source, out: Points, system: str) -> Source:
+    """Safe-RLHF without what no other system has: its cost model, its pretraining loss, its multiplier."""
+    if source.facts.algorithm != "safe-rlhf":
+        return source
+    out.cannot(
+        "cost",
+        f"{system} has no Safe-RLHF: no cost model, no pretraining loss, no multiplier; exported as PPO without them",
+    )
+    work = {key: value for key, value in source.job["workload"].items() if key != "pretrain_update"}
+    models = {role: model for role, model in source.job["models"].items() if role != "cost"}
+    pins = {role: pin for role, pin in source.job["pin"].items() if role not in ("cost", "share")}
+    plan = without_role(source.plan, "cost").model_copy(update={"algorithm": "ppo"})
+    job = {"algorithm": "ppo", "models": models, "workload": work, "pin": pins}
+    return Source(plan, source.facts, source.job).with_job(**job)
+
+
+def note_not_exported(source: Source, out: Points) -> None:
+    """Note number formats, which no export sets."""
+    for role, spec in source.facts.roles.items():
+        if spec.precision != "bf16":
+            place = f"models.{role}.precision"
+            out.cannot(place, f"{spec.precision} is not exported; set the engine's quantization by hand")
+    dtype = source.facts.implementation.training_dtype
+    if dtype != "bf16":
+        out.cannot("implementation.training_dtype", f"{dtype} is not exported; set the trainer's number format by hand")
+
+
+def without_role(plan: Plan, role: str) -> Plan:
+    """The plan without a role; a pool that nobody is left on goes too."""
+    pools = [p.model_copy(update={"roles": tuple(r for r in p.roles if r != role)}) for p in plan.pools]
+    roles = tuple(entry for entry in plan.roles if entry.role != role)
+    return _placed(plan, pools, roles)
+
+
+def moved(plan: Plan, role: str, pool: Pool) -> Plan:
+    """The plan with a role on another pool."""
+    order = {entry.role: i for i, entry in enumerate(plan.roles)}
+
+    def members(one: Pool) -> tuple[str, ...]:
+        kept = [r for r in one.roles if r != role] + ([role] if one.name == pool.name else [])
+        return tuple(sorted(kept, key=order.__getitem__))
+
+    pools = [p.model_copy(update={"roles": members(p)}) for p in plan.pools]
+    roles = tuple(e.model_copy(update={"pool": pool.name}) if e.role == role else e for e in plan.roles)
+    return _placed(plan, pools, roles)
+
+
+def _placed(plan: Plan, pools: list[Pool], roles: tuple[RolePlan, ...]) -> Plan:
+    engines = {entry.generation_pool for entry in roles if entry.separate_generation}
+    kept = tuple(pool for pool in pools if pool.roles or pool.name in engines)
+    name = placement_name(tuple(pool.roles for pool in kept if pool.roles))
+    return plan.model_copy(update={"pools": kept, "roles": roles, "placement": name})
+
+
+def by_the_trainer(source: Source, out: Points, system: str, may_bypass: bool) -> Source:
+    """Old log-probs from whom the system takes them, its trainer, unless the job asks for the engine and it can."""
+    asked = source.asked_old_log_prob
+    if asked == "engine" and may_bypass:
+        return source
+    if source.old_log_prob_by_engine:
+        also = "" if not may_bypass else "; implementation: {old_log_prob: engine} in the job asks for the engine's"
+        out.cannot(
+            "actor.inference",
+            f"{system} computes old log-probs in a pass of the trainer, which the plan does not have{also}",
+        )
+    changed = source.with_job(implementation={**source.job["implementation"], "old_log_prob": "trainer"})
+    training = source.actor.training
+    assert training is not None, "the actor is trained"
+    if source.actor.inference is None:
+        changed = changed.with_entry("actor", inference=training.model_copy(update={"recompute": "none"}))
+    return changed
+
+
+def whole_pool(role: str, stage: str, layout: ParallelLayout, pool: Pool, out: Points, system: str) -> ParallelLayout:
+    """The layout spread over the whole pool: fewer pipeline stages where they do not divide it."""
+    if layout.num_gpus == pool.num_gpus:
+        return layout
+    ranks, slice_ = pool.num_gpus, layout.tp * layout.cp
+    if ranks % slice_:
+        layout, slice_ = layout.model_copy(update={"tp": 1, "cp": 1, "ep": 1}), 1
+    pp = next(n for n in range(layout.pp, 0, -1) if ranks % (slice_ * n) == 0)
+    filled = layout.model_copy(update={"pp": pp, "dp": ranks // (slice_ * pp), "vpp": layout.vpp if pp > 1 else 1})
+    out.cannot(
+        f"{role}.{stage}",
+        f"{system} uses all {ranks:,} GPUs of a pool, the plan {layout.num_gpus:,}; exported as {degrees_text(filled)}",
+    )
+    return filled
+
+
+def with_degrees(layout: ParallelLayout, degrees: dict[str, int], pool: Pool) -> ParallelLayout:
+    """The layout in other degrees, over the whole pool."""
+    ranks = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    return layout.model_copy(update={**degrees, "dp": max(pool.num_gpus // ranks, 1)})
+
+
+def scored_as_trained(entry: RolePlan, out: Points) -> RolePlan:
+    """A trained role that scores with the shards that it trains, as these systems do."""
+    a, b = entry.training, entry.inference
+    if a is None or b is None:
+        return entry
+    if (a.dp, a.tp, a.pp, a.cp, a.ep) != (b.dp, b.tp, b.pp, b.cp, b.ep):
+        out.cannot(
+            f"{entry.role}.inference", f"it scores as it is trained; the plan scores on a copy in {degrees_text(b)}"
+        )
+    own = a.model_copy(update={"micro_batch": b.micro_batch, "recompute": "none"})
+    return entry.model_copy(update={"inference": own})
+
+
+def even_micro_batch(
+    role: str, stage: str, layout: ParallelLayout, samples: int, out: Points, system: str
+) -> ParallelLayout:
+    """The layout with the largest micro-batch, up to the plan's, that cuts a rank's samples into equal ones.
+
+    Raises ``InputError`` where the samples do not divide among the ranks.
+    """
+    if samples % layout.dp:
+        fitting = largest_divisor(layout.dp, samples)
+        raise InputError(
+            f"{role}.{stage}: {system} needs {samples:,} samples to divide into {layout.dp} data-parallel groups; "
+            f"pin {role}.{stage}.dp to {fitting} or another divisor, or change the number of prompts"
+        )
+    found = largest_divisor(layout.micro_batch, samples // layout.dp)
+    if found != layout.micro_batch:
+        out.cannot(
+            f"{role}.{stage}.micro_batch",
+            f"{system} cuts {samples // layout.dp:,} samples of a rank into equal micro-batches: {found} in place of "
+            f"{layout.micro_batch}",
+        )
+    return layout.model_copy(update={"micro_batch": found})
+
+
+def with_fitting_cache(source: Source, out: Points) -> Source:
+    """The KV cache made as much smaller as other changes need; a plan gives it all that is left."""
+    layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
+    assert layout is not None, "the actor generates"
+    peak = pool_memory(source.plan, pool, source.facts)
+    over = peak.used_bytes - peak.capacity_bytes
+    left = layout.kv_cache_bytes - over - MIB
+    if over <= 0 or not peak.peak_call.startswith("generate") or left <= 0:
+        return source
+    out.cannot(
+        "actor.generation.kv_cache_bytes",
+        f"{left / GIB:.1f} GiB of KV cache on a GPU in place of {layout.kv_cache_bytes / GIB:.1f}, since the models "
+        "take more there than planned",
+    )
+    return source.with_entry("actor", generation=layout.model_copy(update={"kv_cache_bytes": left}))
+
+
+def require_it_fits(source: Source, system: str) -> float:
+    """The time of what the system will run; ``InputError`` with the next step if it does not fit."""
+    try:
+        return source.iteration_s()
+    except InfeasibleError as error:
+        reason = str(error).removeprefix("this plan cannot run: ")
+        raise InputError(
+            f"what {system} would run of this plan does not fit: {reason}; plan again with layouts that {system} "
+            f"follows pinned, such as pin: {pin_text(source)}"
+        ) from None
+
+
+def pin_text(source: Source) -> str:
+    """Pins, as a job says them, of the degrees of everything that shares the actor's pool."""
+    pins = []
+    for entry in source.plan.roles:
+        stage = "training" if entry.training is not None else "inference"
+        layout = entry.training or entry.inference
+        if layout is not None and entry.pool == source.actor.pool and entry.role != "reward":
+            pins.append(f"{entry.role}: {{{stage}: {{tp: {layout.tp}, pp: {layout.pp}}}}}")
+    return f"{{{', '.join(pins)}}}"

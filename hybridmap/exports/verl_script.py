@@ -1,0 +1,152 @@
+"""The overrides of a verl launch script: the command that starts the trainer, as bash would expand it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybridmap.shell.script import read_script
+from hybridmap.shell.values import has_gap
+from profiles.errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hybridmap.shell.script import Command, Script
+    from hybridmap.shell.values import Missing, Text
+
+OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_][\w.@/]*)=(.*)$", re.DOTALL)
+_SECTIONS = ("actor_rollout_ref.", "trainer.", "data.", "algorithm.", "critic.", "reward.", "reward_model.")
+_ENTRIES = ("verl.trainer.main_ppo", "recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo")
+_CONFIGS = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer")
+_TORCH_NPU = re.compile(r"\s*import torch_npu\s*")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One override: its value as text, and the names of what of it is not known."""
+
+    key: str
+    text: str
+    missing: Missing = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a script starts the trainer with."""
+
+    overrides: tuple[Override, ...]
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def read_launch(text: str, path: Path, environment: Mapping[str, str]) -> Launch:
+    """The one command of a script that starts verl.
+
+    Raises
+    ------
+    FileFormatError
+        It is no bash, or starts no verl.
+    InputError
+        It starts several, another program of verl's than its PPO trainer, or a configuration of the user's own.
+    """
+    script = read_script(text, str(path), environment, path.parent, _known_status)
+    launches = [command for command in script.commands if any(_sets_verl(word.value) for word in command.words)]
+    if not launches:
+        raise FileFormatError(f"{path}: starts nothing with a key of verl, such as actor_rollout_ref.rollout.name=vllm")
+    ways = list({tuple(w.value for w in command.words): command for command in launches}.values())
+    if len(ways) > 1:
+        raise InputError(_several(path, ways))
+    return _launch(path, ways[0], script)
+
+
+def _known_status(words: tuple[str, ...]) -> bool | None:
+    """A script that probes for an Ascend NPU finds none: the GPUs that are planned for are NVIDIA's."""
+    probes = len(words) == 3 and words[0].startswith("python") and words[1] == "-c"
+    return False if probes and _TORCH_NPU.fullmatch(words[2]) else None
+
+
+def _sets_verl(word: str) -> bool:
+    found = OVERRIDE.match(word)
+    return bool(found) and (found[2].startswith(_SECTIONS) or found[2] == "model_engine")  # type: ignore[index]
+
+
+def _several(path: Path, ways: list[Command]) -> str:
+    lines = ", ".join(str(command.line) for command in ways[:5])
+    names = tuple(dict.fromkeys(name for command in ways for name in command.depends))
+    which = f"which of them depends on {', '.join(names[:3])}: {advice_for(names)}" if names else "keep one of them"
+    return f"{path}: {len(ways)} commands start verl (lines {lines}); one run is read at a time; {which}"
+
+
+def advice_for(missing: Missing) -> str:
+    """What to do about names that are not known."""
+    variables = [name for name in missing if name.isidentifier()]
+    if variables:
+        return f"give {' '.join(f'--env {name}=VALUE' for name in variables[:3])}"
+    return "write the value into the script"
+
+
+def _launch(path: Path, command: Command, script: Script) -> Launch:
+    words = command.words
+    start, notes = _entry(path, words)
+    overrides: list[Override] = []
+    rest = iter(words[start:])
+    for word in rest:
+        config = _config_name(word.value, rest)
+        if config is not None:
+            overrides += _of_config(path, config)
+            continue
+        found = OVERRIDE.match(word.value)
+        if found and not has_gap(found[2]):
+            removed = found[1] == "~"
+            overrides.append(Override(found[2], "null" if removed else found[3], () if removed else word.missing))
+        elif word.missing and not word.value.startswith("-"):
+            notes.append(_other_words(path, word))
+    return Launch(tuple(overrides), tuple(notes), script.unread)
+
+
+def _entry(path: Path, words: tuple[Text, ...]) -> tuple[int, list[str]]:
+    """Where the trainer's own words begin."""
+    for i, word in enumerate(words):
+        if word.value == "-m" and i + 1 < len(words):
+            return i + 2, _known_entry(path, words[i + 1].value)
+        if word.value.endswith(".py"):
+            return i + 1, _known_entry(path, word.value)
+    return 0, []
+
+
+def _known_entry(path: Path, name: str) -> list[str]:
+    if name in _ENTRIES or name.endswith(("main_ppo.py", "main_dapo.py", "hybridmap_verl.py")):
+        return []
+    if name.startswith(("verl.", "recipe.")):
+        raise InputError(
+            f"{path}: starts {name}, whose schedule and keys are not read; {' and '.join(_ENTRIES[:2])} are"
+        )
+    return [f"{name} is read as if it were verl.trainer.main_ppo"]
+
+
+def _config_name(word: str, rest: object) -> str | None:
+    if word in ("--config-name", "-cn"):
+        return next(rest).value  # type: ignore[call-overload, no-any-return]
+    return word.removeprefix("--config-name=") if word.startswith("--config-name=") else None
+
+
+def _of_config(path: Path, name: str) -> list[Override]:
+    """What a configuration of verl's own sets against ``ppo_trainer``."""
+    short = name.removesuffix(".yaml")
+    if short not in _CONFIGS:
+        raise InputError(
+            f"{path}: --config-name={name} is a configuration of your own, which is not read; give the config.yaml "
+            "that Hydra wrote for a run (outputs/DATE/TIME/.hydra/config.yaml)"
+        )
+    return [Override("model_engine", "megatron")] if "megatron" in short else []
+
+
+def _other_words(path: Path, word: Text) -> str:
+    """Words that the script takes from elsewhere whole: of nothing that is set, none; else nobody knows."""
+    (name, *more) = word.missing
+    if not more and word.value == f"${{{name}}}":
+        return f"{name} is not set in the script and read as empty; --env {name}=WORDS fills it in"
+    raise InputError(f"{path}: '{word.value}' depends on {', '.join(word.missing)}: {advice_for(word.missing)}")

@@ -1,0 +1,80 @@
+"""What is asked of a search, whole: one record, so that no caller can leave a part of the job out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mapper.goal import Objective
+from mapper.mode import SYNC
+from mapper.problem import make_problem
+from mapper.space import PLAIN
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from mapper.mode import Mode
+    from mapper.pins import AnyPin
+    from mapper.problem import Problem
+    from mapper.space import Space
+    from simulator.facts import Facts
+    from simulator.plan import Plan
+
+TIME = Objective()
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """One search. A job makes it (``hybridmap.config.Job.request``); what a command adds it puts with ``replace``.
+
+    Parameters
+    ----------
+    facts
+        The job and what is known about its devices, models and engines.
+    pins
+        Degrees and pool sizes that are fixed for some roles, who shares, nodes that stay free.
+    modes
+        Where the actor may generate, and when: each is searched, and the best of all is returned.
+    space
+        Layouts that are searched beside the usual ones.
+    objective
+        What to minimise.
+    placement
+        ``any``, or ``colocate``, ``split``, ``standalone`` to search allocations and layouts of that one alone.
+    even
+        Equal halves, for ``split``.
+    hint
+        A plan to start from; one that the search does not contain is left aside with a note.
+    seed, time_limit_s
+        Of the search; the runners-up share what is left of the limit. The same input and seed give the same plan
+        when the search ends before its limit.
+    runners_up
+        Also find the fastest plan of every other named placement, and of all other placements, on as many GPUs.
+    workers
+        Threads of the solver; the plan is the same for any number of them.
+    """
+
+    facts: Facts
+    pins: tuple[AnyPin, ...] = ()
+    modes: tuple[Mode, ...] = (SYNC,)
+    space: Space = PLAIN
+    objective: Objective = TIME
+    placement: str = "any"
+    even: bool = False
+    hint: Plan | None = None
+    seed: int = 0
+    time_limit_s: float = 60.0
+    runners_up: bool = True
+    workers: int = 1
+
+    @property
+    def mode(self) -> Mode:
+        """The mode, where only one makes sense; ``InputError`` if several are allowed."""
+        first, *others = self.modes
+        if others:
+            allowed = "; ".join(map(str, (first, *others)))
+            raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
+        return first
+
+    def problem(self, mode: Mode) -> Problem:
+        """The problem of one of the modes."""
+        return make_problem(self.facts, self.placement, self.even, self.pins, mode, self.space)

@@ -1,0 +1,30 @@
+"""Protects ``hybridmap import``: a run is held against plans of its own schedule."""
+
+import json
+
+import yaml
+
+ASYNC = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.use_kl_loss=True "
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B data.train_batch_size=64 actor_rollout_ref.rollout.n=4 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=32 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 "
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1 "
+    "trainer.nnodes=1 trainer.n_gpus_per_node=8 "
+    "actor_rollout_ref.rollout.nnodes=1 actor_rollout_ref.rollout.n_gpus_per_node=8\n"
+)
+"""A run whose engines have GPUs of their own: verl trains on samples of earlier iterations meanwhile."""
+
+
+def test_an_asynchronous_run_is_held_against_asynchronous_plans(run, tmp_path):
+    (tmp_path / "run.sh").write_text(ASYNC)
+    result = run("import", tmp_path / "run.sh", "--device", "h100-80gb-sxm", "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["run"]["plan"]["schedule"] == answer["best"]["plan"]["schedule"] == "async"
+    assert answer["best"]["plan"]["steps_in_flight"] == answer["run"]["plan"]["steps_in_flight"]
+    assert answer["best"]["iteration_s"] < answer["run"]["iteration_s"]
+    job = yaml.safe_load((tmp_path / "out" / "job.yaml").read_text())
+    assert job["schedule"]["kind"] == answer["job"]["schedule"]["kind"] == "async"
+    again = run("plan", tmp_path / "out" / "job.yaml", "--out", tmp_path / "again", "--json")
+    assert json.loads(again.stdout)["plan"]["schedule"] == "async"
