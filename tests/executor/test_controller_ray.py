@@ -104,7 +104,7 @@ def test_a_rank_that_raises_fails_the_call_with_its_traceback(controller, groups
         RankFailedError, match=r"critic.fail failed on rank 1 of pool B: RuntimeError: rank 1 has had"
     ) as caught:
         actor.double(doomed)
-        controller.wait_all()  # the answer comes from rank 0, which may be through before rank 1 is heard to have failed
+        controller.wait_all()  # rank 0 answers, and may be through before rank 1 is heard to have failed
     assert "in broken_on_purpose" in str(caught.value)
     assert actor.only_first().first() == 0  # the ranks live on
 
