@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from profiles.interpolate import build_grid
+from profiles.lookup.grid import build_grid
 from profiles.records import Basis
-from profiles.sampling import AdaptiveGrid
 from profiles.store import load_device
+from profiles.tables.sampling import AdaptiveGrid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from profiles.interpolate import RatioGrid
+    from profiles.lookup.grid import RatioGrid
     from profiles.records import Floats
 
 TABLES = ("gemm", "attention_prefill", "attention_decode")

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executor import launch_ray
-from executor.controller import Controller
-from executor.launch_ray import FAN_OUT, RayLauncher
-from executor.pools import ResourcePool
-from executor.protocols import register
-from simulator.groups import Degrees
+from executor.controller.controller import Controller
+from executor.controller.pools import ResourcePool
+from executor.controller.protocols import register
+from executor.launch import ray
+from executor.launch.ray import FAN_OUT, RayLauncher
+from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
-    from executor.worker_group import WorkerGroup
+    from executor.controller.worker_group import WorkerGroup
 
 EXTRAPOLATED_TO = 1_000
 CALLS_PER_ITERATION = 9
@@ -83,14 +83,14 @@ def line(workers: list[int], seconds: list[float]) -> dict[str, float]:
 def run(most: int, calls: int, fan_out: int) -> dict[str, Any]:
     """Measure powers of two and multiples of 16 up to ``most``, on one pool of ``most`` workers."""
     sizes = sorted({2**k for k in range(most.bit_length())} | set(range(FITTED_FROM, most + 1, 16)))
-    sizes, launch_ray.FAN_OUT = [size for size in sizes if size <= most], fan_out
+    sizes, ray.FAN_OUT = [size for size in sizes if size <= most], fan_out
     rows = []
     with Controller(RayLauncher(cpu_ranks=most)) as controller:
         controller.start([ResourcePool("A", most)])
         for size in sizes:
             group = controller.add_group(f"model-{size}", "A", Idle, Degrees(1, 1, size, 1, 1), {})
             rows.append({"workers": size, **measure(controller, group, calls)})
-    launch_ray.FAN_OUT = FAN_OUT
+    ray.FAN_OUT = FAN_OUT
     fitted = [row for row in rows if row["workers"] >= FITTED_FROM] or rows
     fits = {name: line([row["workers"] for row in fitted], [row[name] for row in fitted]) for name in TIMES}
     return {"fan_out": fan_out, "rows": rows, "fits": fits}

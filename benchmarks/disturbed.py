@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from executor.fault_injection import LOADING
+from executor.controller.pools import CONTROLLER_POOL
 from executor.faults import Fault
-from executor.pools import CONTROLLER_POOL
+from executor.inject_faults import LOADING
 from executor.run import run
 from executor.run_config import RunConfig, parse_run
 from profiles.workload import LengthDistribution, Workload
-from simulator.dataflow import CONTROLLER, build_dataflow
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan.dataflow import CONTROLLER, build_dataflow
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
     import random

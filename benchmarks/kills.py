@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     cases, kills, calls = (NARROW, len(NARROW), LATER) if options.quick else (WIDE, options.kills, EARLY)
-    from executor.launch_ray import RayLauncher
+    from executor.launch.ray import RayLauncher
 
     cluster = RayLauncher(cpu_ranks=4)  # one for all runs: each would start its own
     try:

@@ -16,15 +16,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from executor.pools import Devices
+from executor.controller.pools import Devices
+from executor.recovery.scale_down import scale_down
 from executor.run import run
-from executor.scale_down import scale_down
-from hybridmap.config import load_job
-from hybridmap.plan_file import read_plan
+from hybridmap.files.plan import read_plan
+from hybridmap.job.load import load_job
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.config import Job
+    from hybridmap.job.load import Job
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "run"
 NAMES = ("ppo", "grpo", "remax", "safe-rlhf")

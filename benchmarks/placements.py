@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridmap.config import load_job
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-from simulator.simulate import simulate
+from hybridmap.job.load import load_job
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

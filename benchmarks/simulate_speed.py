@@ -14,14 +14,14 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from profiles.catalogue import load_model
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
+from profiles.models.catalogue import load_model
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, RoleSpec
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-from simulator.simulate import simulate
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.play.simulate import simulate
 
 ROLES = ("actor", "critic", "reference", "reward")
 REPEATS = 21

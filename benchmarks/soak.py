@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    from executor.launch_ray import RayLauncher
+    from executor.launch.ray import RayLauncher
 
     cluster, found = RayLauncher(cpu_ranks=4), {}
     try:

@@ -23,14 +23,14 @@ import time
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from mapper.algorithm1 import paper
-from mapper.instance import make_instance
+from mapper.analysis.algorithm1 import paper
+from mapper.model.instance import make_instance
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
-from mapper.search import find_plan
-from profiles.catalogue import load_model
+from mapper.search.find_plan import find_plan
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
+from profiles.models.catalogue import load_model
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, RoleSpec

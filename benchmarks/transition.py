@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.rank_pool import run_on_ranks
 from benchmarks.transition_cases import Case, InPlace, Outcome, random_case, run_case
-from executor.transition.architecture import Architecture
-from simulator.groups import METHODS, Degrees, transition_shares
+from executor.weights.architecture import Architecture
+from simulator.plan.groups import METHODS, Degrees, transition_shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from executor.engines.torch_native.comms import CommClock, own_group
-from executor.transition.architecture import Architecture
-from executor.transition.in_place import SharedWeights
-from executor.transition.megatron_layout import MegatronLayout
-from executor.transition.memory_meter import MemoryMeter
-from executor.transition.mover import move, view_of
-from executor.transition.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout, WholeLayout
-from executor.transition.transfers import EVEN, TransferPlan, plan_transfers
-from executor.transition.vllm_layout import VllmLayout
-from executor.transition.wire import Wire
+from executor.collectives import CommClock, own_group
+from executor.weights.architecture import Architecture
+from executor.weights.counting_collectives import Wire
+from executor.weights.in_place import SharedWeights
+from executor.weights.megatron_layout import MegatronLayout
+from executor.weights.memory_meter import MemoryMeter
+from executor.weights.move import move, view_of
+from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout, WholeLayout
+from executor.weights.plan import EVEN, TransferPlan, plan_transfers
+from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
-from simulator.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
+from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from executor.transition.regions import Layout
+    from executor.weights.regions import Layout
 
 Source = Literal["native", "megatron", "fsdp"]
 Target = Literal["native", "vllm"]

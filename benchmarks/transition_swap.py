@@ -12,12 +12,12 @@ import torch.distributed as dist
 
 from benchmarks.transition_cases import Outcome, fill_whole, wrong_tensors
 from executor.engines.megatron.session import ParallelSizes, megatron_session
-from executor.transition.megatron_layout import MegatronLayout
-from executor.transition.memory_meter import MemoryMeter
-from simulator.groups import Degrees
+from executor.weights.megatron_layout import MegatronLayout
+from executor.weights.memory_meter import MemoryMeter
+from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
-    from executor.transition.architecture import Architecture
+    from executor.weights.architecture import Architecture
 
 
 class Swap:

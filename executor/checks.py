@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from executor.engines.torch_native.comms import Group
-    from executor.transition.regions import Layout
+    from executor.collectives import Group
+    from executor.weights.regions import Layout
 
 
 class NotANumberError(HybridmapError):

@@ -8,17 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from executor.checkpoint_files import sync_file, sync_folder
+from executor.checkpoint.files import sync_file, sync_folder
 from executor.memory import memory_capacity_bytes
 from profiles.errors import FileFormatError
-from simulator.dataflow import STAGES, Stage
-from simulator.timeline import Counts, PoolMemory, Span, Timeline
+from simulator.plan.dataflow import STAGES, Stage
+from simulator.plan.timeline import Counts, PoolMemory, Span, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from executor.records import CallRecord
-    from simulator.dataflow import Dataflow
+    from simulator.plan.dataflow import Dataflow
 
 _NEAR_S = 1e-9
 

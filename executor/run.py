@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from executor.checkpoint import candidates, require_free
-from executor.checkpoint_files import prepare
+from executor.checkpoint.files import prepare
+from executor.checkpoint.load import candidates, require_free
+from executor.checkpoint.run_identity import identity_of
+from executor.checkpoint.run_saving import Saving, folder_of, where_to_begin
+from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from executor.engines.support import require_engines_run
-from executor.launch_choice import choose_launcher, count_devices, runs_here
-from executor.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
-from executor.run_identity import identity_of
-from executor.run_saving import Saving, folder_of, where_to_begin
+from executor.launch.choice import choose_launcher, count_devices, runs_here
 from profiles.errors import InputError, NotYetError
-from simulator.dataflow import Dataflow, build_dataflow
+from simulator.plan.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from executor.actor_group import PromptStream
-    from executor.algorithms.step import Step
-    from executor.controller import Controller
-    from executor.deadlines import Deadlines
+    from executor.controller.actor_group import PromptStream
+    from executor.controller.controller import Controller
+    from executor.controller.deadlines import Deadlines
+    from executor.controller.models import Models
     from executor.engines.choice import EngineChoice
-    from executor.launch import Launcher
-    from executor.models import Models
+    from executor.launch.launcher import Launcher
     from executor.recorder import MetricsLog
     from executor.records import CallRecord, Recovery
-    from executor.recovery import Keeper, Replan, Start
+    from executor.recovery.supervisor import Keeper, Replan, Start
+    from executor.rl.algorithms.step import Step
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
     Watcher = Callable[[int, dict[str, float]], None]
     RecordsTaker = Callable[[int, Sequence[CallRecord]], None]
@@ -75,7 +75,7 @@ def run(
     RankFailedError
         A rank failed; the message has its traceback. Every process is ended before it is raised.
     """
-    from executor.recovery import Keeper, Policy, Start
+    from executor.recovery.supervisor import Keeper, Policy, Start
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
@@ -125,9 +125,9 @@ class _Given:
 
 def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) -> None:
     """Start the ranks of a plan, load, and go on to the end of the run."""
-    from executor.checkpoint import load
-    from executor.controller import Controller
-    from executor.models import build_models
+    from executor.checkpoint.load import load
+    from executor.controller.controller import Controller
+    from executor.controller.models import build_models
 
     plan, config = start.plan, given.config
     require_runnable(plan, config.engines)
@@ -151,7 +151,7 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
 
 def deadlines(config: RunConfig) -> Deadlines:
     """How long the controller waits for a call."""
-    from executor.deadlines import CallLimits, Deadlines
+    from executor.controller.deadlines import CallLimits, Deadlines
 
     given = config.timeouts
     return Deadlines(CallLimits(given.call_least_s, given.call_factor, given.first_call_s))
@@ -159,7 +159,7 @@ def deadlines(config: RunConfig) -> Deadlines:
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
-    from executor.algorithms import SCRIPTS
+    from executor.rl.algorithms import SCRIPTS
 
     if plan.algorithm not in SCRIPTS:
         raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
@@ -190,8 +190,8 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 def _loop(
     controller: Controller, models: Models, plan: Plan, spread: range, saving: Saving, keeper: Keeper, given: _Given
 ) -> None:
-    from executor.algorithms import SCRIPTS
     from executor.recorder import MetricsLog, write_atomically
+    from executor.rl.algorithms import SCRIPTS
 
     out_dir, config = given.out_dir, given.config
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
@@ -236,8 +236,8 @@ def _checked(models: Models, config: RunConfig, iteration: int, saving: Saving) 
 
 def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, spread: range) -> PromptStream:
     """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
-    from executor.actor_group import PromptStream
-    from executor.data import PromptSource
+    from executor.controller.actor_group import PromptStream
+    from executor.rl.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)

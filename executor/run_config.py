@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from executor.faults import Fault
 from profiles.errors import InputError
-from profiles.inside import inside
+from profiles.relative_paths import inside
 
 if TYPE_CHECKING:
     from pathlib import Path

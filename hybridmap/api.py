@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from hybridmap.config import Job
+    from hybridmap.answers.fit import Fit
     from hybridmap.exports.export import Export
-    from hybridmap.exports.verl_import import Imported
-    from hybridmap.fit_answer import Fit
-    from hybridmap.plan_file import PlanFile
-    from mapper.explain import Explanation
-    from mapper.regret import Robustness
+    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.files.plan import PlanFile
+    from hybridmap.job.load import Job
+    from mapper.analysis.explain import Explanation
+    from mapper.analysis.regret import Robustness
     from mapper.result import Result
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
     StrPath = str | os.PathLike[str]
 
 
 def load_job(path: StrPath) -> Job:
     """Read a ``JOB.yaml``; raises ``profiles.errors.InputError`` with one message for whatever is wrong in it."""
-    from hybridmap import config
+    from hybridmap.job import load
 
-    return config.load_job(path)
+    return load.load_job(path)
 
 
 def make_job(document: Mapping[str, Any], folder: StrPath = ".") -> Job:
     """A job from a mapping with the keys of a job file; paths in it start from ``folder``. Errors as ``load_job``."""
-    from hybridmap.config import job_from_mapping
+    from hybridmap.job.load import job_from_mapping
 
     return job_from_mapping(dict(document), "job", Path(folder))
 
@@ -55,9 +55,9 @@ def plan(
 ) -> Result:
     """Find the best plan of a job under its objective, schedule and pins.
 
-    ``mapper.request.SearchRequest`` has the parameters, ``mapper.search.find_plan`` the errors.
+    ``mapper.request.SearchRequest`` has the parameters, ``mapper.search.find_plan.find_plan`` the errors.
     """
-    from mapper.search import find_plan
+    from mapper.search.find_plan import find_plan
 
     return find_plan(replace(
         job.request(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
@@ -67,7 +67,7 @@ def plan(
 
 def simulate(plan: Plan, job: Job) -> Timeline:
     """Predict one iteration of ``plan``; raises ``InfeasibleError`` with every reason if it cannot run."""
-    from simulator.simulate import simulate as simulate_plan
+    from simulator.play.simulate import simulate as simulate_plan
 
     return simulate_plan(plan, job.facts())
 
@@ -80,7 +80,7 @@ def compare(job: Job) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from hybridmap.comparison import PLACEMENTS, best_of
+    from hybridmap.answers.comparison import PLACEMENTS, best_of
 
     rows: list[dict[str, Any]] = []
     for name in PLACEMENTS:
@@ -98,12 +98,12 @@ def compare(job: Job) -> pd.DataFrame:
 
 
 def frontier(job: Job, *, seed: int = 0, time_limit_s: float = 60.0) -> pd.DataFrame:
-    """Iteration time against GPUs, one row a point; columns are the fields of ``mapper.frontier.FrontierPoint``."""
+    """Iteration time against GPUs, one row a point; columns as ``mapper.analysis.frontier.FrontierPoint``."""
     import dataclasses
 
     import pandas as pd
 
-    from mapper.frontier import frontier as find_frontier
+    from mapper.analysis.frontier import frontier as find_frontier
 
     points = find_frontier(replace(job.request(), seed=seed, time_limit_s=time_limit_s))
     names = [field.name for field in dataclasses.fields(points[0])]
@@ -121,9 +121,9 @@ def what_if(
     """
     import pandas as pd
 
-    from hybridmap.job_edit import Setting
-    from hybridmap.what_if_cases import record_of
-    from hybridmap.what_if_cases import what_if as planned
+    from hybridmap.answers.what_if import record_of
+    from hybridmap.answers.what_if import what_if as planned
+    from hybridmap.job.edit import Setting
 
     parsed = [Setting(key, tuple(values)) for key, values in settings.items()]
     base, cases = planned(Path(path), parsed, seed=seed, time_limit_s=time_limit_s)
@@ -137,7 +137,7 @@ def what_if(
 
 def fit(job: Job, plan: Plan | None = None, *, time_limit_s: float = 60.0) -> Fit:
     """Whether the best plan, or a given one, fits in memory, and what would make it fit."""
-    from hybridmap.fit_answer import fit_of_job, fit_of_plan
+    from hybridmap.answers.fit import fit_of_job, fit_of_plan
 
     return fit_of_job(job, time_limit_s) if plan is None else fit_of_plan(job, plan, "the plan", time_limit_s)
 
@@ -149,7 +149,7 @@ def memory(plan: Plan, job: Job) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from hybridmap.fit_text import memory_rows
+    from hybridmap.text.fit import memory_rows
 
     rows = [
         {"pool": pool.name, "role": row["role"], "when": row["when"], "kind": kind, "bytes": size}
@@ -162,7 +162,7 @@ def memory(plan: Plan, job: Job) -> pd.DataFrame:
 
 def explain(job: Job, result: Result, *, time_limit_s: float = 10.0) -> Explanation:
     """Why a plan takes as long as it does, and what would make another one win."""
-    from mapper.explain import explain as explain_plan
+    from mapper.analysis.explain import explain as explain_plan
 
     rivals = result.runners_up if result.objective.goal == "time" else ()
     return explain_plan(job.request(), result.plan, rivals, time_limit_s)
@@ -170,22 +170,22 @@ def explain(job: Job, result: Result, *, time_limit_s: float = 10.0) -> Explanat
 
 def robust(job: Job, *, draws: int = 20, seed: int = 0, time_limit_s: float = 120.0) -> Robustness:
     """What the plan of a job loses when the estimates are off, and which family of them to measure first."""
-    from mapper.robust import robustness
+    from mapper.analysis.robust import robustness
 
     return robustness(replace(job.request(), seed=seed), draws=draws, budget_s=time_limit_s)
 
 
 def plan_record(job: Job, result: Result, placement: str = "any", even: bool = False) -> PlanFile:
     """What ``hybridmap plan`` writes as ``plan.json``: the plan, its proof and the job it is for."""
-    from hybridmap.plan_file import plan_file_of
+    from hybridmap.files.plan import plan_file_of
 
     return plan_file_of(job, result, placement, even)
 
 
 def read_plan(path: StrPath) -> tuple[PlanFile, Job]:
     """Read a ``plan.json``, and the job that it embeds."""
-    from hybridmap.config import job_from_document
-    from hybridmap.plan_file import read_plan_file
+    from hybridmap.files.plan import read_plan_file
+    from hybridmap.job.load import job_from_document
 
     file = read_plan_file(Path(path))
     return file, job_from_document(file.job, f"{path}: job")
@@ -193,16 +193,16 @@ def read_plan(path: StrPath) -> tuple[PlanFile, Job]:
 
 def write_plan(job: Job, result: Result, folder: StrPath) -> list[Path]:
     """Write ``plan.json`` and ``timeline.json`` as ``hybridmap plan`` does; gives their paths."""
-    from hybridmap.plan_file import write_records
+    from hybridmap.files.plan import write_records
 
     return write_records(Path(folder), {"plan.json": plan_record(job, result), "timeline.json": result.timeline})
 
 
 def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline | None = None) -> Path:
     """Write the page that ``hybridmap report`` writes, without a frontier."""
-    from hybridmap.report_page.content import content_of
-    from hybridmap.report_page.html import page
-    from hybridmap.text_file import write_text
+    from hybridmap.files.write import write_text
+    from hybridmap.report.content import content_of
+    from hybridmap.report.html import page
 
     write_text(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
     return Path(path)
@@ -210,7 +210,7 @@ def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline 
 
 def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[str, Any]:
     """Timelines by name as a Chrome trace: ``json.dump`` it for Perfetto."""
-    from hybridmap.trace_file import trace_document
+    from hybridmap.files.trace import trace_document
 
     return trace_document(timelines, plan)
 
@@ -233,13 +233,13 @@ def import_verl(
     prompt_tokens: float | None = None, models: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Imported:  # fmt: skip
-    """Read a verl run (a launch script, or Hydra's overrides.yaml or config.yaml) as a job and a plan.
+    """Read a verl run (a launch script, or Hydra's overrides.yaml or load.yaml) as a job and a plan.
 
     ``environment``: variables that the script finds set; those of this process are not looked at.
     """
-    from hybridmap.exports.verl_config import read_verl_config
-    from hybridmap.exports.verl_import import Given
-    from hybridmap.exports.verl_import import import_verl as read
+    from hybridmap.exports.verl.import_run import Given
+    from hybridmap.exports.verl.import_run import import_verl as read
+    from hybridmap.exports.verl.read import read_verl_config
 
     given = Given(device, inter_node_gbps, mean_response_length, prompt_tokens, models)
     return read(read_verl_config(Path(path), environment), given)
@@ -249,7 +249,7 @@ def models() -> pd.DataFrame:
     """The models known by name: ``name``, ``parameters``, ``layers``, ``hidden``, ``heads``, ``kv_heads``."""
     import pandas as pd
 
-    from profiles.catalogue import load_model, model_names
+    from profiles.models.catalogue import load_model, model_names
 
     shapes = [(name, load_model(name)) for name in model_names()]
     return pd.DataFrame([

@@ -31,8 +31,8 @@ from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
 from hybridmap.commands.what_if import what_if
-from hybridmap.console import fail, shown, stop_writing, unread_is_fine
-from hybridmap.help_examples import epilog
+from hybridmap.text.console import fail, shown, stop_writing, unread_is_fine
+from hybridmap.text.help_examples import epilog
 from profiles.errors import HybridmapError, InputError
 
 PRINT_AT_WORK = ("run", "profile", "validate")

@@ -13,15 +13,15 @@ import numpy as np
 
 from mapper.sharing import Share, Spare, check_share, check_spare
 from profiles.errors import InputError, UnknownNameError
-from simulator.plan import RECOMPUTE_LEVELS
+from simulator.plan.plan import RECOMPUTE_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from profiles.records import Ints
-    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
-    from simulator.layouts import GenerationLayouts, Layouts
+    from simulator.plan.dataflow import Dataflow
+    from simulator.plan.layouts import GenerationLayouts, Layouts
 
 Stage = Literal["training", "inference", "generation"]
 

@@ -7,17 +7,17 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.execution_mode import ROLLOUT, SYNC, Mode, search_flow
 from mapper.pins import AnyPin, Pin, check_pins, pin_of
+from mapper.search_options import PLAIN, Space, check_space
 from mapper.sharing import Share, Spare
-from mapper.space import PLAIN, Space, check_space
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.dataflow import Dataflow
     from simulator.facts import Facts
+    from simulator.plan.dataflow import Dataflow
 
 Sets = tuple[tuple[str, ...], ...]
 """A set partition of the roles: who shares a pool, roles and sets in dataflow order."""

@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mapper.goal import Objective
-from mapper.mode import SYNC
+from mapper.execution_mode import SYNC
+from mapper.objective import Objective
 from mapper.problem import make_problem
-from mapper.space import PLAIN
+from mapper.search_options import PLAIN
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from mapper.mode import Mode
+    from mapper.execution_mode import Mode
     from mapper.pins import AnyPin
     from mapper.problem import Problem
-    from mapper.space import Space
+    from mapper.search_options import Space
     from simulator.facts import Facts
-    from simulator.plan import Plan
+    from simulator.plan.plan import Plan
 
 TIME = Objective()
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One search. A job makes it (``hybridmap.config.Job.request``); what a command adds it puts with ``replace``.
+    """One search. A job makes it (``hybridmap.job.load.Job.request``); what a command adds it puts with ``replace``.
 
     Parameters
     ----------

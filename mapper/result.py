@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mapper.goal import Objective
-    from mapper.solver import Status
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from mapper.model.solver import Status
+    from mapper.objective import Objective
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 OPTIMAL_GAP = 1e-4
 """A plan counts as optimal when its gap, rounding included, is at most this."""

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles import lookup
 from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
-from profiles.lookup_table import read_card
-from profiles.lookup_tables import DeviceTables
+from profiles.lookup import pricing
+from profiles.lookup.device_tables import DeviceTables
+from profiles.lookup.table import read_card
 from profiles.records import Basis, Priced
 
 if TYPE_CHECKING:
@@ -220,12 +220,12 @@ class DeviceProfile:
         """
         measured = self.tables.element_wise
         if measured is None:
-            return lookup.memory_bound(self.spec, num_bytes, num_kernels)
+            return pricing.memory_bound(self.spec, num_bytes, num_kernels)
         return measured.price(self.spec.memory_bytes_per_s, self._weakest, num_bytes, num_kernels)
 
     def host_copy(self, num_bytes: ArrayLike) -> Priced:
         """Copy between one GPU and pinned host memory, one direction: the ``copy`` table, else bytes over the link."""
         measured = self.tables.host_copy
         if measured is None:
-            return lookup.host_copy(self.spec, num_bytes)
+            return pricing.host_copy(self.spec, num_bytes)
         return measured.price(self.spec.pcie_bytes_per_s, self._weakest, num_bytes, 1)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from profiles.calibration import UNCALIBRATED
 from profiles.errors import InputError
 from profiles.units import DTYPE_BYTES
-from simulator.dataflow import Dataflow, build_dataflow
+from simulator.plan.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
     from profiles.calibration import Calibration
     from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.hardware import ClusterGroup
-    from profiles.model_shape import ModelShape
+    from profiles.models.shape import ModelShape
     from profiles.store import DeviceProfile
     from profiles.workload import Workload
 

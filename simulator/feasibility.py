@@ -10,17 +10,18 @@ import numpy as np
 
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
-from simulator import legality, scoring
-from simulator.kv_budget import longest_bytes
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import GenerationLayout
-from simulator.pricing import RoleLayouts, RoleMemory, role_memory
-from simulator.timeline import PoolMemory
+from simulator import legality
+from simulator.cost import scoring_copy
+from simulator.cost.kv_budget import longest_bytes
+from simulator.cost.pricing import RoleLayouts, RoleMemory, role_memory
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import GenerationLayout
+from simulator.plan.timeline import PoolMemory
 
 if TYPE_CHECKING:
     from profiles.records import Floats
     from simulator.facts import Facts
-    from simulator.plan import ParallelLayout, Plan, Pool, RolePlan
+    from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def _check_scoring_copy(role: str, training: ParallelLayout, copy: ParallelLayou
         return [
             Violation("layouts", f"{both}; with {facts.training.name} a trained role scores in its training layout")
         ]
-    if not bool(scoring.apart(Layouts.of([training]), Layouts.of([copy]))[0]) or copy.zero_stage:
+    if not bool(scoring_copy.apart(Layouts.of([training]), Layouts.of([copy]))[0]) or copy.zero_stage:
         return [
             Violation("layouts", f"{both}; it scores in its training layout, or on a whole copy (zero 0) in another")
         ]

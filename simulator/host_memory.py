@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
-from simulator import memory
+from simulator.cost import memory
+from simulator.cost.pricing import head_of
 from simulator.feasibility import layouts_of
-from simulator.pricing import head_of
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
-    from simulator.plan import Plan, Pool, RolePlan
+    from simulator.plan.plan import Plan, Pool, RolePlan
 
 
 def host_bytes_per_node(plan: Plan, facts: Facts) -> dict[str, float]:

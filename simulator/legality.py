@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from profiles.model_shape import ModelShape
+    from profiles.models.shape import ModelShape
 
 
 def tensor_fault(shape: ModelShape, tp: int) -> str | None:

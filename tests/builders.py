@@ -7,25 +7,25 @@ from itertools import product
 
 import numpy as np
 
-from mapper.coarse import Slack
-from mapper.instance import Instance
-from mapper.mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.candidates.relaxation import Slack
+from mapper.candidates.table import RoleTable
+from mapper.candidates.weight_sync import WeightSync
+from mapper.execution_mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.model.instance import Instance
 from mapper.problem import Group, Sets, set_partitions
-from mapper.role_table import RoleTable
 from mapper.sharing import Share
-from mapper.weight_sync import WeightSync
-from profiles.catalogue import load_model
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
-from profiles.model_shape import ModelShape
+from profiles.models.catalogue import load_model
+from profiles.models.shape import ModelShape
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
-from simulator.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
+from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.pricing import RoleLayouts
 from simulator.facts import Facts, RoleSpec
-from simulator.kv_budget import with_kv_budget
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-from simulator.pricing import RoleLayouts
+from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 TINY = ModelShape(
     name="tiny", architecture="llama", hidden=1024, num_layers=8, vocab=32000, num_heads=8, num_kv_heads=4,

@@ -54,10 +54,10 @@ def test_import_rules_hold():
         # help and errors must be instant: no solver, no tables, no numbers
         ("import hybridmap.cli", ("ortools", "pyarrow", "pandas", "numpy", "scipy", "rich.table")),
         ("import hybridmap", ("ortools", "pyarrow", "pydantic", "typer")),
-        ("import profiles.store, profiles.catalogue, profiles.engine_facts", ("ortools", "typer", *ENGINES)),
-        ("import simulator.simulate, simulator.facts", ("ortools", "typer", *ENGINES)),
+        ("import profiles.store, profiles.models.catalogue, profiles.engine_facts", ("ortools", "typer", *ENGINES)),
+        ("import simulator.play.simulate, simulator.facts", ("ortools", "typer", *ENGINES)),
         # a job is read without the solver
-        ("import hybridmap.config, hybridmap.plan_file", ("ortools", *ENGINES)),
+        ("import hybridmap.job.load, hybridmap.files.plan", ("ortools", *ENGINES)),
     ],
 )
 def test_imports_stay_light(statement, modules):

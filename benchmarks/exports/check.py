@@ -23,17 +23,17 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.config import load_job
 from hybridmap.exports.systems import export_plan
-from hybridmap.plan_file import plan_file_of
-from mapper.search import find_plan
-from profiles.catalogue import hf_id, model_names
+from hybridmap.files.plan import plan_file_of
+from hybridmap.job.load import load_job
+from mapper.search.find_plan import find_plan
 from profiles.errors import InputError
-from simulator.plan import Pool
+from profiles.models.catalogue import hf_id, model_names
+from simulator.plan.plan import Pool
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Export
-    from hybridmap.plan_file import PlanFile
+    from hybridmap.files.plan import PlanFile
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

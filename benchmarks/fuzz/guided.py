@@ -18,14 +18,29 @@ from random import Random
 
 INSTRUMENTED = ("profiles", "simulator", "executor", "hybridmap")
 READ_LATER = (
-    "executor.checkpoint_manifest", "executor.data", "executor.measure.journal", "executor.scale_down",
-    "executor.transition.architecture", "executor.transition.weight_files", "hybridmap.config",
-    "hybridmap.exports.verl_config", "hybridmap.exports.verl_import", "hybridmap.frontier_file", "hybridmap.job_edit",
-    "hybridmap.plan_file", "hybridmap.report_page.figures", "hybridmap.shell.script", "hybridmap.timeline_file",
-    "hybridmap.trace_file",
-    "hybridmap.what_if_cases", "profiles.calibration", "profiles.engine_facts", "profiles.hf_config", "profiles.store",
+    "executor.checkpoint.manifest",
+    "executor.profiling.journal",
+    "executor.recovery.scale_down",
+    "executor.rl.data",
+    "executor.weights.architecture",
+    "executor.weights.files",
+    "hybridmap.answers.what_if",
+    "hybridmap.exports.verl.import_run",
+    "hybridmap.exports.verl.read",
+    "hybridmap.files.frontier",
+    "hybridmap.files.plan",
+    "hybridmap.files.timeline",
+    "hybridmap.files.trace",
+    "hybridmap.job.edit",
+    "hybridmap.job.load",
+    "hybridmap.report.figures",
+    "hybridmap.shell.script",
+    "profiles.calibration",
+    "profiles.engine_facts",
+    "profiles.models.hf_config",
+    "profiles.store",
     "simulator.feasibility",
-)  # fmt: skip
+)
 """What the readers import when they run: atheris sees no line of a module that was imported without it."""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def read_job(path: Path) -> object:
     """A job, and its normal form read again."""
-    from hybridmap.config import job_from_document, load_job
+    from hybridmap.job.load import job_from_document, load_job
 
     job = load_job(path)
     again = job_from_document(json.loads(json.dumps(dict(job.document), allow_nan=False)))
@@ -32,10 +32,10 @@ def read_job(path: Path) -> object:
 
 def read_plan(path: Path) -> object:
     """A plan file, simulated and written again."""
-    from hybridmap.config import job_from_document
-    from hybridmap.json_text import to_json
-    from hybridmap.plan_file import read_plan, read_plan_file
-    from simulator.simulate import simulate
+    from hybridmap.files.plan import read_plan, read_plan_file
+    from hybridmap.job.load import job_from_document
+    from hybridmap.text.json import to_json
+    from simulator.play.simulate import simulate
 
     read_plan(path)
     file = read_plan_file(path)
@@ -45,9 +45,9 @@ def read_plan(path: Path) -> object:
 
 def read_bare_plan(path: Path) -> object:
     """A plan without a job, as a run would take it."""
-    from executor.pools import Devices, require_supported
-    from executor.scale_down import scale_down
-    from hybridmap.plan_file import read_plan
+    from executor.controller.pools import Devices, require_supported
+    from executor.recovery.scale_down import scale_down
+    from hybridmap.files.plan import read_plan
 
     plan, _ = read_plan(path)
     require_supported(plan)
@@ -56,10 +56,10 @@ def read_bare_plan(path: Path) -> object:
 
 def read_timeline(path: Path) -> object:
     """A timeline, drawn and written for Perfetto."""
-    from hybridmap.json_text import to_json
-    from hybridmap.report_page import figures
-    from hybridmap.timeline_file import read_any_timeline
-    from hybridmap.trace_file import trace_document
+    from hybridmap.files.timeline import read_any_timeline
+    from hybridmap.files.trace import trace_document
+    from hybridmap.report import figures
+    from hybridmap.text.json import to_json
 
     timeline, plan = read_any_timeline(path)
     to_json([figures.gantt(timeline), figures.memory(timeline)])
@@ -68,11 +68,11 @@ def read_timeline(path: Path) -> object:
 
 def read_records(path: Path) -> object:
     """What frontier and what-if write, drawn again."""
-    from hybridmap.frontier_file import FrontierFile
-    from hybridmap.json_text import to_json
-    from hybridmap.plan_file import read_record
-    from hybridmap.report_page import figures
-    from hybridmap.what_if_cases import WhatIfFile
+    from hybridmap.answers.what_if import WhatIfFile
+    from hybridmap.files.frontier import FrontierFile
+    from hybridmap.files.plan import read_record
+    from hybridmap.report import figures
+    from hybridmap.text.json import to_json
 
     try:
         known = read_record(path, FrontierFile)
@@ -84,7 +84,7 @@ def read_records(path: Path) -> object:
 
 def read_config(path: Path) -> object:
     """A model's config.json, as the catalogue reads it."""
-    from profiles.hf_config import load_hf_config
+    from profiles.models.hf_config import load_hf_config
 
     shape = load_hf_config(path)
     if not 0 < shape.num_params < 10**20:
@@ -94,7 +94,7 @@ def read_config(path: Path) -> object:
 
 def read_engine_config(path: Path) -> object:
     """The same file as engines that run read it."""
-    from executor.transition.architecture import read_architecture
+    from executor.weights.architecture import read_architecture
 
     return read_architecture(path)
 
@@ -103,7 +103,7 @@ def read_weights(path: Path) -> object:
     """A safetensors file, every tensor of it."""
     import torch  # noqa: F401  # safetensors would import it with the first tensor: seconds of no input's
 
-    from executor.transition.weight_files import open_weights
+    from executor.weights.files import open_weights
 
     with open_weights(path) as opened:
         names = list(opened.keys())
@@ -112,8 +112,8 @@ def read_weights(path: Path) -> object:
 
 def read_verl(path: Path) -> object:
     """A launch script or a config of verl, imported and checked."""
-    from hybridmap.exports.verl_config import read_verl_config
-    from hybridmap.exports.verl_import import Given, import_verl
+    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.verl.read import read_verl_config
     from simulator.feasibility import check_plan
 
     imported = import_verl(read_verl_config(path), Given("h100-80gb-sxm"))
@@ -165,7 +165,7 @@ def read_engine(path: Path) -> object:
 
 def read_histogram(path: Path) -> object:
     """Response lengths that a job names."""
-    from hybridmap.config import load_job
+    from hybridmap.job.load import load_job
 
     raw = yaml.safe_load(jobs()[0])
     raw["workload"]["response_length"] = {"histogram": path.name}
@@ -176,14 +176,14 @@ def read_histogram(path: Path) -> object:
 
 def read_prompts(path: Path) -> object:
     """Prompts of a run."""
-    from executor.data import read_examples
+    from executor.rl.data import read_examples
 
     return read_examples(path)
 
 
 def read_journal(path: Path) -> object:
     """What a stopped profile has measured so far."""
-    from executor.measure.journal import Journal
+    from executor.profiling.journal import Journal
 
     journal = Journal(path, {"machine": "a"})
     return journal.of("gemm")
@@ -191,7 +191,7 @@ def read_journal(path: Path) -> object:
 
 def read_manifest(path: Path) -> object:
     """A checkpoint's manifest beside the file that it should name."""
-    from executor.checkpoint_manifest import read_checkpoint
+    from executor.checkpoint.manifest import read_checkpoint
 
     folder = path.parent / "iteration-00000012"
     (folder / "actor").mkdir(parents=True, exist_ok=True)
@@ -202,8 +202,8 @@ def read_manifest(path: Path) -> object:
 
 def read_settings(path: Path) -> object:
     """A ``--set`` of a command, applied to a job."""
-    from hybridmap.config import job_from_mapping
-    from hybridmap.job_edit import parse_setting, with_settings
+    from hybridmap.job.edit import parse_setting, with_settings
+    from hybridmap.job.load import job_from_mapping
 
     try:
         text = path.read_text(encoding="utf-8")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @functools.cache
 def plans() -> tuple[bytes, ...]:
     """Plan files of two algorithms."""
-    from hybridmap.config import job_from_mapping
-    from hybridmap.plan_file import plan_file_of
-    from mapper.search import find_plan
+    from hybridmap.files.plan import plan_file_of
+    from hybridmap.job.load import job_from_mapping
+    from mapper.search.find_plan import find_plan
 
     out = []
     for algorithm, roles in (("ppo", ("actor", "critic", "reference", "reward")), ("grpo", ("actor", "reference"))):
@@ -43,9 +43,9 @@ def bare_plans() -> tuple[bytes, ...]:
 @functools.cache
 def timelines() -> tuple[bytes, ...]:
     """What those plan files simulate to."""
-    from hybridmap.config import job_from_document
-    from simulator.plan import Plan
-    from simulator.simulate import simulate
+    from hybridmap.job.load import job_from_document
+    from simulator.plan.plan import Plan
+    from simulator.play.simulate import simulate
 
     out = []
     for raw in map(json.loads, plans()):

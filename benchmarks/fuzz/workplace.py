@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from profiles.table_file import write_table
+from profiles.tables.write import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

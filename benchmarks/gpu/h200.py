@@ -74,9 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
     """Measure into the journal; returns what the rows belong to."""
-    from executor.measure.environment import conditions, describe, pick_device
-    from executor.measure.journal import Journal
-    from executor.measure.run_profile import Profiler
+    from executor.profiling.environment import conditions, describe, pick_device
+    from executor.profiling.journal import Journal
+    from executor.profiling.run_profile import Profiler
 
     device = pick_device(options.device)
     request = _request(options, max(1.0, (deadline_s - time.monotonic()) * PROFILE_SHARE))
@@ -102,11 +102,11 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
 
 
 def _request(options: argparse.Namespace, budget_s: float) -> Any:
-    from executor.measure.request import Request
-    from executor.measure.timing import Precision
-    from profiles.catalogue import load_model, model_config_file
-    from profiles.hf_config import shape_from_hf_config
-    from profiles.probe_models import tiny_config
+    from executor.profiling.request import Request
+    from executor.profiling.timing import Precision
+    from profiles.models.catalogue import load_model, model_config_file
+    from profiles.models.hf_config import shape_from_hf_config
+    from profiles.models.probe_models import tiny_config
 
     gpu = options.device == "cuda"
     can_run = not absent((*RUN_NEEDS, "pydantic"))
@@ -129,10 +129,10 @@ def _request(options: argparse.Namespace, budget_s: float) -> Any:
 def _tables(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     """Tables, card and engine files from the journal; where a catalogue device has the same name, how they differ."""
     from benchmarks.gpu.compare_tables import compare_with_catalogue
-    from executor.measure.journal import Journal
+    from executor.profiling.journal import Journal
     from hybridmap.profiling.folder import write_profile
     from hybridmap.profiling.quality import Wanted
-    from profiles.table_file import KEYS
+    from profiles.tables.write import KEYS
 
     header = {"device_string": about["device_string"], "dtype": about["dtype"]}
     journal = Journal(out / JOURNAL, header)

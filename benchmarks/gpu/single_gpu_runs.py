@@ -10,15 +10,15 @@ from executor.run import run
 from executor.run_config import parse_run
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from hybridmap.validation.comparison import compare, memory_amounts
-from profiles.catalogue import load_model, model_config_file
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
-from profiles.probe_models import tiny_config
+from profiles.models.catalogue import load_model, model_config_file
+from profiles.models.probe_models import tiny_config
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
-from simulator.simulate import simulate
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.markdown import sections, table
 from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
-from profiles.cross_validation import table_errors
 from profiles.store import device_names, load_device
+from profiles.tables.cross_validation import table_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from profiles.model_shape import MlaShape, ModelShape, MoeShape
+from profiles.models.shape import MlaShape, ModelShape, MoeShape
 
 _FILE = Path(__file__).parent / "architectures.yaml"
 # What the families have in common that no line of the file repeats.

@@ -22,16 +22,16 @@ from profiles.engine_facts import default_engine, load_generation_engine, load_t
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, RoleSpec
-from simulator.plan import GenerationLayout
-from simulator.serving import Load
-from simulator.serving_engine import serve_on
+from simulator.plan.plan import GenerationLayout
+from simulator.serving.engine import serve_on
+from simulator.serving.run import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pandas as pd
 
-    from profiles.model_shape import ModelShape
+    from profiles.models.shape import ModelShape
 
 Kind = Literal["closed", "offline", "static"]
 

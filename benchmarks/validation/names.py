@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 from benchmarks.validation.aliases import ALIASES, INEXPRESSIBLE
 from benchmarks.validation.architectures import gpt_in_words, other_architectures
 from benchmarks.validation.devices import DERIVED
-from profiles.catalogue import hf_id, load_model, model_names
 from profiles.errors import HybridmapError
+from profiles.models.catalogue import hf_id, load_model, model_names
 
 if TYPE_CHECKING:
-    from profiles.model_shape import ModelShape
+    from profiles.models.shape import ModelShape
 
 
 class NotPredicted(HybridmapError):

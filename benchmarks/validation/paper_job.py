@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from profiles.catalogue import load_model
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
+from profiles.models.catalogue import load_model
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
-from simulator.dataflow import REQUIRED_ROLES
 from simulator.facts import Facts, Implementation, RoleSpec
+from simulator.plan.dataflow import REQUIRED_ROLES
 
 MODELS = {"7B": "llama-2-7b", "13B": "llama-2-13b", "34B": "codellama-34b", "70B": "llama-2-70b"}
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS, UPDATES = 1024, 1024, 1024, 8

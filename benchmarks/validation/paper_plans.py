@@ -10,17 +10,17 @@ import numpy as np
 from benchmarks.validation.paper_job import paper_facts, role_sizes
 from mapper.pins import Pin
 from mapper.request import SearchRequest
-from mapper.search import find_plan
+from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError, UnknownNameError
-from simulator import resharding
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import ParallelLayout
+from simulator.cost import reshard
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import ParallelLayout
 from simulator.systems.run import run_system
 from simulator.systems.system import SYSTEMS
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
-    from simulator.plan import Resharding
+    from simulator.plan.plan import Resharding
 
 ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
 """``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
@@ -92,14 +92,14 @@ def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> flo
         facts = run_facts(system, algorithm, models, num_gpus)
         half = max(1, num_gpus // 2)
         engine = GenerationLayouts(*np.asarray([[max(1, half // tg)], [tg], [1], [1]], dtype=np.int64))
-        return float(resharding.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
+        return float(reshard.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
     methods: dict[str, Resharding] = {
         "hybridflow": "hybridflow", "hybridflow-v": "hybridflow-v", "deepspeed-chat": "ds-chat",
     }  # fmt: skip
     if system not in methods:
         raise UnknownNameError("system with a transition", system, [*methods, "openrlhf"])
     training = Layouts.of([ParallelLayout(dp=dp, tp=t, pp=p)])
-    cost = resharding.transition_cost(facts, spec.shape, training, engine, spec.precision, methods[system])
+    cost = reshard.transition_cost(facts, spec.shape, training, engine, spec.precision, methods[system])
     return float(cost.time.s[0])
 
 

@@ -10,7 +10,7 @@ from benchmarks.validation.names import NotPredicted, model_kind, number, publis
 from benchmarks.validation.rl_plan import given_plan
 from benchmarks.validation.rl_work import given_facts, simulated_system
 from benchmarks.validation.rows import Row
-from simulator.simulate import build_timeline, price_calls
+from simulator.play.simulate import build_timeline, price_calls
 from simulator.systems.run import run_system
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simulator.facts import Facts
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 QUANTITIES = (
     "step_time_s", "gen_time_s", "logprob_time_s", "old_logprob_time_s", "ref_logprob_time_s", "critic_time_s",

@@ -10,16 +10,16 @@ import numpy as np
 from benchmarks.validation.names import NotPredicted, integer, number, text_of
 from benchmarks.validation.trainers import recompute_of
 from profiles.units import DTYPE_BYTES
-from simulator import memory
+from simulator.cost import memory
 from simulator.feasibility import check_plan
-from simulator.layouts import GenerationLayouts
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, Schedule, placement_name
+from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, Schedule, placement_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.facts import Facts
-    from simulator.plan import Offload
+    from simulator.plan.plan import Offload
 
 DEFAULT_MEMORY_SHARE = 0.6
 """Share of GPU memory that colocated engines are given where a row does not say."""

@@ -12,7 +12,7 @@ from simulator.facts import Implementation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.plan import Recompute
+    from simulator.plan.plan import Recompute
 
 
 @dataclass(frozen=True)

@@ -25,18 +25,18 @@ from profiles.engine_facts import default_engine, load_generation_engine, load_t
 from profiles.hardware import ClusterGroup
 from profiles.units import GIB
 from profiles.workload import LengthDistribution, Workload
-from simulator import memory
+from simulator.cost import memory
+from simulator.cost.train import training_cost
 from simulator.facts import Facts, RoleSpec
-from simulator.layouts import Layouts
-from simulator.plan import ParallelLayout
-from simulator.training import training_cost
+from simulator.plan.layouts import Layouts
+from simulator.plan.plan import ParallelLayout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pandas as pd
 
-    from profiles.model_shape import ModelShape
+    from profiles.models.shape import ModelShape
 
 QUANTITIES = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "peak_mem_gib")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
-    from executor.checkpoint_shards import Chunk, EngineState
+    from executor.checkpoint.shards import Chunk, EngineState
 
     TokenLoss = Callable[[Mapping[str, torch.Tensor], TensorDict], dict[str, torch.Tensor]]
 

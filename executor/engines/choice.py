@@ -9,10 +9,10 @@ from executor.engines.fake import FakeEngine, FakeSpec
 from executor.engines.function import FunctionEngine, FunctionSpec
 
 if TYPE_CHECKING:
-    from executor.engines.hybrid_spec import HybridSpec
-    from executor.engines.torch_native.engine import ModelSpec
+    from executor.engines.hybrid_choice import HybridSpec
+    from executor.engines.native.engine import ModelSpec
     from executor.records import Identity
-    from simulator.groups import Degrees
+    from simulator.plan.groups import Degrees
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class EngineChoice:
         """The two sides of a model that trains on one pool and generates on another, meeting at ``address``."""
         if isinstance(self.spec, FunctionSpec | FakeSpec):
             return self, self
-        from executor.engines.hybrid_spec import HybridSpec
-        from executor.transition.pool_link import PoolLink
+        from executor.engines.hybrid_choice import HybridSpec
+        from executor.weights.link import PoolLink
 
         sending, receiving = (PoolLink(address, senders, receivers, sends=sends) for sends in (True, False))
         if isinstance(self.spec, HybridSpec):
@@ -41,10 +41,10 @@ class EngineChoice:
             return FakeEngine(identity.rank, self.spec)
         if isinstance(self.spec, FunctionSpec):
             return FunctionEngine(self.spec)
-        from executor.engines.hybrid_spec import HybridSpec
+        from executor.engines.hybrid_choice import HybridSpec
 
         if isinstance(self.spec, HybridSpec):
             return self.spec.build(identity, address, degrees)
-        from executor.engines.torch_native.engine import TorchNativeEngine
+        from executor.engines.native.engine import TorchNativeEngine
 
         return TorchNativeEngine(identity, address, degrees, self.spec)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.engines.base import Objective, Sampling
-    from simulator.timeline import Timeline
+    from simulator.plan.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from executor.rewards import REWARDS
+from executor.rl.rewards import REWARDS
 from profiles.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
-    from executor.text import TextCodec
+    from executor.rl.text import TextCodec
 
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """``function``: a name of ``executor.rewards.REWARDS``, or ``module:function`` of the user's own."""
+    """``function``: a name of ``executor.rl.rewards.REWARDS``, or ``module:function`` of the user's own."""
 
     function: str
     codec: TextCodec

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.collectives import own_group
 from executor.engines.saving import save_model
-from executor.engines.torch_native.comms import own_group
 from executor.records import WeightsMoved
-from executor.transition.checksum import require_equal, sums_of_stored
-from executor.transition.memory_meter import MemoryMeter
-from executor.transition.mover import move
-from executor.transition.native_layout import DataSlicedLayout, FsdpLayout
-from executor.transition.report import TransitionReport
-from executor.transition.transfers import TransferPlan, plan_transfers
-from executor.transition.wire import Wire
-from simulator.groups import TransitionMethod, gather_groups, transition_shares
+from executor.weights.checksum import require_equal, sums_of_stored
+from executor.weights.counting_collectives import Wire
+from executor.weights.memory_meter import MemoryMeter
+from executor.weights.move import move
+from executor.weights.native_layout import DataSlicedLayout, FsdpLayout
+from executor.weights.plan import TransferPlan, plan_transfers
+from executor.weights.report import TransitionReport
+from simulator.plan.groups import TransitionMethod, gather_groups, transition_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tensordict import TensorDict
 
-    from executor.checkpoint_shards import Chunk, EngineState
+    from executor.checkpoint.shards import Chunk, EngineState
+    from executor.collectives import Group
     from executor.engines.base import Objective, Sampling
-    from executor.engines.halves import Generator, Trainer
-    from executor.engines.torch_native.comms import Group
+    from executor.engines.interfaces import Generator, Trainer
     from executor.records import Identity
-    from executor.transition.regions import Layout
-    from simulator.groups import Degrees
+    from executor.weights.regions import Layout
+    from simulator.plan.groups import Degrees
 
 
 class HybridEngine:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from executor.checkpoint_shards import Chunk, chunks_of
+from executor.checkpoint.shards import Chunk, chunks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
-    from executor.transition.regions import Layout, Stored
+    from executor.weights.regions import Layout, Stored
 
 
 @dataclass(frozen=True)

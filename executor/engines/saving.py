@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from executor.engines.torch_native.comms import own_group
-from executor.transition.checkpoint import gather_whole, write_folder
-from executor.transition.wire import Wire
+from executor.collectives import own_group
+from executor.weights.checkpoint import gather_whole, write_folder
+from executor.weights.counting_collectives import Wire
 
 if TYPE_CHECKING:
     import torch
 
-    from executor.engines.torch_native.comms import CommClock
-    from executor.transition.architecture import Architecture
-    from executor.transition.regions import Layout
+    from executor.collectives import CommClock
+    from executor.weights.architecture import Architecture
+    from executor.weights.regions import Layout
 
 
 class Holder(Protocol):

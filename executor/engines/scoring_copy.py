@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from executor.engines.torch_native.comms import own_group
-from executor.engines.torch_native.offload import spans_of
-from executor.transition.mover import move
-from executor.transition.transfers import plan_transfers
-from executor.transition.wire import Wire
+from executor.collectives import own_group
+from executor.engines.native.offload import spans_of
+from executor.weights.counting_collectives import Wire
+from executor.weights.move import move
+from executor.weights.plan import plan_transfers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from executor.run_config import AS_PLANNED
 from profiles.errors import InputError, NotYetError
-from simulator.groups import Degrees
+from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from executor.run_config import EnginesSection, RunConfig
-    from executor.transition.regions import Layout
-    from simulator.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
+    from executor.weights.regions import Layout
+    from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
 PACKAGES = {"megatron-core": "megatron", "vllm": "vllm", "fsdp2": "torch", "torch-native": "torch"}
 
@@ -119,11 +119,11 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     x = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
     if x.nests or config.engines.are_embedded(entry.role, generates=True):
         return None
-    from executor.engines.hybrid_spec import training_layout
-    from executor.transition.architecture import read_architecture
-    from executor.transition.native_layout import NativeLayout
-    from executor.transition.transfers import plan_transfers
-    from executor.transition.vllm_layout import VllmLayout
+    from executor.engines.hybrid_choice import training_layout
+    from executor.weights.architecture import read_architecture
+    from executor.weights.native_layout import NativeLayout
+    from executor.weights.plan import plan_transfers
+    from executor.weights.vllm_layout import VllmLayout
 
     arch = read_architecture(config.weights_of(entry.role))
     source = training_layout(config.engines.training_of(entry.role), arch, x, a.vpp, a.ep)  # type: ignore[arg-type]

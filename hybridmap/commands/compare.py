@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.answers.comparison import PLACEMENTS, Row, best_of
 from hybridmap.commands.options import JobArgument, Json, Systems
-from hybridmap.comparison import PLACEMENTS, Row, best_of
-from hybridmap.console import new_table, say, say_json, say_table, working
+from hybridmap.text.console import new_table, say, say_json, say_table, working
 from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
+    from hybridmap.job.load import Job
     from mapper.result import Result
 
 
@@ -18,9 +18,9 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     The best plan of each named placement beside the best of all placements; with --systems, the best plan beside
     what other RL systems would do with the job.
     """
-    from hybridmap.config import load_job
-    from hybridmap.notation import LEGEND
-    from hybridmap.plan_text import header_lines
+    from hybridmap.job.load import load_job
+    from hybridmap.text.notation import LEGEND
+    from hybridmap.text.plan import header_lines
 
     given = load_job(job)
     facts = given.facts()
@@ -56,7 +56,7 @@ def _row(given: "Job", name: str) -> Row:
 
 
 def _document(row: Row) -> dict[str, Any]:
-    from hybridmap.plan_text import timeline_document
+    from hybridmap.text.plan import timeline_document
 
     if row.result is None:
         status = "infeasible" if isinstance(row.error, InfeasibleError) else "none"
@@ -76,8 +76,8 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 def _show_times(rows: list[Row]) -> None:
-    from hybridmap.notation import percent
-    from simulator.dataflow import STAGES
+    from hybridmap.text.notation import percent
+    from simulator.plan.dataflow import STAGES
 
     best = min(row.result.iteration_s for row in rows if row.result is not None)
     stages = [s for s in STAGES if any(row.result.timeline.stages[s] > 0 for row in rows if row.result)]
@@ -102,7 +102,7 @@ def _show_times(rows: list[Row]) -> None:
 
 
 def _memory(result: "Result") -> str:
-    from hybridmap.notation import gib
+    from hybridmap.text.notation import gib
 
     pools = result.timeline.memory
     capacity = next(iter(pools.values())).capacity_bytes
@@ -110,8 +110,8 @@ def _memory(result: "Result") -> str:
 
 
 def _show_layouts(rows: list[Row]) -> None:
-    from hybridmap.notation import gpus_text
-    from hybridmap.plan_text import role_rows
+    from hybridmap.text.notation import gpus_text
+    from hybridmap.text.plan import role_rows
 
     table = new_table(("placement", "GPUs", "role", "training", "generation", "scoring"))
     for row in rows:

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.console import new_table, say, say_json, say_table, working
+from hybridmap.text.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
+    from hybridmap.job.load import Job
     from simulator.facts import Facts
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 BEST = "best plan"
 
@@ -29,7 +29,7 @@ class SystemRow:
 
 def compare_systems(job: "Job", as_json: bool) -> None:
     """Print every system's iteration, its stages and its ratio to the fastest plan of this job."""
-    from hybridmap.plan_text import header_lines
+    from hybridmap.text.plan import header_lines
 
     facts = job.facts()
     rows = [_best(job), *_systems(facts)]
@@ -48,8 +48,8 @@ def compare_systems(job: "Job", as_json: bool) -> None:
 
 def _best(job: "Job") -> SystemRow:
     with working("searching the best plan ..."):
-        from hybridmap.comparison import by_time
-        from mapper.search import find_plan
+        from hybridmap.answers.comparison import by_time
+        from mapper.search.find_plan import find_plan
 
         result = find_plan(by_time(job, "any"))
     return SystemRow(BEST, "the mapper's plan", result.plan, result.timeline, _engines(job.facts()))
@@ -76,7 +76,7 @@ def _engines(facts: "Facts") -> str:
 
 
 def _document(row: SystemRow, best: SystemRow) -> dict[str, Any]:
-    from hybridmap.plan_text import timeline_document
+    from hybridmap.text.plan import timeline_document
 
     if row.timeline is None or row.plan is None or best.timeline is None:
         status = "infeasible" if isinstance(row.error, InfeasibleError) else "none"
@@ -93,7 +93,7 @@ def _document(row: SystemRow, best: SystemRow) -> dict[str, Any]:
 
 
 def _show(rows: list[SystemRow]) -> None:
-    from simulator.dataflow import STAGES
+    from simulator.plan.dataflow import STAGES
 
     there = [row.timeline for row in rows if row.timeline is not None]
     stages = [stage for stage in STAGES if any(timeline.stages[stage] > 0 for timeline in there)]

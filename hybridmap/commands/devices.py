@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import new_table, say, say_json, say_table, warn, working
+from hybridmap.text.console import new_table, say, say_json, say_table, warn, working
 from profiles.yaml_text import read_yaml_file
 
 devices = typer.Typer(help="List profiled devices, show one, or import tables.")
@@ -72,11 +72,11 @@ def import_device(
     as_json: Json = False,
 ) -> None:
     """Import measured operator tables from the package aiconfigurator-core."""
-    from hybridmap.plan_file import require_folder
+    from hybridmap.files.plan import require_folder
 
     require_folder(out)
     with working("importing tables ..."):
-        from profiles.importer import import_tables
+        from profiles.importer.import_tables import import_tables
 
         written = [*import_tables(source, device, out), *_device_cards(device, out)]
     if as_json:
@@ -129,7 +129,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 def _table(sidecar: Path) -> dict[str, Any]:
     """What the sidecar of a table says of its origin."""
-    from profiles.lookup_table import read_card
+    from profiles.lookup.table import read_card
 
     content = read_yaml_file(sidecar)
     found = content.get("sources")
@@ -147,7 +147,7 @@ def _table(sidecar: Path) -> dict[str, Any]:
 
 
 def _figures(spec: dict[str, Any]) -> list[str]:
-    from hybridmap.notation import gib
+    from hybridmap.text.notation import gib
 
     def value(key: str) -> float:
         return float(spec[key]["value"])

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json, working
+from hybridmap.text.console import say, say_json, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybridmap.config import Job
-    from mapper.better import MemoryLimit
-    from mapper.explain import Explanation
-    from mapper.families import Family
+    from hybridmap.job.load import Job
+    from mapper.analysis.explain import Explanation
+    from mapper.analysis.memory_bottleneck import MemoryLimit
+    from mapper.analysis.thresholds import Flip, Scan
+    from mapper.price_families import Family
     from mapper.problem import Placement
     from mapper.result import RunnerUp
-    from mapper.thresholds import Flip, Scan
     from simulator.facts import Facts
-    from simulator.plan import Plan
+    from simulator.plan.plan import Plan
 
 NAMES = {
     "compute": "arithmetic", "memory": "memory bandwidth", "nvlink": "NVLink", "network": "the network between nodes",
@@ -50,7 +50,7 @@ def explain(
     What each stage waits for, what memory keeps it from, where GPUs idle, what would make another placement win, and
     what the HybridFlow paper's observations come to in this job.
     """
-    from mapper.explain import explain as explain_plan
+    from mapper.analysis.explain import explain as explain_plan
 
     if (job is None) == (plan is None):
         raise InputError("explain needs either a JOB.yaml or --plan plan.json")
@@ -69,8 +69,8 @@ def explain(
 
 
 def _from_plan(path: Path) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
-    from hybridmap.config import job_from_document
-    from hybridmap.plan_file import read_plan_file
+    from hybridmap.files.plan import read_plan_file
+    from hybridmap.job.load import job_from_document
     from mapper.result import RunnerUp
 
     file = read_plan_file(path)
@@ -79,8 +79,8 @@ def _from_plan(path: Path) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
 
 
 def _from_job(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
-    from hybridmap.config import load_job
-    from mapper.search import find_plan
+    from hybridmap.job.load import load_job
+    from mapper.search.find_plan import find_plan
 
     assert path is not None, "checked by the command"
     given = load_job(path)
@@ -89,8 +89,8 @@ def _from_job(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
 
 
 def _show(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence[RunnerUp]", note: list[str]) -> None:
-    from hybridmap.notation import placement_title
-    from hybridmap.plan_text import header_lines
+    from hybridmap.text.notation import placement_title
+    from hybridmap.text.plan import header_lines
 
     say("\n".join(header_lines(facts, note)))
     say(f"plan        {placement_title(plan)}  {answer.timeline.iteration_s:,.2f} s")
@@ -132,7 +132,7 @@ def _shares(shares: "Mapping[Family, float]") -> str:
 
 
 def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
-    from hybridmap.notation import generation_text, gib, scoring_text, training_text
+    from hybridmap.text.notation import generation_text, gib, scoring_text, training_text
 
     largest = max(limit.classes, key=lambda name: limit.classes[name])
     lines = [
@@ -185,7 +185,7 @@ def _untouched(scan: "Scan") -> list[str]:
 
 def _placement(rival: "Placement") -> str:
     from mapper.problem import sets_of
-    from simulator.plan import placement_name
+    from simulator.plan.plan import placement_name
 
     name = placement_name(sets_of(rival))
     if len({group.kind for group in rival}) == 1:

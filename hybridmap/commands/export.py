@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json, warn
+from hybridmap.text.console import say, say_json, warn
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Export
@@ -39,7 +39,7 @@ def export(
     """
     from hybridmap.exports.export import said_aloud
     from hybridmap.exports.systems import export_plan
-    from hybridmap.plan_file import read_plan_file
+    from hybridmap.files.plan import read_plan_file
 
     found = export_plan(read_plan_file(plan), str(plan), to.value)
     written = _written(found, out) if out is not None else []
@@ -69,8 +69,8 @@ def export(
 
 
 def _written(found: "Export", out: Path) -> list[str]:
-    from hybridmap.plan_file import require_folder
-    from hybridmap.text_file import write_text
+    from hybridmap.files.plan import require_folder
+    from hybridmap.files.write import write_text
 
     require_folder(out)
     for name, text in found.files.items():

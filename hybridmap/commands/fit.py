@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, TimeLimit
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from hybridmap.fit_answer import Fit
+    from hybridmap.answers.fit import Fit
     from simulator.facts import Facts
-    from simulator.plan import Plan
+    from simulator.plan.plan import Plan
 
 MOST_REMEDIES = 5
 
@@ -30,9 +30,9 @@ def fit(
     GPU memory by class for every role and call, the term that binds, the fewest GPUs, and the host memory that
     offload and checkpoints need. Where nothing fits: the plan that needs least, and what would make it fit.
     """
-    from hybridmap.config import load_job
-    from hybridmap.fit_answer import fit_of_job, fit_of_plan
-    from hybridmap.plan_file import read_plan
+    from hybridmap.answers.fit import fit_of_job, fit_of_plan
+    from hybridmap.files.plan import read_plan
+    from hybridmap.job.load import load_job
 
     given = load_job(job)
     facts = given.facts()
@@ -49,9 +49,9 @@ def fit(
 
 
 def _show(answer: "Fit", facts: "Facts") -> None:
-    from hybridmap.fit_text import binding_line
-    from hybridmap.notation import placement_title
-    from hybridmap.plan_text import header_lines
+    from hybridmap.text.fit import binding_line
+    from hybridmap.text.notation import placement_title
+    from hybridmap.text.plan import header_lines
 
     say("\n".join(header_lines(facts)))
     say(f"{'fits' if answer.fits else 'does not fit'}: {placement_title(answer.plan)} ({answer.origin})")
@@ -67,8 +67,8 @@ def _show(answer: "Fit", facts: "Facts") -> None:
 
 
 def _show_pool(plan: "Plan", name: str, facts: "Facts") -> None:
-    from hybridmap.fit_text import RESIDENT, classes_of, memory_rows
-    from hybridmap.notation import gib, gpus_text
+    from hybridmap.text.fit import RESIDENT, classes_of, memory_rows
+    from hybridmap.text.notation import gib, gpus_text
 
     pool = plan.pool(name)
     rows = memory_rows(plan, pool, facts)
@@ -85,7 +85,7 @@ def _show_pool(plan: "Plan", name: str, facts: "Facts") -> None:
 
 
 def _show_host(plan: "Plan", facts: "Facts") -> None:
-    from hybridmap.notation import gib
+    from hybridmap.text.notation import gib
     from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
 
     needs = host_bytes_per_node(plan, facts)
@@ -98,7 +98,7 @@ def _show_host(plan: "Plan", facts: "Facts") -> None:
 
 
 def _show_needs(answer: "Fit", facts: "Facts") -> None:
-    from hybridmap.notation import gib
+    from hybridmap.text.notation import gib
 
     total = facts.num_gpus
     if answer.fewest is not None:
@@ -112,7 +112,7 @@ def _show_needs(answer: "Fit", facts: "Facts") -> None:
 
 
 def _remedy_lines(answer: "Fit") -> list[str]:
-    from hybridmap.notation import gib
+    from hybridmap.text.notation import gib
 
     if answer.fits:
         return []
@@ -127,7 +127,7 @@ def _remedy_lines(answer: "Fit") -> list[str]:
 
 
 def _document(answer: "Fit", facts: "Facts") -> dict[str, Any]:
-    from hybridmap.fit_text import memory_rows
+    from hybridmap.text.fit import memory_rows
     from simulator.feasibility import pool_memory
     from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from mapper.frontier import FrontierPoint
+    from mapper.analysis.frontier import FrontierPoint
 
 
 def frontier(
@@ -28,17 +28,17 @@ def frontier(
 
     The fastest plan on at most as many GPUs as each pool size has, up to the whole cluster; writes frontier.json.
     """
-    from hybridmap.config import load_job
-    from hybridmap.frontier_file import frontier_file_of, point_document
-    from hybridmap.frontier_text import budget_notes, proof_lines
-    from hybridmap.job_notes import notes
-    from hybridmap.plan_file import require_folder, write_records
+    from hybridmap.files.frontier import frontier_file_of, point_document
+    from hybridmap.files.plan import require_folder, write_records
+    from hybridmap.job.load import load_job
+    from hybridmap.job.notes import notes
+    from hybridmap.text.frontier import budget_notes, proof_lines
 
     given = load_job(job)
     facts, request = given.facts(), given.request()
     require_folder(out)
     with progress_bar("budgets") as progress:
-        from mapper.frontier import frontier as find_frontier
+        from mapper.analysis.frontier import frontier as find_frontier
 
         changed = replace(request, placement=placement.value, even=even, seed=seed, time_limit_s=time_limit)
         points = find_frontier(changed, progress)
@@ -48,7 +48,7 @@ def frontier(
         documents: list[dict[str, Any]] = [point_document(point) for point in points]
         say_json({"points": documents, "seed": seed, "notes": [*notes(facts), *budget_notes(facts)], "written": paths})
         return
-    from hybridmap.plan_text import header_lines
+    from hybridmap.text.plan import header_lines
 
     say("\n".join(header_lines(facts, budget_notes(facts))))
     _show(points)
@@ -57,8 +57,8 @@ def frontier(
 
 
 def _show(points: "tuple[FrontierPoint, ...]") -> None:
-    from hybridmap.frontier_text import changes
-    from hybridmap.notation import percent
+    from hybridmap.text.frontier import changes
+    from hybridmap.text.notation import percent
 
     priced = any(point.cost_per_iteration is not None for point in points)
     numbers = ("GPUs", "iteration", "tokens/s", "per GPU", *(("cost",) if priced else ()), "gap")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json, TimeLimit, known_devices
-from hybridmap.console import new_table, say, say_json, say_table, working
+from hybridmap.text.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
-    from hybridmap.exports.verl_advice import Advice
-    from hybridmap.exports.verl_import import Imported
+    from hybridmap.exports.verl.advice import Advice
+    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.job.load import Job
     from mapper.result import Result
-    from simulator.plan import Record
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Record
+    from simulator.plan.timeline import Timeline
 
 
 class Origin(StrEnum):
@@ -65,9 +65,9 @@ def import_run(
     Simulates the run as it is configured, finds the best plan for the same job, and lists the keys to change. Writes
     both plans, and the job, into a folder.
     """
-    from hybridmap.exports.verl_config import read_verl_config
-    from hybridmap.exports.verl_import import Given, import_verl
-    from hybridmap.plan_file import require_folder
+    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.verl.read import read_verl_config
+    from hybridmap.files.plan import require_folder
 
     assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
@@ -78,8 +78,8 @@ def import_run(
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
     with working("searching a better plan ..."):
-        from hybridmap.exports.verl_advice import advise
-        from mapper.search import find_plan
+        from hybridmap.exports.verl.advice import advise
+        from mapper.search.find_plan import find_plan
 
         def search(job: "Job") -> "Result":
             return find_plan(replace(job.request(), runners_up=False, time_limit_s=time_limit))
@@ -104,7 +104,7 @@ def _pairs(option: str, expected: str, texts: list[str]) -> dict[str, str]:
 def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
     """The run's timeline, or why it could not run by our count."""
     from simulator.feasibility import check_plan
-    from simulator.simulate import simulate
+    from simulator.play.simulate import simulate
 
     found = check_plan(imported.plan, imported.job.facts())
     if found:
@@ -115,8 +115,8 @@ def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
 def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Path) -> list[str]:
     import yaml
 
-    from hybridmap.plan_file import plan_file_of, write_records
-    from hybridmap.text_file import write_text
+    from hybridmap.files.plan import plan_file_of, write_records
+    from hybridmap.files.write import write_text
 
     record = plan_file_of(imported.job, best, "any", False)
     records: dict[str, Record] = {"plan.json": record, "timeline.json": best.timeline}
@@ -133,8 +133,8 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
 
 
 def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice") -> None:
-    from hybridmap.exports.verl import override_text
-    from hybridmap.plan_text import header_lines, show_plan
+    from hybridmap.exports.verl.export import override_text
+    from hybridmap.text.plan import header_lines, show_plan
 
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))
     if now is None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json, known_algorithms, known_devices, known_models
-from hybridmap.console import say, say_json
+from hybridmap.text.console import say, say_json
 from profiles.errors import HybridmapError, InputError
 
 if TYPE_CHECKING:
-    from hybridmap.job_template import Answers
+    from hybridmap.job.template import Answers
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "grpo", "model": "qwen2.5-7b", "device": "h100-80gb-sxm", "nodes": 1, "prompts": 256,
@@ -85,9 +85,9 @@ def init(
 
 def _write(answers: "Answers", file: Path, force: bool) -> None:
     """The job file; a job that cannot be is refused before anything is written."""
-    from hybridmap.config import job_from_mapping, load_job
-    from hybridmap.job_template import job_text
-    from hybridmap.text_file import write_text
+    from hybridmap.files.write import write_text
+    from hybridmap.job.load import job_from_mapping, load_job
+    from hybridmap.job.template import job_text
     from profiles.yaml_text import parse_yaml
 
     text = job_text(answers)
@@ -100,9 +100,9 @@ def _answers(
     given: dict[str, Any], others: dict[str, str | None], mean: int | None, file: Path, ask: bool
 ) -> "Answers":
     """Flags first, then questions on a terminal, then defaults; each answer is checked when it is given."""
-    from hybridmap.job_template import Answers, roles_of
+    from hybridmap.job.template import Answers, roles_of
     from profiles.errors import UnknownNameError
-    from simulator.dataflow import algorithm_names
+    from simulator.plan.dataflow import algorithm_names
 
     def known_algorithm(name: str) -> str:
         if name not in algorithm_names():
@@ -137,7 +137,7 @@ def _one(key: str, given: dict[str, Any], defaults: dict[str, Any], ask: bool, c
 
 def _model(name: str, file: Path) -> str:
     """A model as the job file names it: a path below the file's folder starts there, any other from the root."""
-    from profiles.catalogue import load_model, model_names
+    from profiles.models.catalogue import load_model, model_names
 
     load_model(name)
     if name in model_names():

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import new_table, say, say_json, say_table
+from hybridmap.text.console import new_table, say, say_json, say_table
 
 models = typer.Typer(help="List the known models, or show one.")
 
@@ -22,7 +22,7 @@ def _default(context: typer.Context, as_json: Json = False) -> None:
 @models.command("list")
 def list_models(as_json: Json = False) -> None:
     """List every model of the catalogue."""
-    from profiles.catalogue import model_names
+    from profiles.models.catalogue import model_names
 
     rows = [_facts(name) for name in model_names()]
     if as_json:
@@ -64,7 +64,7 @@ def show_model(
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from profiles.catalogue import hf_id, load_model, model_names, published_num_params
+    from profiles.models.catalogue import hf_id, load_model, model_names, published_num_params
 
     shape = load_model(name)
     known = name in model_names()

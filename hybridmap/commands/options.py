@@ -38,14 +38,14 @@ def known_devices(incomplete: str) -> list[str]:
 
 def known_models(incomplete: str) -> list[str]:
     """Model names that begin so, for the shell."""
-    from profiles.catalogue import model_names
+    from profiles.models.catalogue import model_names
 
     return [name for name in model_names() if name.startswith(incomplete)]
 
 
 def known_algorithms(incomplete: str) -> list[str]:
     """Algorithms that begin so, for the shell."""
-    from simulator.dataflow import algorithm_names
+    from simulator.plan.dataflow import algorithm_names
 
     return [name for name in algorithm_names() if name.startswith(incomplete)]
 

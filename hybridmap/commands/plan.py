@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Even, ForceProfile, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
-from hybridmap.console import say, say_json, working
+from hybridmap.text.console import say, say_json, working
 
 if TYPE_CHECKING:
     from mapper.result import Result
@@ -33,17 +33,17 @@ def plan(
     The fastest, unless the job names another objective. Searches placements, pool sizes and layouts together, proves
     how good the answer is, and writes plan.json and timeline.json.
     """
-    from hybridmap.config import load_job
-    from hybridmap.frontier_text import budget_notes
-    from hybridmap.job_notes import notes
-    from hybridmap.plan_file import plan_file_of, read_plan_file, require_folder, write_records
+    from hybridmap.files.plan import plan_file_of, read_plan_file, require_folder, write_records
+    from hybridmap.job.load import load_job
+    from hybridmap.job.notes import notes
+    from hybridmap.text.frontier import budget_notes
 
     given = load_job(job, profile, force_profile=force_profile)
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
     with working(f"searching placements on {facts.num_gpus:,} GPUs ..."):
-        from mapper.search import find_plan
+        from mapper.search.find_plan import find_plan
 
         result = find_plan(replace(
             given.request(), placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, hint=start
@@ -58,7 +58,7 @@ def plan(
 
 
 def _show(result: "Result", facts: "Facts", more: list[str], job: Path, written: list[Path]) -> None:
-    from hybridmap.plan_text import header_lines, next_lines, result_lines, show_plan
+    from hybridmap.text.plan import header_lines, next_lines, result_lines, show_plan
 
     say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
@@ -67,8 +67,8 @@ def _show(result: "Result", facts: "Facts", more: list[str], job: Path, written:
 
 
 def _document(result: "Result", notes: list[str], written: list[str]) -> dict[str, Any]:
-    from hybridmap.objective_text import objective_document
-    from hybridmap.plan_text import timeline_document
+    from hybridmap.text.objective import objective_document
+    from hybridmap.text.plan import timeline_document
 
     named = {} if result.objective.goal == "time" else {"objective": objective_document(result)}
     return {

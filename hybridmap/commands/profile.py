@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json, warn
+from hybridmap.text.console import say, say_json, warn
 
 if TYPE_CHECKING:
-    from executor.measure.journal import Journal
-    from executor.measure.request import Request
+    from executor.profiling.journal import Journal
+    from executor.profiling.request import Request
     from hybridmap.profiling.folder import ProfileSummary
 
 EXIT_INTERRUPTED = 130
@@ -61,7 +61,7 @@ def profile(
     Leaves tables with sidecars, device.yaml and engine files in DIR. The same command resumes an interrupted one.
     """
     from hybridmap.commands.run import require_installed
-    from hybridmap.plan_file import require_folder
+    from hybridmap.files.plan import require_folder
 
     require_installed()
     require_folder(out)
@@ -71,10 +71,10 @@ def profile(
 
 
 def _request(device: str, quick: bool, models: list[str] | None, dtype: str, threads: int) -> "Request":
-    from executor.measure.environment import num_ranks, pick_device
-    from executor.measure.request import FULL_S, QUICK_S, Request
-    from executor.measure.timing import Precision
-    from profiles.catalogue import load_model
+    from executor.profiling.environment import num_ranks, pick_device
+    from executor.profiling.request import FULL_S, QUICK_S, Request
+    from executor.profiling.timing import Precision
+    from profiles.models.catalogue import load_model
 
     at = pick_device(device)
     kind = at.type
@@ -91,7 +91,7 @@ def _request(device: str, quick: bool, models: list[str] | None, dtype: str, thr
 
 
 def _default_models(kind: str, quick: bool) -> list[str]:
-    from profiles.catalogue import model_names
+    from profiles.models.catalogue import model_names
 
     if quick:
         return ["qwen2.5-0.5b"] if kind == "cpu" else ["qwen2.5-0.5b", "qwen2.5-1.5b", "llama-3.1-8b"]
@@ -102,8 +102,8 @@ def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
     """The config of a model that the torch-native engine can be probed with here; ``None`` if it cannot."""
     import json
 
-    from executor.transition.architecture import DENSE
-    from profiles.catalogue import model_config_file
+    from executor.weights.architecture import DENSE
+    from profiles.models.catalogue import model_config_file
 
     document = json.loads(model_config_file(name).read_text(encoding="utf-8"))
     small = document.get("hidden_size", 0) <= (512 if kind == "cpu" else 2048)
@@ -111,9 +111,9 @@ def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
 
 
 def _measure(request: "Request", out: Path, as_json: bool) -> None:
-    from executor.measure.environment import conditions, describe, pick_device
-    from executor.measure.journal import Journal
-    from executor.measure.run_profile import Profiler
+    from executor.profiling.environment import conditions, describe, pick_device
+    from executor.profiling.journal import Journal
+    from executor.profiling.run_profile import Profiler
     from hybridmap.profiling.progress import ProfileBar
 
     device = pick_device(request.device)
@@ -140,7 +140,7 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
 def _finish(journal: "Journal", out: Path, about: dict[str, Any], request: "Request", as_json: bool) -> None:
     from hybridmap.profiling.folder import write_profile
     from hybridmap.profiling.quality import Wanted
-    from profiles.table_file import KEYS
+    from profiles.tables.write import KEYS
 
     kind = "gpu" if request.device == "cuda" else "cpu"
     wanted = Wanted("ray" in request.launchers, bool(request.groups), request.has_neighbours)
@@ -167,7 +167,7 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
 
 def show_profile(summary: "ProfileSummary", out: Path) -> None:
     """Print tables, how well they interpolate, and the engine's constants."""
-    from hybridmap.console import new_table, say_table
+    from hybridmap.text.console import new_table, say_table
 
     table = new_table(("table", "rows", "failed", "left out: median", "90 %"), right=("rows", "failed"))
     for name, rows in summary.rows.items():

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import progress_bar, say, say_json
+from hybridmap.text.console import progress_bar, say, say_json
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
-    from hybridmap.frontier_file import PointRecord
-    from simulator.plan import Plan
+    from hybridmap.files.frontier import PointRecord
+    from hybridmap.job.load import Job
+    from simulator.plan.plan import Plan
 
 
 def report(
@@ -41,14 +41,14 @@ def report(
     One HTML file that needs nothing else: the cluster to scale, the iteration, memory, stages, runners-up, more or
     fewer GPUs, sensitivity, evidence and the job. With --measured, the run beside the prediction.
     """
-    from hybridmap.config import job_from_document
-    from hybridmap.frontier_file import FrontierFile
-    from hybridmap.plan_file import read_plan_file, read_record
-    from hybridmap.report_page.content import content_of
-    from hybridmap.report_page.html import page
-    from hybridmap.text_file import write_text
-    from hybridmap.timeline_file import read_timeline
-    from hybridmap.what_if_cases import WhatIfFile
+    from hybridmap.answers.what_if import WhatIfFile
+    from hybridmap.files.frontier import FrontierFile
+    from hybridmap.files.plan import read_plan_file, read_record
+    from hybridmap.files.timeline import read_timeline
+    from hybridmap.files.write import write_text
+    from hybridmap.job.load import job_from_document
+    from hybridmap.report.content import content_of
+    from hybridmap.report.html import page
 
     file = read_plan_file(plan)
     job = job_from_document(file.job, f"{plan}: job")
@@ -68,7 +68,7 @@ def report(
 
 
 def _check_same_job(job: "Job", other: dict[str, object], path: str, plan: str) -> None:
-    from hybridmap.job_difference import differences
+    from hybridmap.job.difference import differences
 
     if found := differences(job.document, other):
         lines = [f"{key}: {theirs} in {path}, {ours} in {plan}" for key, ours, theirs in found]
@@ -77,13 +77,13 @@ def _check_same_job(job: "Job", other: dict[str, object], path: str, plan: str) 
 
 def _searched(job: "Job", plan: "Plan", limit_s: float) -> "tuple[PointRecord, ...]":
     """The frontier of the job in the plan's schedule, of those that it allows; empty without time for it."""
-    from hybridmap.frontier_file import frontier_file_of
+    from hybridmap.files.frontier import frontier_file_of
 
     if limit_s <= 0:
         return ()
     with progress_bar("GPU budgets") as progress:
-        from mapper.frontier import frontier
-        from mapper.mode import mode_of
+        from mapper.analysis.frontier import frontier
+        from mapper.execution_mode import mode_of
 
         request = replace(job.request(), modes=(mode_of(plan),), time_limit_s=limit_s)
         points = frontier(request, progress)

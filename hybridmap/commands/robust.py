@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from mapper.regret import Contender, Draw, Robustness
+    from mapper.analysis.regret import Contender, Draw, Robustness
     from simulator.facts import Facts
 
 MOST_DRAWS = 10_000
@@ -33,14 +33,14 @@ def robust(
     Perturbs the prices by family, plans again under each draw, and says what the plan of the job loses there, which
     plan loses least at worst, and which family is most worth measuring.
     """
-    from hybridmap.config import load_job
-    from mapper.families import FAMILIES
+    from hybridmap.job.load import load_job
+    from mapper.price_families import FAMILIES
 
     given = load_job(job)
     facts = given.facts()
     errors = None if error is None else dict.fromkeys(FAMILIES, error)
     with progress_bar("searches") as progress:
-        from mapper.robust import robustness
+        from mapper.analysis.robust import robustness
 
         request = replace(given.request(), seed=seed)
         answer = robustness(request, errors=errors, draws=draws, budget_s=time_limit, progress=progress)
@@ -56,8 +56,8 @@ def _goal_note(goal: str) -> list[str]:
 
 
 def _show(answer: "Robustness", facts: "Facts", note: list[str]) -> None:
-    from hybridmap.notation import placement_title
-    from hybridmap.plan_text import header_lines
+    from hybridmap.text.notation import placement_title
+    from hybridmap.text.plan import header_lines
 
     say("\n".join(header_lines(facts, note)))
     plan = answer.chosen.plan
@@ -71,7 +71,7 @@ def _show(answer: "Robustness", facts: "Facts", note: list[str]) -> None:
 
 
 def _regret_lines(answer: "Robustness") -> list[str]:
-    from hybridmap.notation import percent
+    from hybridmap.text.notation import percent
 
     done, n = len(answer.draws), _draws_text(len(answer.draws))
     stats = statistics(answer)
@@ -95,8 +95,8 @@ def _draws_text(count: int) -> str:
 
 
 def _safest_line(answer: "Robustness") -> str:
-    from hybridmap.notation import percent, placement_title
-    from mapper.replay import layout_key
+    from hybridmap.text.notation import percent, placement_title
+    from mapper.search.replay import layout_key
 
     safest = answer.safest
     regret = f"worst regret {percent(safest.worst_regret)}, mean {percent(safest.mean_regret)}"
@@ -107,7 +107,7 @@ def _safest_line(answer: "Robustness") -> str:
 
 
 def _layouts(contender: "Contender") -> str:
-    from hybridmap.notation import generation_text, training_text
+    from hybridmap.text.notation import generation_text, training_text
 
     parts = []
     for entry in contender.plan.roles:
@@ -117,8 +117,8 @@ def _layouts(contender: "Contender") -> str:
 
 
 def _show_families(answer: "Robustness") -> None:
-    from hybridmap.notation import percent
-    from mapper.families import MEANING
+    from hybridmap.text.notation import percent
+    from mapper.price_families import MEANING
 
     numbers = ("error", "regret if faster", "regret if slower", "iteration moves")
     table = new_table(("family alone", *numbers, "what it is"), right=numbers)
@@ -131,13 +131,13 @@ def _show_families(answer: "Robustness") -> None:
 
 
 def _regret(draw: "Draw") -> str:
-    from hybridmap.notation import percent
+    from hybridmap.text.notation import percent
 
     return "does not fit" if draw.regret is None else percent(draw.regret)
 
 
 def _measure_lines(answer: "Robustness") -> list[str]:
-    from hybridmap.notation import percent
+    from hybridmap.text.notation import percent
 
     first, lines = answer.measure_first, []
     if first is not None and first.regret >= 5e-5:

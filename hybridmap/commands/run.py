@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import ForceProfile, Json, Profile
-from hybridmap.console import say_json, warn, working
+from hybridmap.text.console import say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from executor.pools import Devices
+    from executor.controller.pools import Devices
     from executor.run_config import RunConfig
-    from hybridmap.config import Job
-    from simulator.plan import Plan
+    from hybridmap.job.load import Job
+    from simulator.plan.plan import Plan
 
 NEEDED = ("torch", "tensordict", "safetensors")
 EXIT_INTERRUPTED = 130
@@ -62,8 +62,8 @@ def run(
     With --profile, the best plan for this machine, as it was measured. Writes metrics.jsonl (and TensorBoard events),
     timeline.json and timeline-ranks.json; also checkpoints, where the run: section says 'checkpoint: {every: N}'.
     """
-    from hybridmap.config import load_job
-    from hybridmap.plan_file import require_folder
+    from hybridmap.files.plan import require_folder
+    from hybridmap.job.load import load_job
 
     if plan is not None and profile is not None:
         raise InputError("--plan names the plan, --profile asks for the best one of this machine; give one of them")
@@ -94,10 +94,10 @@ def require_installed() -> None:
 
 def best_here(given: "Job") -> "Plan":
     """The best plan of a job on the machine whose profile it was read with."""
-    from hybridmap.notation import placement_title
+    from hybridmap.text.notation import placement_title
 
     with working("planning for this machine ..."):
-        from mapper.search import find_plan
+        from mapper.search.find_plan import find_plan
 
         found = find_plan(replace(given.request(), runners_up=False))
     warn(f"planned for this machine: {placement_title(found.plan)}, {found.iteration_s:,.3f} s an iteration expected")
@@ -109,8 +109,8 @@ def plan_to_run(given: "Job", config: "RunConfig", job: Path, path: Path | None,
 
     Warns where the plan was made for another job, unless ``quiet``.
     """
-    from hybridmap.job_difference import differences
-    from hybridmap.plan_file import read_plan
+    from hybridmap.files.plan import read_plan
+    from hybridmap.job.difference import differences
 
     if path is None and config.plan is None:
         raise InputError(
@@ -136,15 +136,15 @@ def with_planned_engines(given: "Job", config: "RunConfig", path: Path | None) -
     They stand in the job inside the plan file at ``path``; a plan without one, or made just now, is of this job.
     """
     from executor.engines.support import resolved
-    from hybridmap.plan_file import read_plan
+    from hybridmap.files.plan import read_plan
 
     embedded = read_plan(path)[1] if path is not None else None
     return resolved(config, (embedded or given.document).get("engines", given.document["engines"]))
 
 
 def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
-    from executor.launch_choice import count_devices
-    from executor.scale_down import scale_down
+    from executor.launch.choice import count_devices
+    from executor.recovery.scale_down import scale_down
 
     scaled = scale_down(plan, count_devices(plan, config))
     if scaled.num_gpus < plan.num_gpus:
@@ -156,7 +156,7 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
 def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devices], Plan] | None":
     """How the run plans again, if it shall."""
     from executor.run import require_runnable
-    from hybridmap.replanning import replanner
+    from hybridmap.answers.replanning import replanner
 
     if config.on_failure != "replan":
         return None
@@ -166,10 +166,10 @@ def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devic
 def _run(
     given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool, begin: Path | bool
 ) -> None:
-    from executor.code_reward import isolation_note
     from executor.engines.support import transition_note
+    from executor.rl.code_reward import isolation_note
     from executor.run import run as run_plan
-    from hybridmap.run_view import RunView, run_document, show_run
+    from hybridmap.text.run import RunView, run_document, show_run
 
     for note in (transition_note(plan, config), isolation_note(config)):
         if note is not None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Even, Json, Placement
-from hybridmap.console import say, say_json, warn, working
+from hybridmap.text.console import say, say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.config import Job
-    from hybridmap.plan_file import PlanFile
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from hybridmap.files.plan import PlanFile
+    from hybridmap.job.load import Job
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 
 def simulate(
@@ -40,8 +40,8 @@ def simulate(
 
     Stage times along the critical path, memory per GPU, and what the numbers rest on.
     """
-    from hybridmap.config import load_job
-    from hybridmap.plan_file import is_plan_file
+    from hybridmap.files.plan import is_plan_file
+    from hybridmap.job.load import load_job
 
     if job is not None and plan is None and placement is None and is_plan_file(job):
         plan, job = job, None
@@ -59,10 +59,10 @@ def simulate(
 
 
 def _planned(path: Path, job: "Job | None", job_path: Path | None) -> "tuple[Job, Plan, Timeline]":
-    from hybridmap.config import job_from_document
-    from hybridmap.job_difference import differences
-    from hybridmap.plan_file import read_plan_file
-    from simulator.simulate import simulate as simulate_plan
+    from hybridmap.files.plan import read_plan_file
+    from hybridmap.job.difference import differences
+    from hybridmap.job.load import job_from_document
+    from simulator.play.simulate import simulate as simulate_plan
 
     file = read_plan_file(path)
     embedded = job_from_document(file.job, f"{path}: job")
@@ -86,16 +86,16 @@ def _warn_if_changed(path: Path, file: "PlanFile", facts_hash: str, iteration_s:
 
 def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeline]":
     with working(f"searching {placement} plans ..."):
-        from mapper.search import find_plan
+        from mapper.search.find_plan import find_plan
 
         result = find_plan(replace(job.request(), placement=placement, even=even, runners_up=False))
     return job, result.plan, result.timeline
 
 
 def _show(job: "Job", plan: "Plan", timeline: "Timeline", as_json: bool) -> None:
-    from hybridmap.job_notes import notes
-    from hybridmap.notation import placement_title
-    from hybridmap.plan_text import header_lines, show_plan, timeline_document
+    from hybridmap.job.notes import notes
+    from hybridmap.text.notation import placement_title
+    from hybridmap.text.plan import header_lines, show_plan, timeline_document
 
     if as_json:
         record = timeline.model_dump(mode="json")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json
+from hybridmap.text.console import say, say_json
 
 
 def trace(
@@ -27,9 +27,9 @@ def trace(
     Opens in Perfetto and chrome://tracing: one track a pool, arrows along the critical path. With --measured, the
     predicted and the measured iteration below each other.
     """
-    from hybridmap.text_file import write_text
-    from hybridmap.timeline_file import read_any_timeline, read_timeline
-    from hybridmap.trace_file import trace_document
+    from hybridmap.files.timeline import read_any_timeline, read_timeline
+    from hybridmap.files.trace import trace_document
+    from hybridmap.files.write import write_text
 
     timeline, plan = read_any_timeline(file)
     timelines = {"predicted" if timeline.source == "simulated" else "measured": timeline}
@@ -38,7 +38,7 @@ def trace(
         name = "measured" if second.source == "measured" else "predicted"
         timelines[name if name not in timelines else f"{name} ({measured})"] = second
     document = trace_document(timelines, plan)
-    from hybridmap.json_text import to_json
+    from hybridmap.text.json import to_json
 
     write_text(out, to_json(document))
     seconds = {name: each.iteration_s for name, each in timelines.items()}

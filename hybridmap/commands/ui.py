@@ -23,12 +23,12 @@ def ui(
     Models, lengths, cluster and objective on one side; plan, timeline, memory and frontier on the other. Listens on
     127.0.0.1 unless told otherwise, and has no password. Needs the extra `ui`: pip install 'hybridmap[ui]'.
     """
-    from hybridmap.config import load_job
-    from hybridmap.webapp.form import Form, form_of
+    from hybridmap.job.load import load_job
+    from hybridmap.ui.form import Form, form_of
 
     form = form_of(load_job(job).document) if job is not None else Form()
     try:
-        from hybridmap.webapp.page import serve
+        from hybridmap.ui.page import serve
     except ModuleNotFoundError as error:
         if error.name != "nicegui":
             raise

@@ -15,18 +15,18 @@ import typer
 
 from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
-from hybridmap.console import say, say_json, warn
+from hybridmap.text.console import say, say_json, warn
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.config import Job
+    from hybridmap.job.load import Job
     from hybridmap.validation.comparison import Amount, Comparison
     from hybridmap.validation.measured import Measured
     from profiles.calibration import CalibrationFile
     from simulator.facts import Facts
-    from simulator.plan import Plan
-    from simulator.timeline import Timeline
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 WARMUP_ITERATIONS = 5
 EXIT_INTERRUPTED = 130
@@ -57,8 +57,8 @@ def validate(
     Writes validation.json, both timelines and a two-lane plot.
     """
     from hybridmap.commands.run import plan_to_run, require_installed
-    from hybridmap.config import load_job
-    from hybridmap.plan_file import require_folder
+    from hybridmap.files.plan import require_folder
+    from hybridmap.job.load import load_job
 
     given = load_job(job)
     if given.run is None:
@@ -88,7 +88,7 @@ def _local_plan(plan: "Plan", facts: "Facts") -> "Plan":
 
 def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     """The job's facts with what the run section adds: timed functions, the launcher's dispatch, learning from text."""
-    from executor.launch_choice import runs_here
+    from executor.launch.choice import runs_here
 
     facts = job.facts()
     training, generation, behind_s = facts.training, facts.generation, 0.0
@@ -114,7 +114,7 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
 
 def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
     """Seconds for each sample of a reward function, timed on prompts of the run."""
-    from executor.measure.functions import time_function
+    from executor.profiling.functions import time_function
 
     work = facts.workload
     return time_function(function, config, work.num_samples, work.prompt_length, work.response.maximum)
@@ -122,7 +122,7 @@ def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
 
 def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
     """The timeline without dispatch between calls, and the iteration's time with it."""
-    from simulator.simulate import simulate
+    from simulator.play.simulate import simulate
 
     bare = replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
     return simulate(plan, bare), simulate(plan, facts).iteration_s
@@ -131,9 +131,9 @@ def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
 def _measure(
     job: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, profile: Path, quiet: bool
 ) -> "Measured":
-    from executor.measure.environment import use_threads
+    from executor.profiling.environment import use_threads
     from executor.run import run
-    from hybridmap.run_view import RunView
+    from hybridmap.text.run import RunView
     from hybridmap.validation.measured import Measured
 
     use_threads(_threads(profile))
@@ -159,15 +159,15 @@ def _measure(
 
 def _threads(profile: Path) -> int:
     """Threads of a rank when the profile was measured."""
-    from hybridmap.yaml_file import read_yaml
+    from hybridmap.job.read_yaml import read_yaml
 
     found = read_yaml(profile / "gemm.yaml")
     return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 
 def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":
-    from executor.protocols import registration_of
-    from executor.roles import WORKERS
+    from executor.controller.protocols import registration_of
+    from executor.worker.roles import WORKERS
     from hybridmap.validation.comparison import memory_amounts
     from hybridmap.validation.transfers import columns_there, transfer_amounts, weights_amounts
 
@@ -196,8 +196,8 @@ def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
 
 def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
     """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
+    from hybridmap.job.read_yaml import write_yaml
     from hybridmap.validation.comparison import compare, corrections
-    from hybridmap.yaml_file import write_yaml
     from profiles.calibration import CALIBRATION_FILE, UNCALIBRATED, Calibration, CalibrationFile, Correction
 
     bare = replace(facts, calibration=UNCALIBRATED)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from hybridmap.what_if_cases import CaseRecord, WhatIfFile
+    from hybridmap.answers.what_if import CaseRecord, WhatIfFile
 
 
 def what_if(
@@ -28,12 +28,12 @@ def what_if(
     One search per combination of the values, and the job as it stands first. Keys are those of the job file, with
     numbers for entries of a list. Writes what-if.json, which `hybridmap report --what-if` plots.
     """
-    from hybridmap.config import load_job
-    from hybridmap.job_edit import parse_setting
-    from hybridmap.plan_file import require_folder, write_records
-    from hybridmap.plan_text import header_lines
-    from hybridmap.what_if_cases import what_if as planned
-    from hybridmap.what_if_cases import what_if_file_of
+    from hybridmap.answers.what_if import what_if as planned
+    from hybridmap.answers.what_if import what_if_file_of
+    from hybridmap.files.plan import require_folder, write_records
+    from hybridmap.job.edit import parse_setting
+    from hybridmap.job.load import load_job
+    from hybridmap.text.plan import header_lines
 
     parsed = [parse_setting(text) for text in settings]
     facts = load_job(job).facts()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.config import job_from_document
-from profiles.catalogue import hf_id, model_names
-from simulator.dataflow import CONTROLLER
-from simulator.simulate import simulate
+from hybridmap.job.load import job_from_document
+from profiles.models.catalogue import hf_id, model_names
+from simulator.plan.dataflow import CONTROLLER
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.facts import Facts
-    from simulator.plan import Plan, Pool, RolePlan
+    from simulator.plan.plan import Plan, Pool, RolePlan
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hybridmap.exports.export import Source, largest_divisor
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
 from simulator.feasibility import pool_memory
-from simulator.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Points

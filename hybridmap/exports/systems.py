@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.config import job_from_document
 from hybridmap.exports.export import Export, Source
-from hybridmap.exports.nemo_rl import export_nemo_rl
-from hybridmap.exports.openrlhf import export_openrlhf
-from hybridmap.exports.verl import export_verl
+from hybridmap.exports.nemo_rl.export import export_nemo_rl
+from hybridmap.exports.openrlhf.export import export_openrlhf
+from hybridmap.exports.verl.export import export_verl
+from hybridmap.job.load import job_from_document
 from profiles.errors import InputError
 from simulator.feasibility import require_feasible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hybridmap.plan_file import PlanFile
+    from hybridmap.files.plan import PlanFile
 
 SYSTEMS: dict[str, Callable[[Source], Export]] = {
     "verl": export_verl,

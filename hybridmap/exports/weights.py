@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES, GIB
+from simulator.cost.memory import generation_weight_bytes
 from simulator.feasibility import layouts_of, memories_on
-from simulator.memory import generation_weight_bytes
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Points, Source

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from hybridmap.profiling.probe_prices import price_of, probe_facts
-from profiles.probe_models import is_ours
+from profiles.models.probe_models import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import EngineFits, write_engine_files
 from hybridmap.profiling.quality import Wanted, doubts
-from profiles.cross_validation import LeftOut, table_errors
 from profiles.store import load_device
-from profiles.table_file import KEYS, write_table
+from profiles.tables.cross_validation import LeftOut, table_errors
+from profiles.tables.write import KEYS, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from profiles.hardware import ClusterGroup
-from profiles.model_shape import ModelShape
+from profiles.models.shape import ModelShape
 from profiles.workload import LengthDistribution, Workload
+from simulator.cost.pricing import RoleLayouts, call_cost
 from simulator.facts import Facts, Implementation, RoleSpec
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import GenerationLayout, ParallelLayout
-from simulator.pricing import RoleLayouts, call_cost
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import GenerationLayout, ParallelLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

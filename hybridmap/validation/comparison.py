@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from simulator.plan import Record
+from simulator.plan.plan import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simulator.timeline import Span, Timeline
+    from simulator.plan.timeline import Span, Timeline
 
 Level = Literal["call", "stage", "iteration"]
 

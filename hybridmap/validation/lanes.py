@@ -6,12 +6,12 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.report_page.figures import text
+from hybridmap.report.figures import text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from simulator.timeline import Timeline
+    from simulator.plan.timeline import Timeline
 
 COLOURS = {
     "generation": "#4c78a8", "transition": "#9d755d", "preparation": "#f58518", "training": "#54a24b",

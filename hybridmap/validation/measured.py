@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.timeline import Timeline
+    from simulator.plan.timeline import Timeline
 
 
 @dataclass(frozen=True)

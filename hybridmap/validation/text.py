@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.console import new_table, say, say_table
+from hybridmap.text.console import new_table, say, say_table
 from profiles.units import MIB
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.validation.comparison import Amount
-from simulator.groups import Degrees
-from simulator.resharding import transition_volume_bytes
+from simulator.cost.reshard import transition_volume_bytes
+from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from profiles.workload import Workload
-    from simulator.plan import Plan
+    from simulator.plan.plan import Plan
 
 TRANSITION = "transition"
 

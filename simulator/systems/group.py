@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator import memory, pricing
-from simulator.kv_budget import with_kv_budget
-from simulator.layouts import GenerationLayouts, Layouts
+from simulator.cost import memory, pricing
+from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.pricing import RoleLayouts
 from simulator.legality import engine_fault, tensor_fault
-from simulator.plan import RECOMPUTE_LEVELS, RolePlan
-from simulator.pricing import RoleLayouts
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import RECOMPUTE_LEVELS, RolePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.dataflow import Call
     from simulator.facts import Facts
-    from simulator.plan import Offload
+    from simulator.plan.dataflow import Call
+    from simulator.plan.plan import Offload
     from simulator.systems.system import Spread, System
 
 MAX_WAVES = 256

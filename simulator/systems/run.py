@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import InfeasibleError, UnknownNameError
-from simulator import pricing
-from simulator.dataflow import CONTROLLER
-from simulator.kv_budget import with_kv_budget
-from simulator.layouts import GenerationLayouts, Layouts
-from simulator.plan import Plan, Pool, RolePlan, placement_name
-from simulator.pricing import RoleLayouts, controller_cost, is_controller
-from simulator.simulate import play, simulate
+from simulator.cost import pricing
+from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.pricing import RoleLayouts, controller_cost, is_controller
+from simulator.plan.dataflow import CONTROLLER
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
+from simulator.play.simulate import play, simulate
 from simulator.systems.group import Group, best_group, engine_rows
 from simulator.systems.system import SYSTEMS, System
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simulator.facts import Facts
-    from simulator.timeline import Timeline
+    from simulator.plan.timeline import Timeline
 
 GENERATOR = "generator"
 

@@ -14,7 +14,7 @@ from simulator.facts import Implementation
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
-    from simulator.plan import Offload, Recompute, Resharding
+    from simulator.plan.plan import Offload, Recompute, Resharding
 
 Placement = Literal["colocate", "split", "standalone"]
 Spread = tuple[int, int, int]

@@ -86,7 +86,7 @@ def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) ->
     def names() -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("profiles.catalogue.model_names", names)
+    monkeypatch.setattr("profiles.models.catalogue.model_names", names)
     answer = script.command("models", "list")
     assert answer.status == 1
     assert "Traceback" in answer.why and "RuntimeError: a fault" in answer.why

@@ -83,7 +83,7 @@ DOCUMENTS = st.recursive(
 @given(key=st.sampled_from(["algorithm", "models", "workload", "cluster", "engines", "objective", "pin", "schedule",
                             "search", "implementation", "run"]), value=DOCUMENTS)  # fmt: skip
 def test_any_value_at_any_key_of_a_job(key, value):
-    from hybridmap.config import job_from_mapping
+    from hybridmap.job.load import job_from_mapping
 
     raw = {**yaml.safe_load(jobs()[0]), key: value}
     try:

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.gpu import h200
 from benchmarks.gpu.compare_tables import compare_with_catalogue
 from benchmarks.placements import swapped
-from executor.measure import run_profile
-from profiles.table_file import write_table
+from executor.profiling import run_profile
+from profiles.tables.write import write_table
 from tests.work import Clock
 
 

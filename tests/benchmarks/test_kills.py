@@ -18,8 +18,8 @@ from benchmarks.disturbed import (
     random_kill,
 )
 from benchmarks.kills import main, summary_of
-from executor.fault_injection import LOADING
-from simulator.dataflow import build_dataflow
+from executor.inject_faults import LOADING
+from simulator.plan.dataflow import build_dataflow
 
 LINES = [
     {"iteration": i, "actor/optimizer_steps": 2.0 * (i + 1), "actor/loss": 0.1 * i, "iteration_s": 1.0}
@@ -98,7 +98,7 @@ def load_nothing(models, controller, checkpoint):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_loader_that_restores_nothing_fails_every_case(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("executor.checkpoint.load", load_nothing)
+    monkeypatch.setattr("executor.checkpoint.load.load", load_nothing)
     assert main(["--quick", "--out", str(tmp_path / "found.json")]) == 1
     for case in json.loads((tmp_path / "found.json").read_text())["cases"]:
         assert case["recoveries"] == 1

@@ -31,6 +31,6 @@ def warm():
 def on_ray(warm, monkeypatch):
     """Runs that ask for Ray get these ranks."""
     from executor import run
-    from executor.launch_choice import choose_launcher
+    from executor.launch.choice import choose_launcher
 
     monkeypatch.setattr(run, "choose_launcher", lambda p, c: warm if c.launcher == "ray" else choose_launcher(p, c))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from executor.run_config import parse_run
-from hybridmap.config import load_job
-from simulator.plan import Plan
+from hybridmap.job.load import load_job
+from simulator.plan.plan import Plan
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig

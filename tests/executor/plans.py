@@ -8,8 +8,8 @@ from pathlib import Path
 
 from executor.run_config import RunConfig, parse_run
 from profiles.workload import LengthDistribution, Workload
-from simulator.dataflow import build_dataflow
-from simulator.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan.dataflow import build_dataflow
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
 TINY = EXAMPLES / "tiny-config.json"

@@ -9,11 +9,11 @@ from tensordict import TensorDict
 
 from executor.checks import UnequalWeightsError
 from executor.engines.base import Objective
-from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.engine import ModelSpec
-from executor.engines.torch_native.optimizer import OptimizerConfig
+from executor.engines.native.engine import ModelSpec
+from executor.engines.native.optimizer import OptimizerConfig
 from executor.records import Identity
-from simulator.groups import training_coordinates
+from executor.rl.sequences import sequences_of
+from simulator.plan.groups import training_coordinates
 from tests.executor.plans import TINY
 
 

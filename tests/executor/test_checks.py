@@ -12,13 +12,13 @@ from executor.checks import (
     require_equal_totals,
     require_numbers,
 )
-from executor.engines.torch_native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.torch_native.optimizer import OptimizerConfig
-from executor.engines.torch_native.transition import group_totals, require_gathered
-from executor.fault_injection import flip_bit
+from executor.engines.native.engine import ModelSpec, TorchNativeEngine
+from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.native.transition import group_totals, require_gathered
+from executor.inject_faults import flip_bit
 from executor.records import Identity
-from executor.transition.checksum import require_arrived, sums_of_stored
-from simulator.groups import Degrees
+from executor.weights.checksum import require_arrived, sums_of_stored
+from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from executor.recorder import MetricsLog, timeline_of, write_atomically
 from executor.records import CallRecord
-from simulator.dataflow import build_dataflow
-from simulator.timeline import Counts, Timeline
+from simulator.plan.dataflow import build_dataflow
+from simulator.plan.timeline import Counts, Timeline
 
 FLOW = build_dataflow("ppo", ("actor", "critic", "reference", "reward"))
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from executor.algorithms import SCRIPTS
 from executor.errors import WorkerInputError
+from executor.rl.algorithms import SCRIPTS
 from executor.run import run
 from profiles.errors import InputError, NotYetError
-from simulator.dataflow import CONTROLLER, build_dataflow
-from simulator.timeline import Timeline
+from simulator.plan.dataflow import CONTROLLER, build_dataflow
+from simulator.plan.timeline import Timeline
 from tests.executor.plans import ROLES, colocated, config, job, learned, metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -45,7 +45,7 @@ def test_functions_stand_for_reward_and_cost_only():
     assert [config.function_of(role) for role in ("actor", "reward", "cost")] == [None, "math", None]
 
 
-@pytest.mark.parametrize("module", ["executor", "executor.run_config", "executor.run", "executor.scale_down"])
+@pytest.mark.parametrize("module", ["executor", "executor.run_config", "executor.run", "executor.recovery.scale_down"])
 def test_nothing_heavy_loads_before_a_run_starts(module):
     heavy = ("torch", "ray", "tensordict", "transformers", "ortools", "mapper")
     code = f"import {module}, sys; print([m for m in {heavy!r} if m in sys.modules])"

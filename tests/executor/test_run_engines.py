@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from executor.algorithms import SCRIPTS
-from executor.algorithms.step import Step
+from executor.rl.algorithms import SCRIPTS
+from executor.rl.algorithms.step import Step
 from executor.run import run
 from tests.executor.plans import (
     ROLES,
@@ -28,7 +28,7 @@ missing = [name for name in ("megatron", "vllm") if importlib.util.find_spec(nam
 if missing:
     pytest.skip(f"needs {', '.join(missing)}: the extra cpu-engines", allow_module_level=True)
 
-from executor.launch_ray import RayLauncher  # noqa: E402
+from executor.launch.ray import RayLauncher  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 ITERATIONS = 2
@@ -198,7 +198,7 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
 
 def assert_everybody_got_the_model(timeline, weights, num_receivers):
     """What all that train send is the model together, and reaches every rank that generates."""
-    from executor.transition.architecture import read_architecture
+    from executor.weights.architecture import read_architecture
 
     counts = {span.pool: span.counts for span in timeline.spans if span.call == "transition"}
     sizes = [math.prod(tensor.shape) for tensor in read_architecture(str(weights)).tensors().values()]

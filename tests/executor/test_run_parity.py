@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from executor.engines.torch_native.transition import in_place_plan
-from executor.engines.torch_native.weights import read_dense
-from executor.pools import degrees_of
+from executor.controller.pools import degrees_of
+from executor.engines.native.transition import in_place_plan
 from executor.run import run
+from executor.weights.parameters import read_dense
 from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
 
 pytestmark = pytest.mark.filterwarnings("ignore")

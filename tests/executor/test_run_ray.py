@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from executor.controller.pools import Devices
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.errors import RankFailedError, WorkerInputError
 from executor.faults import Fault
-from executor.pools import Devices
+from executor.recovery.scale_down import scale_down
 from executor.run import run
-from executor.scale_down import scale_down
 from profiles.errors import InfeasibleError
-from simulator.dataflow import CONTROLLER, build_dataflow
-from simulator.simulate import play
+from simulator.plan.dataflow import CONTROLLER, build_dataflow
+from simulator.play.simulate import play
 from tests.executor.families import alive, family_of
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 from tests.executor.workers import meetings

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from executor.engines.torch_native import comms
-from executor.launch_ray import RankActor, RayLauncher
+from executor import collectives
+from executor.launch.ray import RankActor, RayLauncher
 from executor.records import Identity
-from executor.worker import invoke
+from executor.worker.worker import invoke
 
 if TYPE_CHECKING:
-    from executor.pools import ResourcePool
+    from executor.controller.pools import ResourcePool
 
 FORGETS_S = 2.0
 
@@ -28,7 +28,7 @@ class WarmRank(RankActor):
         """Drop all roles, and leave the ranks that it met."""
         self._roles.clear()
         self._invoke = invoke
-        comms._HANDLES.clear()  # noqa: SLF001
+        collectives._HANDLES.clear()  # noqa: SLF001
         if dist.is_initialized():
             dist.destroy_process_group()
 

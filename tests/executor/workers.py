@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
+from executor import collectives
+from executor.controller.protocols import register
 from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeEngine, FakeSpec
-from executor.engines.torch_native import comms
-from executor.protocols import register
 from profiles.errors import InputError
 from tests.work import HANGS_S, wait_until
 
@@ -34,7 +34,7 @@ class Probe:
 
     @register(protocol="ONE_TO_ALL")
     def meet(self):
-        comms.join_world(self.identity, self.address, torch.device("cpu"), timeout_s=HANGS_S)
+        collectives.join_world(self.identity, self.address, torch.device("cpu"), timeout_s=HANGS_S)
         ones = torch.ones(())
         torch.distributed.all_reduce(ones)
         return int(ones)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from executor.measure.engine_step import CALLS, Probe
-from executor.measure.parallel_step import CALLS as PARALLEL_CALLS
-from executor.measure.probes import SMALL_WORK
+from executor.profiling.engine_step import CALLS, Probe
+from executor.profiling.parallel_step import CALLS as PARALLEL_CALLS
+from executor.profiling.probes import SMALL_WORK
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import write_engine_files
 from hybridmap.profiling.engine_fit import Engines
 from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.engine_facts import load_generation_engine, load_training_engine
-from profiles.gemm_shapes import head_shapes, powers_of_two
-from profiles.hf_config import shape_from_hf_config
-from profiles.probe_models import tiny_config
+from profiles.models.gemm_shapes import head_shapes, powers_of_two
+from profiles.models.hf_config import shape_from_hf_config
+from profiles.models.probe_models import tiny_config
 from profiles.store import load_device
-from profiles.table_file import write_table
+from profiles.tables.write import write_table
 
 ROOT = Path(__file__).parents[2]
 CONFIG = json.loads((ROOT / "examples" / "run" / "tiny-config.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 import hybridmap as hm
 from profiles.errors import InputError, UnknownNameError
-from tests.hybridmap.export_plans import GRPO
+from tests.hybridmap.exports.plans import GRPO
 
 
 @pytest.fixture(scope="module")

@@ -373,7 +373,7 @@ def test_a_fault_of_ours_keeps_its_traceback(write_job, small_job, run, monkeypa
     def broken(*args, **options):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("hybridmap.config.load_job", broken)
+    monkeypatch.setattr("hybridmap.job.load.load_job", broken)
     result = run("plan", write_job(small_job))
     assert result.exit_code == 1
     assert isinstance(result.exception, ZeroDivisionError)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridmap.config import load_job
-from hybridmap.plan_file import read_plan_file
+from hybridmap.files.plan import read_plan_file
+from hybridmap.job.load import load_job
 from simulator.feasibility import check_plan
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from hybridmap.commands.run import with_planned_engines
-from hybridmap.config import load_job
-from hybridmap.plan_file import read_plan
+from hybridmap.files.plan import read_plan
+from hybridmap.job.load import load_job
 from profiles.errors import NotYetError
-from simulator.timeline import Timeline
+from simulator.plan.timeline import Timeline
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 missing = [name for name in ("torch", "ray", "megatron", "vllm") if importlib.util.find_spec(name) is None]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.algorithm1 import exhaustive
-from mapper.candidates import role_table
-from mapper.instance import make_instance
+from mapper.analysis.algorithm1 import exhaustive
+from mapper.candidates.listing import role_table
+from mapper.model.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
-from mapper.search import find_plan
+from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError, InputError, UnknownNameError
 from tests.builders import make_facts, tiny_facts
 

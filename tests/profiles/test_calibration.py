@@ -8,9 +8,9 @@ import yaml
 
 from profiles.calibration import UNCALIBRATED, load_calibration
 from profiles.errors import FileFormatError
-from simulator.layouts import Layouts
-from simulator.plan import ParallelLayout
-from simulator.pricing import RoleLayouts, role_costs
+from simulator.cost.pricing import RoleLayouts, role_costs
+from simulator.plan.layouts import Layouts
+from simulator.plan.plan import ParallelLayout
 from tests.builders import make_facts
 
 ONE = {"call": "update_critic", "factor": 1.5, "measured_s": 3.0, "predicted_s": 2.0, "iterations": 10, "spread": 0.1,

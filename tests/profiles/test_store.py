@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profiles import lookup_tables, store
+from profiles import store
 from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
+from profiles.lookup import device_tables
 from profiles.store import DATA, device_names, load_device
 from tests.work import calls_of
 
@@ -132,8 +133,8 @@ def test_a_profile_can_be_sent_to_another_process() -> None:
 def test_loading_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """One table is read for a price that needs one, and little is done besides."""
     read: list[str] = []
-    real = lookup_tables.read_table
-    monkeypatch.setattr(lookup_tables, "read_table", lambda path, card: read.append(path.name) or real(path, card))
+    real = device_tables.read_table
+    monkeypatch.setattr(device_tables, "read_table", lambda path, card: read.append(path.name) or real(path, card))
     load_device("h100-80gb-sxm").gemm(64, 64, 64)  # what is imported when first used is
     read.clear()
     store._load.cache_clear()  # noqa: SLF001

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from mapper.request import SearchRequest
-from mapper.search import find_plan
+from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError
+from simulator.cost.pricing import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory, require_feasible
-from simulator.plan import ParallelLayout, Plan
-from simulator.pricing import role_memory
-from simulator.simulate import simulate
+from simulator.plan.plan import ParallelLayout, Plan
+from simulator.play.simulate import simulate
 from tests.builders import (
     MOE,
     TINY,

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.catalogue import load_model
 from profiles.errors import InfeasibleError
-from profiles.model_shape import ModelShape
+from profiles.models.catalogue import load_model
+from profiles.models.shape import ModelShape
+from simulator.cost.pricing import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of
-from simulator.plan import Plan
-from simulator.pricing import role_memory
-from simulator.simulate import simulate
+from simulator.plan.plan import Plan
+from simulator.play.simulate import simulate
 from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, with_engine_pool, workload
 
 QWEN = load_model("qwen2.5-7b")

@@ -11,15 +11,15 @@ import pytest
 from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
+from simulator.cost.reshard import weight_sync_cost
 from simulator.facts import DeviceKind, Facts
 from simulator.feasibility import check_plan, pool_memory
-from simulator.layouts import GenerationLayouts
-from simulator.resharding import weight_sync_cost
-from simulator.simulate import simulate
+from simulator.plan.layouts import GenerationLayouts
+from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, with_engine_pool
 
 if TYPE_CHECKING:
-    from simulator.plan import Plan
+    from simulator.plan.plan import Plan
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
@@ -75,7 +75,7 @@ def test_every_call_is_priced_on_the_kind_it_runs_on(mixed: Facts) -> None:
 
 def simulate_unchecked(plan: Plan, facts: Facts):  # type: ignore[no-untyped-def]
     """Spans of a plan that need not fit."""
-    from simulator.simulate import build_timeline, price_calls
+    from simulator.play.simulate import build_timeline, price_calls
 
     return build_timeline(on_kinds(plan, (facts.group.device,)), facts, price_calls(plan, facts)).spans
 

@@ -7,11 +7,11 @@ import pytest
 
 from profiles.engine_facts import GenerationEngine, TrainingEngine
 from profiles.records import Basis, Priced
+from simulator.cost.pricing import Layouts, RoleLayouts, controller_cost, role_costs
 from simulator.facts import Facts, Implementation
-from simulator.layouts import GenerationLayouts
-from simulator.plan import GenerationLayout, ParallelLayout
-from simulator.pricing import Layouts, RoleLayouts, controller_cost, role_costs
-from simulator.simulate import simulate
+from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout, ParallelLayout
+from simulator.play.simulate import simulate
 from tests.builders import TINY, call_of, make_facts, make_plan, workload
 
 NO_PART_OF_A_PRICE = {

@@ -15,22 +15,22 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from executor.checkpoint_shards import EngineState, on_host
+from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import require_equal_stored
+from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.fsdp.model import ScoredDecoder, compute_again
 from executor.engines.fsdp.optimizer import adamw, clip_gradients, expect_states, state_tensors
 from executor.engines.fsdp.tensor_parallel import cut_over
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
+from executor.engines.native.engine import DTYPES, ModelSpec
+from executor.engines.native.heads import log_probs_and_entropy
+from executor.engines.native.offload import HostMemory, OnHost, spans_of
+from executor.engines.native.optimizer import MOMENTS
 from executor.engines.saving import save_model
-from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.comms import CommClock, join_world, make_groups
-from executor.engines.torch_native.engine import DTYPES, ModelSpec
-from executor.engines.torch_native.heads import log_probs_and_entropy
-from executor.engines.torch_native.offload import HostMemory, OnHost, spans_of
-from executor.engines.torch_native.optimizer import MOMENTS
-from executor.transition.architecture import read_architecture
-from executor.transition.checkpoint import fill, reader_of
-from executor.transition.native_layout import FsdpLayout
+from executor.rl.sequences import sequences_of
+from executor.weights.architecture import read_architecture
+from executor.weights.checkpoint import fill, reader_of
+from executor.weights.native_layout import FsdpLayout
 from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
-    from executor.checkpoint_shards import Chunk
+    from executor.checkpoint.shards import Chunk
     from executor.engines.base import Objective
     from executor.records import Identity
-    from simulator.groups import Degrees
+    from simulator.plan.groups import Degrees
 
 
 class FsdpEngine(OnHost):

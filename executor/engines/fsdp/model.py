@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel
 
-from executor.engines.torch_native.decoder import positions_of
+from executor.engines.native.decoder import positions_of
 
 
 class ScoredDecoder(torch.nn.Module):

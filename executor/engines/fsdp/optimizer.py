@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from executor.engines.torch_native.optimizer import MOMENTS
-from executor.transition.native_layout import cut_dimension
+from executor.engines.native.optimizer import MOMENTS
+from executor.weights.native_layout import cut_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from executor.engines.torch_native.comms import Groups
-    from executor.engines.torch_native.optimizer import OptimizerConfig
+    from executor.collectives import Groups
+    from executor.engines.native.optimizer import OptimizerConfig
 
     Parameters = Mapping[str, torch.nn.Parameter]
     """By name; each a DTensor, on the data-parallel mesh or on that and the tensor-parallel one."""

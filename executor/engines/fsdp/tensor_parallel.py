@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from executor.engines.fsdp.model import ScoredDecoder
-    from executor.transition.architecture import Architecture
+    from executor.weights.architecture import Architecture
 
 
 def cut_over(model: ScoredDecoder, mesh: DeviceMesh, arch: Architecture) -> None:

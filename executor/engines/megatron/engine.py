@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from executor.checkpoint_shards import EngineState, on_host
+from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import require_equal_stored
+from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
+from executor.engines.native.engine import DTYPES, ModelSpec
+from executor.engines.native.heads import log_probs_and_entropy
+from executor.engines.native.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
-from executor.engines.sequences import sequences_of
-from executor.engines.torch_native.comms import CommClock, join_world, make_groups
-from executor.engines.torch_native.engine import DTYPES, ModelSpec
-from executor.engines.torch_native.heads import log_probs_and_entropy
-from executor.engines.torch_native.offload import HostMemory, OnHost, spans_of
-from executor.transition.architecture import read_architecture
-from executor.transition.checkpoint import fill, reader_of
-from executor.transition.megatron_layout import MegatronLayout
+from executor.rl.sequences import sequences_of
+from executor.weights.architecture import read_architecture
+from executor.weights.checkpoint import fill, reader_of
+from executor.weights.megatron_layout import MegatronLayout
 from profiles.errors import InputError
-from simulator.groups import training_coordinates
+from simulator.plan.groups import training_coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tensordict import TensorDict
 
-    from executor.checkpoint_shards import Chunk
+    from executor.checkpoint.shards import Chunk
     from executor.engines.base import Objective
     from executor.records import Identity
-    from simulator.groups import Degrees
-    from simulator.plan import Recompute
+    from simulator.plan.groups import Degrees
+    from simulator.plan.plan import Recompute
 
 
 @dataclass(frozen=True)

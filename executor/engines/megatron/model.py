@@ -18,12 +18,12 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from executor.engines.torch_native.decoder import rms_norm
+from executor.engines.native.decoder import rms_norm
 
 if TYPE_CHECKING:
-    from executor.transition.architecture import Architecture
-    from executor.transition.megatron_layout import MegatronLayout
-    from simulator.plan import Recompute
+    from executor.weights.architecture import Architecture
+    from executor.weights.megatron_layout import MegatronLayout
+    from simulator.plan.plan import Recompute
 
 
 class RMSNorm(torch.nn.Module):

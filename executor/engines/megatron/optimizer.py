@@ -11,15 +11,15 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 
 from executor.engines.layout_state import Held
-from executor.engines.torch_native.optimizer import MOMENTS
+from executor.engines.native.optimizer import MOMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    from executor.engines.torch_native.engine import ModelSpec
-    from simulator.groups import Degrees
+    from executor.engines.native.engine import ModelSpec
+    from simulator.plan.groups import Degrees
 
 
 def cuts_states(spec: ModelSpec, degrees: Degrees) -> bool:

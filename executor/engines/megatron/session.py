@@ -11,10 +11,10 @@ from executor.engines.megatron.cpu_shim import cuda_calls_on_cpu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.groups import Degrees
+    from simulator.plan.groups import Degrees
 
 RANK_ORDER = "tp-cp-ep-pp-dp"
-"""Tensor parallel fastest, data parallel slowest, as ``simulator.groups`` numbers ranks; Megatron's default differs."""
+"""Tensor parallel fastest, data parallel slowest, as ``simulator.plan.groups`` has it; Megatron's default differs."""
 
 
 @dataclass(frozen=True)

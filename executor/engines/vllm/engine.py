@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
-from executor.transition.vllm_layout import VllmLayout
+from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
-from simulator.groups import generation_coordinates, generation_order
+from simulator.plan.groups import generation_coordinates, generation_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.engines.base import Sampling
-    from executor.transition.architecture import Architecture
-    from simulator.groups import Degrees
+    from executor.weights.architecture import Architecture
+    from simulator.plan.groups import Degrees
 
 CPU_KV_BYTES = 64 << 20
 """KV cache of a CPU rank where the plan gives no budget: tests and laptops."""

@@ -12,7 +12,7 @@ from benchmarks.validation.paper_plans import transition_s
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
 from profiles.engine_facts import engine_constants, load_generation_engine
-from profiles.lookup import memory_bound
+from profiles.lookup.pricing import memory_bound
 from profiles.store import load_device
 from tests.benchmarks.validation.conftest import PUBLISHED
 

@@ -17,7 +17,7 @@ from benchmarks.validation.names import (
     text_of,
 )
 from benchmarks.validation.tables import KINDS
-from profiles.catalogue import hf_id, load_model, model_names
+from profiles.models.catalogue import hf_id, load_model, model_names
 from profiles.store import device_names, load_device
 from tests.benchmarks.validation.conftest import PUBLISHED
 

@@ -10,7 +10,7 @@ from benchmarks.validation.guard import INTERNAL
 from benchmarks.validation.rl_plan import given_plan
 from benchmarks.validation.rl_work import given_facts
 from benchmarks.validation.tables import read_tables
-from simulator.simulate import simulate
+from simulator.play.simulate import simulate
 from tests.benchmarks.validation.conftest import PUBLISHED
 from tests.builders import RL_CELLS
 

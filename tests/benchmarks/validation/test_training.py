@@ -8,7 +8,7 @@ import pytest
 from benchmarks.validation import training
 from benchmarks.validation.guard import INTERNAL
 from benchmarks.validation.tables import read_tables
-from profiles.catalogue import load_model
+from profiles.models.catalogue import load_model
 from tests.benchmarks.validation.conftest import PUBLISHED
 
 CELLS = {

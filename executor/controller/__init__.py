@@ -1,0 +1,1 @@
+"""The single controller: pools, worker groups, futures and transfer protocols."""

@@ -1,0 +1,175 @@
+"""The models of a run: a worker group per role, made from the plan, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from executor.controller.actor_group import ActorGroup
+from executor.controller.pools import (
+    CONTROLLER_POOL,
+    degrees_of,
+    generate_ahead,
+    generator_degrees_of,
+    scoring_degrees_of,
+)
+from executor.engines.choice import EngineChoice
+from executor.engines.function import FunctionSpec
+from executor.rl.text import TextCodec
+from executor.worker.controller_worker import ControllerWorker
+from executor.worker.roles import WORKERS
+from profiles.errors import InputError
+from simulator.plan.dataflow import CONTROLLER, build_dataflow
+from simulator.plan.groups import Degrees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from executor.controller.controller import Controller
+    from executor.controller.worker_group import WorkerGroup
+    from executor.engines.hybrid_choice import HybridSpec
+    from executor.engines.native.engine import ModelSpec
+    from executor.run_config import Hyperparameters, RunConfig
+    from simulator.plan.plan import ParallelLayout, Plan, RolePlan
+
+    Group = WorkerGroup | ActorGroup
+
+ALONE = Degrees(1, 1, 1, 1, 1)
+
+
+class Models:
+    """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one."""
+
+    def __init__(self, groups: Mapping[str, Group]) -> None:
+        self.groups = dict(groups)
+
+    def __getattr__(self, role: str) -> Any:
+        groups = self.__dict__.get("groups", {})
+        if role not in groups:
+            raise AttributeError(f"this run has no {role}; it has {', '.join(groups)}")
+        return groups[role]
+
+    def __contains__(self, role: str) -> bool:
+        return role in self.groups
+
+    def init(self) -> None:
+        """Load all models, those of different pools at the same time; the first failure ends it with its reason."""
+        futures = [future for group in self.groups.values() for future in group.init_model()]
+        for future in futures:
+            future.wait()
+
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights; ``RankFailedError`` names a weight that differs."""
+        models = [group for role, group in self.groups.items() if role != CONTROLLER]
+        for future in [future for group in models for future in group.check_replicas()]:
+            future.wait()
+
+
+def build_models(
+    controller: Controller, plan: Plan, config: RunConfig, hyper: Hyperparameters,
+    engines: Mapping[str, EngineChoice] | None = None,
+) -> Models:  # fmt: skip
+    """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake)."""
+    groups: dict[str, Group] = {}
+    shared = {"algorithm": plan.algorithm, "hyper": hyper}
+    device = "cuda" if controller.launcher.uses_gpus else "cpu"
+    for entry in plan.roles:
+        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device)
+        if entry.separate_generation:
+            groups[entry.role] = _on_two_pools(controller, plan, entry, engine, shared)
+            continue
+        degrees = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
+        options = {"engine": engine, **shared}
+        made = controller.add_group(
+            entry.role, entry.pool, WORKERS[entry.role], degrees, options, scoring_degrees_of(entry)
+        )
+        groups[entry.role] = made if entry.generation is None else ActorGroup(made, made)
+    if "reward" not in groups:
+        if config.reward is None:
+            raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
+        options = {"engine": EngineChoice(_function(config.reward.function, config)), **shared}
+        groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
+    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
+    return Models(groups)
+
+
+def _on_two_pools(
+    controller: Controller, plan: Plan, entry: RolePlan, engine: EngineChoice, shared: dict[str, Any]
+) -> ActorGroup:
+    """An actor that learns on one pool and generates on another; both know where to meet."""
+    assert entry.generation_pool is not None
+    trains = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
+    generates = generator_degrees_of(entry, plan.generation_pool_of(entry.role).num_gpus)
+    sending, receiving = engine.linked(controller.meeting_place(entry.pool), trains, generates)
+    worker, scoring = WORKERS[entry.role], scoring_degrees_of(entry)
+    trainer = controller.add_group(entry.role, entry.pool, worker, trains, {"engine": sending, **shared}, scoring)
+    options = {"engine": receiving, **shared}
+    generator = controller.add_group(entry.role, entry.generation_pool, worker, generates, options)
+    return ActorGroup(trainer, generator, generate_ahead(plan))
+
+
+def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> EngineChoice:
+    """The engine that plan and run section give a role."""
+    function = config.function_of(entry.role)
+    if function is not None:
+        return EngineChoice(_function(function, config))
+    spec = _model_spec(entry, plan, config, device)
+    embedded = config.engines.are_embedded(entry.role, generates=entry.generation is not None)
+    return EngineChoice(spec if embedded else hybrid_spec(spec, entry, plan, config))
+
+
+def _function(name: str, config: RunConfig) -> FunctionSpec:
+    return FunctionSpec(name, TextCodec(config.data.alphabet, config.data.tokenizer))
+
+
+def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> ModelSpec:
+    from executor.engines.native.engine import ModelSpec
+    from executor.engines.native.optimizer import OptimizerConfig
+
+    layout = entry.training or entry.inference
+    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
+    rate = config.critic_learning_rate if entry.role == "critic" else None
+    optimizer = OptimizerConfig(rate or config.learning_rate, max_grad_norm=config.max_grad_norm)
+    generation = entry.generation
+    return ModelSpec(
+        path=config.weights_of(entry.role),
+        seed=config.seed,
+        dtype=config.dtype,
+        value_head=entry.role in ("critic", "reward", "cost"),
+        micro_batch=layout.micro_batch if layout else 1,
+        zero_stage=entry.training.zero_stage if entry.training else 0,
+        optimizer=optimizer if flow.is_trained(entry.role) else None,
+        max_num_seqs=generation.max_num_seqs if generation else 1,
+        kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
+        scoring=scoring_degrees_of(entry),
+        offload=entry.offload,
+        recompute=entry.training.recompute if entry.training else "none",
+        device=device,
+        collective_timeout_s=config.timeouts.collective_s,
+        check_weights=config.checks.transitions,
+    )
+
+
+def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig) -> HybridSpec:
+    """The engines that the run section names, in the layouts of the plan."""
+    from executor.engines.hybrid_choice import HybridSpec
+
+    engine = config.engines.training_of(entry.role)
+    layout, scoring = entry.training or entry.inference, None
+    if spec.scoring is not None and entry.inference is not None and engine != "torch-native":
+        frozen = replace(
+            spec, optimizer=None, scoring=None, offload=(), micro_batch=entry.inference.micro_batch, recompute="none"
+        )
+        scoring = HybridSpec(model=frozen, training=engine, **_beyond_degrees(entry.inference))  # type: ignore[arg-type]
+    return HybridSpec(
+        model=spec, training=engine,  # type: ignore[arg-type]
+        generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
+        recompute=layout.recompute if layout else "none", method=plan.resharding, scoring=scoring,
+        **_beyond_degrees(layout),
+    )  # fmt: skip
+
+
+def _beyond_degrees(layout: ParallelLayout | None) -> dict[str, Any]:
+    """What a layout says besides its degrees, as fields of ``HybridSpec``."""
+    names = ("vpp", "ep", "sequence_parallel")
+    return {name: getattr(layout, name) for name in names} if layout is not None else {}

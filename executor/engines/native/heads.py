@@ -1,0 +1,79 @@
+"""What is read off the last stage: log-probs and entropy over a cut vocabulary, values, and the next token.
+
+Sampling draws one number per (seed, sample, position) and inverts the cumulative distribution, so the tokens do not
+depend on how rows are spread over ranks or batched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from executor.collectives import Group, copy_in, sum_out
+
+if TYPE_CHECKING:
+    from executor.engines.base import Sampling
+
+_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Constants of the splitmix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+
+
+def local_logits(head: torch.Tensor, hidden: torch.Tensor, tp: Group) -> torch.Tensor:
+    """Logits ``[..., V / t]`` of this rank's part of the vocabulary, in fp32."""
+    return F.linear(copy_in(hidden, tp), head).float()
+
+
+def at_temperature(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """``logits / temperature``; the same tensor at 1, since a copy over the vocabulary is the largest of a pass."""
+    return logits if temperature == 1.0 else logits / temperature
+
+
+def log_probs_and_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, tp: Group, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-prob of ``targets [...]`` and entropy ``[...]``, from this rank's part of the logits ``[..., V / t]``.
+
+    Both are of the distribution that tokens are drawn from at ``temperature``.
+    """
+    logits = at_temperature(logits, temperature)
+    highest = tp.all_reduce(logits.detach().amax(-1), op=dist.ReduceOp.MAX)
+    shifted = logits - highest[..., None]
+    weights = shifted.exp()
+    total = sum_out(weights.sum(-1), tp)
+    local = targets - tp.index * logits.shape[-1]
+    inside = (local >= 0) & (local < logits.shape[-1])
+    picked = shifted.gather(-1, local.clamp(0, logits.shape[-1] - 1)[..., None])[..., 0]
+    chosen = sum_out(picked * inside, tp)
+    mean_logit = sum_out((weights * shifted).sum(-1), tp) / total
+    return chosen - total.log(), total.log() - mean_logit
+
+
+def next_tokens(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens ``[B]`` and their log-probs ``[B]`` from whole logits ``[B, V]`` and ``uniform [B]`` in [0, 1)."""
+    log_probs = at_temperature(logits, sampling.temperature).log_softmax(-1)
+    if sampling.greedy:
+        tokens = logits.argmax(-1)
+    else:
+        cumulative = log_probs.double().exp().cumsum(-1)
+        target = uniform.to(cumulative) * cumulative[:, -1]
+        tokens = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+    return tokens, log_probs.gather(-1, tokens[:, None])[:, 0]
+
+
+def uniforms(seed: int, uids: torch.Tensor, num: int) -> torch.Tensor:
+    """``num`` numbers in [0, 1) for each sample, ``[B, num]``, a function of (seed, uid, position) alone."""
+    with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64 on purpose
+        stream = _mixed(np.uint64(seed) * _MIX_1 + uids.cpu().numpy().astype(np.uint64) + _GOLDEN)
+        bits = _mixed(stream[:, None] + (np.arange(1, num + 1, dtype=np.uint64) * _GOLDEN)[None, :])
+    return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    x ^= x >> np.uint64(31)
+    return x

@@ -1,0 +1,1 @@
+"""Starting the ranks of a pool: in this process, or as Ray actors."""

@@ -1,0 +1,316 @@
+"""Ray launcher: every rank is an actor, every pool a placement group; data goes through Ray's object store."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from executor.launch.relay import Head, Relay
+from executor.records import Identity, Item, Submitted, waited_on
+from executor.worker.worker import RankProcess
+from profiles.errors import InfeasibleError, InputError
+from profiles.store import device_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from executor.controller.pools import ResourcePool
+    from executor.records import CallRecord, CallRequest
+
+PLACEMENT_TIMEOUT_S = 60.0
+ASKED_S = 1.0
+"""How long a rank that is asked whether it lives may take to answer."""
+OBJECT_STORE_BYTES = 512 << 20
+"""Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
+
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+"""Environment of the processes of a cluster of our own."""
+
+FAN_OUT = 32
+"""Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
+
+
+class RankActor(RankProcess):
+    """A rank inside a Ray actor."""
+
+    def __init__(self, identity: Identity) -> None:
+        import ray
+
+        super().__init__(identity, lambda references: fetched(ray, references))
+
+    def node(self) -> str:
+        """The node that this rank runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def prepare(self) -> None:
+        """Import what every role needs, while the next pools are started: it takes a process seconds."""
+        import tensordict  # noqa: F401
+
+        import executor.worker.roles  # noqa: F401
+
+    def rename(self, identity: Identity) -> None:
+        """Take a rank number once every rank's node is known."""
+        self.identity = identity
+
+
+@dataclass(eq=False)
+class _RelayLine:
+    """The controller's end of a relay; counts its turns."""
+
+    actor: Any
+    turn: int = 0
+
+    def submit(self, head: Head, asked: list[tuple[int, Any, bool]]) -> list[Submitted]:
+        outputs = self.actor.dispatch.remote(self.turn, head, asked)
+        done = self.actor.records.remote(self.turn)
+        self.turn += 1
+        return [Submitted(Item(outputs, i), Item(done, i), done) for i in range(len(asked))]
+
+
+class RayLauncher:
+    """Starts ranks on a Ray cluster: the one at ``address``, or one of our own on this machine.
+
+    A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
+    CPUs). Nodes may declare a custom resource by the name of their device (``kinds``); then a pool goes to nodes of its
+    kind. Raises ``InputError`` where Ray is missing or the address answers nothing.
+    """
+
+    def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
+        self._ray = _import_ray()
+        self._owns_cluster = False
+        self._actors: list[Any] = []
+        self._groups: list[Any] = []
+        self._lines: dict[int, tuple[_RelayLine, int]] = {}
+        self._nodes: dict[int, str] = {}
+        if not self._ray.is_initialized():
+            self._connect(address, cpu_ranks, num_gpus)
+        elif address is not None and self._ray.get_runtime_context().gcs_address != address:
+            here = self._ray.get_runtime_context().gcs_address
+            raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
+        self.uses_gpus = self._ray.cluster_resources().get("GPU", 0) >= 1
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the nodes that are alive now."""
+        return int(self._ray.cluster_resources().get("GPU" if self.uses_gpus else "CPU", 0))
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Devices of each kind that the cluster declares as a custom resource, on the nodes that are alive now."""
+        resources = self._ray.cluster_resources()
+        return {name: int(resources[name]) for name in device_names() if name in resources}
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that are alive now."""
+        return sum(node["Alive"] for node in self._ray.nodes())
+
+    def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
+        quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
+        if address:
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, ValueError) as error:
+                raise InputError(f"no Ray cluster answers at {address}: {error}") from error
+            self._owns_cluster = True  # our connection to it: shutdown leaves somebody else's cluster running
+            return
+        # "local": without it Ray joins whatever cluster last ran on this machine, a stranger's or a dead one
+        own = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
+        with _on_loopback(self._ray):
+            self._ray.init("local", **own, **quiet)
+        self._owns_cluster = True
+
+    def start_pool(self, pool: ResourcePool) -> list[Any]:
+        ranks = self._start_ranks(pool)
+        if len(ranks) > FAN_OUT:
+            for first in range(0, len(ranks), FAN_OUT):
+                self._add_relay(pool, list(enumerate(ranks))[first : first + FAN_OUT])
+        return ranks
+
+    def _add_relay(self, pool: ResourcePool, ranks: list[tuple[int, Any]]) -> None:
+        actor = self._ray.remote(Relay).options(num_cpus=0).remote(pool.name, ranks)
+        self._actors.append(actor)
+        line = _RelayLine(actor)
+        for place, (_, rank) in enumerate(ranks):
+            self._lines[id(rank)] = (line, place)
+
+    def _start_ranks(self, pool: ResourcePool) -> list[Any]:
+        """Actors of one placement group, numbered so that consecutive ranks share a node."""
+        actor_class = self._ray.remote(RankActor)
+        options: list[dict[str, Any]] = [{"num_cpus": 0}]
+        if pool.on_device:
+            options = self._placed(pool)
+        actors = [
+            actor_class.options(**options[i], max_restarts=0).remote(Identity(pool.name, i, pool.num_ranks))
+            for i in range(pool.num_ranks)
+        ]
+        self._actors += actors
+        nodes = self._ray.get([actor.node.remote() for actor in actors])
+        order = sorted(range(len(actors)), key=lambda i: (nodes.index(nodes[i]), i))
+        ranks = [actors[i] for i in order]
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
+        for actor, node in zip(actors, nodes, strict=True):
+            self._nodes[id(actor)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
+        self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        for rank in ranks:
+            rank.prepare.remote()
+        return ranks
+
+    def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
+        """Reserve a bundle per rank, on nodes of the pool's kind; options that put one actor into each."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        kind = {pool.kind: 1.0} if pool.kind in self.kinds else {}
+        bundle = {"GPU" if self.uses_gpus else "CPU": 1.0, **kind}
+        group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
+        self._groups.append(group)
+        began_s = time.monotonic()
+        if not self._is_placed(group, pool.num_ranks, next(iter(kind), None)):
+            waited_s, what = time.monotonic() - began_s, "GPUs" if self.uses_gpus else "CPU slots"
+            raise InfeasibleError(
+                f"pool {pool.name} found no {pool.num_ranks} free {what}{f' of kind {pool.kind}' if kind else ''} in "
+                f"{waited_s:.0f} s; the cluster has {self._num_of(next(iter(kind), None))}, others may hold some"
+            )
+        share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
+        return [
+            share
+            | {"resources": kind}
+            | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
+            for i in range(pool.num_ranks)
+        ]
+
+    def _num_of(self, kind: str | None) -> int:
+        """Devices of a kind on the nodes that are alive now; of all of them where none is named."""
+        return self.num_devices if kind is None else self.kinds.get(kind, 0)
+
+    def _is_placed(self, group: Any, num_ranks: int, kind: str | None) -> bool:
+        """Wait for a placement group; not for devices of a node that is gone."""
+        deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
+        while not group.wait(min(PLACEMENT_TIMEOUT_S, ASKED_S)):
+            if time.monotonic() > deadline_s or self._num_of(kind) < num_ranks:
+                return False
+        return True
+
+    def node_of(self, rank: Any) -> str:
+        return self._nodes.get(id(rank), "")
+
+    def lost_among(self, ranks: Sequence[Any]) -> int:
+        for number, rank in enumerate(ranks):
+            try:
+                self._ray.get(rank.node.remote(), timeout=ASKED_S)
+            except self._ray.exceptions.RayError:
+                return number
+        return 0
+
+    def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
+        return list(self._ray.get(calls))
+
+    def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
+        if not ranks or id(ranks[0]) not in self._lines:
+            return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
+        asked: dict[_RelayLine, list[tuple[int, Any, bool]]] = {}
+        for rank, request in zip(ranks, requests, strict=True):
+            line, place = self._lines[id(rank)]
+            asked.setdefault(line, []).append((place, request.argument, request.returns))
+        first = requests[0]
+        head = Head(first.number, first.key, first.role, first.method, first.options)
+        return [submitted for line, some in asked.items() for submitted in line.submit(head, some)]
+
+    def _submit(self, rank: Any, request: CallRequest) -> Submitted:
+        data, record = rank.call.options(num_returns=2).remote(request)
+        return Submitted(data, record, record)
+
+    def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        done, rest = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)
+        if rest and done:
+            more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
+            done += more
+        return list(done)
+
+    def records(self, done: Any) -> list[CallRecord]:
+        found = self.get(done)
+        return found if isinstance(found, list) else [found]
+
+    def get(self, reference: Any) -> Any:
+        try:
+            return fetched(self._ray, [reference])[0]
+        except self._ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            raise cause from None
+
+    def put(self, value: Any) -> Any:
+        return self._ray.put(value)
+
+    def clear(self) -> None:
+        """Kill our actors and free their placement groups; the cluster stays for others to be started."""
+        from ray.util.placement_group import remove_placement_group
+
+        for actor in self._actors:
+            self._ray.kill(actor, no_restart=True)
+        for group in self._groups:
+            remove_placement_group(group)
+        self._actors, self._groups, self._lines, self._nodes = [], [], {}, {}
+
+    def stop(self) -> None:
+        """Clear, and shut down a cluster of our own."""
+        if not self._ray.is_initialized():
+            return
+        self.clear()
+        if self._owns_cluster:
+            self._ray.shutdown()
+
+
+@contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """What Ray starts meanwhile listens on 127.0.0.1 alone: whoever reaches one of its ports can run code.
+
+    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment, in which our
+    ranks find the address to meet at too; this process read it when Ray was imported.
+    """
+    from ray._private import ray_constants
+
+    before = dict(os.environ)
+    os.environ.update(LOOPBACK if sys.platform == "linux" else {})
+    clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        for name in LOOPBACK:
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """Values behind references, and behind elements of lists; an element that is a reference is looked through."""
+    lists = list(dict.fromkeys(waited_on(reference) for reference in references))
+    found = dict(zip(lists, ray.get(lists), strict=True))
+    values = [found[r.reference][r.index] if isinstance(r, Item) else found[r] for r in references]
+    inner = iter(ray.get([value for value in values if isinstance(value, ray.ObjectRef)]))
+    return [next(inner) if isinstance(value, ray.ObjectRef) else value for value in values]
+
+
+def _import_ray() -> Any:
+    # read by Ray when it is imported: no usage reports, and no token file in the home folder
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of calls behind one that failed, which is reported
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise InputError("this plan needs several processes, which need Ray: pip install 'hybridmap[run]'") from error
+    return ray

@@ -1,0 +1,49 @@
+"""Jobs and plans of the runs that measurements make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from profiles.workload import LengthDistribution, Workload
+
+if TYPE_CHECKING:
+    from simulator.plan.plan import Plan
+
+    Sets = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """The part of a job that a run reads."""
+
+    algorithm: str
+    workload: Workload
+
+    @classmethod
+    def of(
+        cls, algorithm: str, samples: int, prompt: int, response: int, *, per_prompt: int = 1, minibatches: int = 1
+    ) -> ProbeJob:
+        """``samples`` in all, ``per_prompt`` of them of the same prompt; lengths in tokens, the same for all."""
+        lengths = LengthDistribution.fixed(response)
+        return cls(algorithm, Workload(samples // per_prompt, per_prompt, prompt, lengths, 1, minibatches))
+
+
+def ppo_plan(sets: Sets, samples: int, micro_batch: int = 1) -> Plan:
+    """PPO on one rank a pool, one pool a set of roles."""
+    from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+
+    layout = ParallelLayout(dp=1, micro_batch=micro_batch)
+    engine = GenerationLayout(dp=1, max_num_seqs=samples, kv_cache_bytes=0)
+    pools = tuple(
+        Pool(name="ABCD"[i], device="here", first_gpu=i, num_gpus=1, roles=roles) for i, roles in enumerate(sets)
+    )
+    entries = tuple(
+        RolePlan(
+            role=role, pool=pool.name, training=layout if role in ("actor", "critic") else None,
+            inference=layout if role != "actor" else None, generation=engine if role == "actor" else None,
+        )
+        for pool in pools
+        for role in pool.roles
+    )  # fmt: skip
+    return Plan(algorithm="ppo", placement=placement_name(sets), pools=pools, roles=entries)

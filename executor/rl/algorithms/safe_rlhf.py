@@ -1,0 +1,28 @@
+"""Safe-RLHF: PPO with a cost model, a multiplier for its limit, and a pretraining loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from executor.rl.algorithms.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from executor.controller.futures import Future
+    from executor.controller.models import Models
+
+
+def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
+    """One iteration per batch of prompts; its column ``pretrain`` holds pretraining text."""
+    for prompts in batches:
+        batch = prompts | models.actor.generate_sequences(prompts)
+        batch |= models.critic.compute_values(batch)
+        batch |= models.reference.compute_ref_log_prob(batch)
+        batch |= models.reward.compute_reward(batch)
+        batch |= models.cost.compute_cost(batch)
+        batch |= models.controller.compute_advantage(batch)
+        critic = models.critic.update_critic(batch)
+        batch |= models.actor.compute_loss(batch)
+        actor = models.actor.update_actor(batch)
+        yield Step(batch, {"critic": critic, "actor": actor})

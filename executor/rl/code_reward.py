@@ -1,0 +1,45 @@
+"""A reward for code: the response's program must pass the answer's tests within a time limit, in a sandbox."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from executor.sandbox.run import WALLS, Limits, isolation, run_program
+
+if TYPE_CHECKING:
+    from executor.run_config import RunConfig
+
+LIMITS = Limits()
+_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def unit_tests(response: str, answer: str) -> float:
+    """1 if the last fenced block of ``response`` (or all of it), followed by the tests in ``answer``, runs through.
+
+    An error, a failed assertion, more than ``LIMITS`` allow, or an exit before the tests' end gives 0. Tests run in the
+    program's own process: one that looks for a way to seem to pass can find it.
+    """
+    blocks = _FENCED.findall(response)
+    program = f"{blocks[-1] if blocks else response}\n{answer}\n"
+    ended = secrets.token_hex(16)  # who exits early does not print it
+    ran = run_program(f"{program}print('{ended}')\n", LIMITS)
+    return float(ran.status == "0" and ran.output.rstrip().endswith(ended))
+
+
+def isolation_note(config: RunConfig) -> str | None:
+    """What to tell a user whose run executes programs of the model: what isolates them here; else ``None``.
+
+    ``InputError`` where they cannot be run at all.
+    """
+    if "unit-tests" not in (config.function_of("reward"), config.function_of("cost")):
+        return None
+    found = isolation()
+    stronger = WALLS[: WALLS.index(found[0])]
+    missing = [*stronger, *(word for word in ("seccomp", "cgroup") if word not in found)]
+    without = f" (not available: {', '.join(missing)})" if missing else ""
+    return (
+        f"unit-tests runs the model's programs, on this machine isolated by {', '.join(found)}"
+        f"{without}; docs/security.md says what that keeps out"
+    )

@@ -1,0 +1,64 @@
+"""What each update minimises: the algorithm's losses on the rows of a mini-batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from executor.engines.base import Objective
+from executor.rl import losses
+from executor.rl.sequences import pretraining_of, sequences_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from tensordict import TensorDict
+
+    from executor.run_config import Hyperparameters
+
+    Outputs = Mapping[str, torch.Tensor]
+
+
+def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:
+    """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
+    rows, first = sequences_of(batch)
+    if algorithm == "dapo":  # groups whose responses all score alike teach nothing, and do not count in the mean
+        rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
+
+    def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
+        return _policy_loss(outputs, rows, algorithm, hyper)
+
+    objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
+    if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
+        text = pretraining_of(batch)
+        objectives.append(Objective(text, 1, _pretrain_loss, hyper.pretrain_coefficient))
+    return tuple(objectives)
+
+
+def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objective, ...]:
+    """The clipped value loss."""
+    rows, first = sequences_of(batch)
+
+    def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
+        return losses.clipped_value(
+            outputs["values"], rows["values"], rows["returns"], rows["target_mask"], hyper.value_clip
+        )
+
+    return (Objective(rows, first, loss),)
+
+
+def _policy_loss(outputs: Outputs, rows: TensorDict, algorithm: str, hyper: Hyperparameters) -> losses.Sums:
+    mask, log_probs, advantages = rows["target_mask"], outputs["log_probs"], rows["advantages"]
+    if algorithm == "remax":
+        terms = [losses.reinforce(log_probs, advantages, mask)]
+    else:
+        terms = [losses.clipped_policy(log_probs, rows["log_probs"], advantages, mask, hyper.clip, hyper.clip_high)]
+    if algorithm == "grpo" and "ref_log_probs" in rows.keys():  # noqa: SIM118
+        terms.append(losses.kl_penalty(log_probs, rows["ref_log_probs"], mask, hyper.kl_coefficient))
+    terms.append(losses.entropy_bonus(outputs["entropy"], mask, hyper.entropy_coefficient))
+    return losses.added(*terms)
+
+
+def _pretrain_loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
+    found = losses.pretrain(outputs["log_probs"], rows["target_mask"])
+    return {"loss": found["loss"], "pretrain_loss": found["loss"].detach()}

@@ -1,0 +1,91 @@
+"""Sums that tell whether two layouts hold the same weights: over elements, so any cut of a tensor adds up alike."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from executor.checks import UnequalWeightsError
+from executor.weights.move import view_of
+from executor.weights.regions import Box, volume
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from executor.records import Identity
+    from executor.weights.architecture import Architecture
+    from executor.weights.regions import Layout, Stored
+
+Sums = dict[tuple[str, Box], int]
+"""By checkpoint tensor and box."""
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def box_sum(values: torch.Tensor, box: Box, shape: tuple[int, ...], name: str) -> int:
+    """Sum over the elements of ``box`` of bits times a weight of the place in the whole tensor, modulo 2^64."""
+    bits = values.contiguous().view(_BITS[values.element_size()]).to(torch.int64)
+    place = torch.zeros((), dtype=torch.int64, device=values.device)
+    for (start, stop), n in zip(box, shape, strict=True):
+        place = place[..., None] * n + torch.arange(start, stop, device=values.device)
+    weight = (place * 2 + 1) * (2 * zlib.crc32(name.encode()) + 1)
+    return int((bits * weight).sum())
+
+
+def sums_of_stored(parts: Iterable[Stored], tensors: Mapping[str, torch.Tensor], arch: Architecture) -> Sums:
+    """The sum of every region of some local tensors, those of ``layout.stored(rank)`` or a part of them."""
+    found, whole = {}, arch.tensors()
+    for stored in parts:
+        for region in stored.regions:
+            part = view_of(tensors[stored.name], region, region.box)
+            found[region.name, region.box] = box_sum(part, region.box, whole[region.name].shape, region.name)
+    return found
+
+
+def totals(parts: Sums) -> dict[str, int]:
+    """Sums of whole tensors from those of distinct boxes."""
+    found: dict[str, int] = {}
+    for (name, _), value in parts.items():
+        found[name] = (found.get(name, 0) + value) % (1 << 64)
+    return found
+
+
+def require_equal(arch: Architecture, trained: Sums, generating: Sequence[Sums]) -> None:
+    """Raise ``UnequalWeightsError`` for the first tensor in which ranks that generate differ from what was ``trained``.
+
+    ``generating``: each rank's sums. Boxes that several ranks hold must agree among them. Tensors whose distinct boxes
+    overlap have no sum of the whole, and are compared among the generating ranks alone.
+    """
+    first: Sums = {}
+    for rank, sums in enumerate(generating):
+        for key, value in sums.items():
+            if first.setdefault(key, value) != value:
+                raise UnequalWeightsError(f"rank {rank} generates with other values of {key[0]} than its peers")
+    whole, generated = {tensor.name for tensor in arch.tensors().values()}, totals(first)
+    comparable = whole - _overlapping(arch, trained) - _overlapping(arch, first)
+    for name, value in totals(trained).items():
+        if name in comparable and generated.get(name) != value:
+            raise UnequalWeightsError(f"after the transition {name} differs from what was trained")
+
+
+def require_arrived(
+    arch: Architecture, layout: Layout, identity: Identity, tensors: Mapping[str, torch.Tensor], trained: Sums
+) -> None:
+    """Compare what all ranks of a generation pool have with the senders' sums; every rank of the pool calls this."""
+    mine = sums_of_stored(layout.stored(identity.rank), tensors, arch)
+    everyone: list[Any] = [mine]
+    if identity.num_ranks > 1:
+        everyone = [None] * identity.num_ranks
+        dist.all_gather_object(everyone, mine)
+    require_equal(arch, trained, everyone)
+
+
+def _overlapping(arch: Architecture, sums: Sums) -> set[str]:
+    """Tensors whose boxes overlap, so sums of distinct boxes are not the whole."""
+    volumes: dict[str, int] = {}
+    for name, box in sums:
+        volumes[name] = volumes.get(name, 0) + volume(box)
+    return {name for name, size in volumes.items() if size != volume(tuple((0, n) for n in arch.tensors()[name].shape))}

@@ -1,0 +1,187 @@
+"""New weights from the ranks that train to ranks that generate elsewhere, whatever engines and layouts they have.
+
+Every element of the model is sent once: the first rank that holds it is the root of a channel to all receivers, and
+broadcasts its local tensors as they lie, bucket by bucket. A receiver copies the boxes that its own layout needs out of
+one bucket while the next is on its way: besides its weights it holds two buckets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from executor.collectives import COLLECTIVE_TIMEOUT_S, meeting_store
+from executor.records import WeightsMoved
+from executor.weights.checksum import sums_of_stored
+from executor.weights.move import copy_needed, regions_by_name
+from executor.weights.regions import volume
+from profiles.errors import InputError
+from simulator.plan.groups import LINK_BUCKET_BYTES, in_buckets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from executor.collectives import CommClock
+    from executor.weights.architecture import Architecture
+    from executor.weights.checksum import Sums
+    from executor.weights.regions import Layout, Stored
+    from simulator.plan.groups import Degrees
+
+
+@dataclass(frozen=True)
+class PoolLink:
+    """Where two pools meet, and the degrees of both. ``sends``: this is the side that trains."""
+
+    address: str
+    senders: Degrees
+    receivers: Degrees
+    sends: bool
+    bucket_bytes: int = LINK_BUCKET_BYTES
+
+
+def parts_to_send(arch: Architecture, source: Layout) -> list[tuple[Stored, ...]]:
+    """What each rank of the training side sends: together every element of the model, none of them twice.
+
+    The list ends with the last rank that sends something. A local tensor that holds anything new goes whole, so padding
+    and boxes beside the new one go with it. ``InputError`` where the ranks together lack a part.
+    """
+    lacking = sum(torch.Size(tensor.shape).numel() for tensor in arch.tensors().values())
+    seen: set[Any] = set()
+    found: list[tuple[Stored, ...]] = []
+    for rank in range(source.num_ranks):
+        mine = []
+        for stored in source.stored(rank):
+            new = {(region.name, region.box) for region in stored.regions} - seen
+            if new:
+                mine.append(stored)
+                seen |= new
+                lacking -= sum(volume(box) for _, box in new)
+        found.append(tuple(mine))
+        if lacking == 0:
+            return found
+    raise InputError(f"the ranks that train hold {-lacking:+,} elements more or less than the model has")
+
+
+def open_store(link: PoolLink, rank: int, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> Any:
+    """Where the two pools meet: served by the first rank that sends, joined by the others.
+
+    The server should open as soon as the address is known: until somebody listens there, any process may take the port.
+    """
+    return meeting_store(link.address, link.sends and rank == 0, timedelta(seconds=timeout_s))
+
+
+def serve_early(link: PoolLink | None, rank: int, timeout_s: float) -> Any:
+    """The store if it is this rank's to serve, else ``None``: the others come when they have loaded."""
+    return open_store(link, rank, timeout_s) if link is not None and link.sends and rank == 0 else None
+
+
+class LayoutLink:
+    """One rank's end. All senders call ``send`` as often as all receivers call ``receive``.
+
+    ``source`` is the layout of the senders, known on both sides. ``store`` is what ``open_store`` gave, where it was
+    called before.
+    """
+
+    def __init__(
+        self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S, store: Any = None,
+    ) -> None:  # fmt: skip
+        self._timeout = timedelta(seconds=timeout_s)
+        self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
+        self.sent_bytes = self.received_bytes = self.bucket_bytes = 0
+        self._told = (0, 0)
+        self._parts = parts_to_send(arch, source)
+        self._root = dist.BroadcastOptions()
+        self._root.rootRank = self._root.rootTensor = 0
+        joined = [root for root, parts in enumerate(self._parts) if parts and (not link.sends or root == rank)]
+        self._store = store or open_store(link, rank, timeout_s)
+        self._channels = {root: self._join(root, device) for root in joined}
+
+    def _join(self, root: int, device: torch.device) -> Any:
+        """The process group of one sender (its rank 0) and all receivers, apart from the pools' own groups."""
+        mine = dist.PrefixStore(f"weights/{root}", self._store)  # type: ignore[attr-defined]
+        rank, size = 0 if self.link.sends else 1 + self.rank, 1 + self.link.receivers.num_ranks
+        if device.type == "cuda":
+            return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
+        return dist.ProcessGroupGloo(mine, rank, size, self._timeout)
+
+    def moved(self) -> WeightsMoved:
+        """What was moved since this was last asked."""
+        now, then = (self.received_bytes, self.sent_bytes), self._told
+        self._told = now
+        return WeightsMoved(now[0] - then[0], now[1] - then[1], self.bucket_bytes if now != then else 0)
+
+    def send(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Broadcast what this rank has to send, and its checksums; a rank that sends nothing returns at once."""
+        for root, channel in self._channels.items():
+            waiting = []
+            with self.clock.running():
+                for bucket in self._buckets(root, _some(tensors).element_size()):
+                    flat = torch.cat([tensors[stored.name].reshape(-1) for stored in bucket])
+                    waiting.append((channel.broadcast([flat], self._root), flat))
+                    self.sent_bytes += flat.nbytes
+                    self.bucket_bytes = max(self.bucket_bytes, sum(buffer.nbytes for _, buffer in waiting))
+                    if len(waiting) == 2:  # as many under way as receivers hold
+                        waiting.pop(0)[0].wait()
+                for work, _ in waiting:
+                    work.wait()
+            sums = sums_of_stored(self._parts[root], tensors, self.arch)
+            values = torch.tensor([sums[key] for key in _keys(self._parts[root])], device=_some(tensors).device)
+            channel.broadcast([values], self._root).wait()
+
+    def receive(self, target: Layout, tensors: Mapping[str, torch.Tensor]) -> Sums:
+        """Fill ``tensors``, those of this rank in layout ``target``, in place; the senders' checksums."""
+        some, needed = _some(tensors), regions_by_name(target.stored(self.rank))
+        coming = [(root, bucket) for root in self._channels for bucket in self._buckets(root, some.element_size())]
+        sums: Sums = {}
+        ahead = self._start(*coming[0], some)
+        for i, (root, bucket) in enumerate(coming):
+            work, flat = ahead
+            last = i + 1 == len(coming) or coming[i + 1][0] != root
+            if not last:
+                ahead = self._start(*coming[i + 1], some)
+                self.bucket_bytes = max(self.bucket_bytes, flat.nbytes + ahead[1].nbytes)
+            self.bucket_bytes = max(self.bucket_bytes, flat.nbytes)
+            with self.clock.running():
+                work.wait()
+            if last:
+                sums |= self._sums_from(root, some)
+                if i + 1 < len(coming):
+                    ahead = self._start(*coming[i + 1], some)
+            self.received_bytes += flat.nbytes
+            at = 0
+            for stored in bucket:
+                part = flat[at : at + stored.numel].view(stored.shape)
+                at += stored.numel
+                for region in stored.regions:
+                    copy_needed(part, region, needed.get(region.name, ()), tensors)
+        return sums
+
+    def _sums_from(self, root: int, like: torch.Tensor) -> Sums:
+        keys = _keys(self._parts[root])
+        values = torch.empty(len(keys), dtype=torch.int64, device=like.device)
+        self._channels[root].broadcast([values], self._root).wait()
+        return dict(zip(keys, values.tolist(), strict=True))
+
+    def _start(self, root: int, bucket: list[Stored], like: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        flat = like.new_empty(sum(stored.numel for stored in bucket))
+        return self._channels[root].broadcast([flat], self._root), flat
+
+    def _buckets(self, root: int, itemsize: int) -> list[list[Stored]]:
+        """A sender's tensors in order, at most ``bucket_bytes`` together; a larger one has a bucket of its own."""
+        parts = self._parts[root]
+        buckets = in_buckets([stored.numel * itemsize for stored in parts], self.link.bucket_bytes)
+        return [[parts[i] for i in bucket] for bucket in buckets]
+
+
+def _some(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return next(iter(tensors.values()))
+
+
+def _keys(parts: Sequence[Stored]) -> list[Any]:
+    """The boxes whose checksums travel, in the order in which they do."""
+    return list(dict.fromkeys((region.name, region.box) for stored in parts for region in stored.regions))

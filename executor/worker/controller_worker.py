@@ -1,0 +1,90 @@
+"""The controller's own worker: numerical calls without a model (advantages, summaries), in a CPU process of their own.
+
+The paper lets the controller compute advantages itself. Here they run next to it, so the controller never holds a
+tensor, and what such calls steer (KL coefficient, cost multiplier) lives with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from executor.controller.protocols import register
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
+
+    from executor.records import Identity
+    from executor.run_config import Hyperparameters
+    from simulator.plan.groups import Degrees
+
+
+class ControllerWorker:
+    """Advantages and summaries of one algorithm."""
+
+    def __init__(
+        self, identity: Identity, *, address: str, degrees: Degrees, algorithm: str, hyper: Hyperparameters
+    ) -> None:
+        self.identity, self.address, self.degrees = identity, address, degrees
+        self.algorithm, self.hyper = algorithm, hyper
+
+    @register(protocol="ONE_TO_ALL")
+    def init_model(self) -> None:
+        """Set the controls to their first values, and import what the first iteration would wait for."""
+        import executor.rl.estimators  # noqa: F401
+        from executor.rl.kl import AdaptiveKl, FixedKl
+        from executor.rl.lagrangian import LagrangeMultiplier
+
+        hyper = self.hyper
+        self.kl: FixedKl | AdaptiveKl = FixedKl(hyper.kl_coefficient)
+        if hyper.kl_target is not None:
+            self.kl = AdaptiveKl(hyper.kl_coefficient, hyper.kl_target, hyper.kl_horizon)
+        self.multiplier = LagrangeMultiplier(
+            hyper.cost_multiplier, hyper.cost_limit, hyper.cost_learning_rate, hyper.cost_multiplier_floor
+        )
+
+    @register(protocol="3D_PROTO", returns=("advantages", "returns"))
+    def compute_advantage(self, batch: TensorDict) -> TensorDict:
+        """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
+        from executor.rl.estimators import ESTIMATORS, Estimation, mean_kl
+
+        hyper = self.hyper
+        how = Estimation(
+            hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer
+        )  # fmt: skip
+        estimated = ESTIMATORS[self.algorithm](batch, how)
+        self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
+        if "costs" in batch.keys():  # noqa: SIM118
+            self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))
+        return estimated
+
+    @register(protocol="ONE_TO_ALL")
+    def controls(self) -> dict[str, float]:
+        """What the controls have come to: the part of a checkpoint that lives here."""
+        return {"kl_coefficient": self.kl.coefficient, "cost_multiplier": self.multiplier.value}
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def set_controls(self, kl_coefficient: float, cost_multiplier: float) -> None:
+        """Go on from a checkpoint's."""
+        self.kl = replace(self.kl, coefficient=kl_coefficient)
+        self.multiplier = replace(self.multiplier, value=cost_multiplier)
+
+    @register(protocol="RANK_ZERO")
+    def summarise(self, batch: TensorDict) -> dict[str, float]:
+        """Means of an iteration's batch: what a curve is drawn from."""
+        from executor.rl.estimators import mean_kl
+
+        lengths = batch["response_mask"].sum(1).float()
+        found = {
+            "reward": float(batch["scores"].mean()),
+            "kl": mean_kl(batch),
+            "kl_coefficient": self.kl.coefficient,
+            "response_tokens": float(lengths.mean()),
+            "tokens": float(lengths.sum() + batch["prompt_mask"].sum()),
+        }
+        for column in ("costs", "pretrain_loss", "greedy_scores"):
+            if column in batch.keys():  # noqa: SIM118
+                found[column] = float(batch[column].mean())
+        if "costs" in found:
+            found["cost_multiplier"] = self.multiplier.value
+        return found

@@ -1,0 +1,284 @@
+"""Worker classes of the roles: the primitive APIs of the HybridFlow paper (Table 4) on an engine.
+
+Each rank has one instance per role. Outputs exist on the last pipeline stage; other stages return nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from executor.batch import PADDING, real_rows
+from executor.controller.protocols import register
+from executor.engines.base import Sampling
+from executor.records import WeightsMoved
+from executor.rl.minibatch import minibatches
+from profiles.errors import InputError
+from simulator.plan.groups import training_coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from tensordict import TensorDict
+
+    from executor.checkpoint.manifest import RoleFacts
+    from executor.checkpoint.rank import RankCheckpoint
+    from executor.checkpoint.shards import EngineState
+    from executor.engines.choice import EngineChoice
+    from executor.records import Identity
+    from executor.run_config import Hyperparameters
+    from simulator.plan.groups import Degrees
+
+
+PROMPT = ("uid", "prompts", "prompt_mask")
+SAMPLE = ("prompts", "prompt_mask", "responses", "response_mask")
+PRETRAIN = ("pretrain_tokens", "pretrain_mask")
+
+
+class ModelWorker:
+    """A role's shard on one rank."""
+
+    def __init__(
+        self, identity: Identity, *, address: str, degrees: Degrees, engine: EngineChoice,
+        algorithm: str, hyper: Hyperparameters,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.hyper = algorithm, hyper
+        self.engine = engine.build(identity, address, degrees)
+        self._replica = training_coordinates(identity.rank, degrees)[2]
+        self._rank, self._num_ranks = identity.rank, degrees.num_ranks
+
+    @cached_property
+    def _checkpoint(self) -> RankCheckpoint:
+        from executor.checkpoint.rank import RankCheckpoint
+
+        return RankCheckpoint(self._rank)
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds in collectives so far."""
+        return float(self.engine.comm_s)
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of copies to and from the host so far; an engine that never offloads counts none."""
+        return float(getattr(self.engine, "host_s", 0.0))
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of those copies."""
+        return int(getattr(self.engine, "host_bytes", 0))
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked; engines that do not count say nothing."""
+        count = getattr(self.engine, "weights_moved", None)
+        return count() if count is not None else WeightsMoved()
+
+    @register(protocol="ONE_TO_ALL")
+    def transition_report(self) -> Any:
+        """What the last transition did here (``executor.weights.report``), for engines that report."""
+        return getattr(self.engine, "report", None)
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def init_model(self) -> None:
+        """Load the weights."""
+        self.engine.load()
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def check_replicas(self) -> None:
+        """Compare the copies that ranks hold of the same weights; ``UnequalWeightsError`` names what differs."""
+        if (check := getattr(self.engine, "check_replicas", None)) is not None:
+            check()
+
+    @register(protocol="ONE_TO_ALL")
+    def save_model(self, folder: str) -> None:
+        """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
+        self.engine.save(folder)
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def begin_save(self, folder: str) -> None:
+        """Copy this rank's part of a checkpoint; it is written into ``folder`` while the next calls run."""
+        self._checkpoint.begin(Path(folder), self._saved_state(), self.counters())
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def finish_save(self) -> None:
+        """Wait until what was begun is on disk."""
+        self._checkpoint.finish()
+
+    @register(protocol="ONE_TO_ALL")
+    def checkpoint_damage(self, folder: str, facts: RoleFacts) -> str:
+        """What is wrong with this rank's share of a checkpoint's files; nothing where they are what was written."""
+        return self._checkpoint.damage(Path(folder), facts, self._num_ranks)
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def load_checkpoint(self, folder: str, facts: RoleFacts) -> None:
+        """Take the state of a checkpoint, whatever layout wrote it."""
+        load = getattr(self.engine, "load_state", lambda fill, counters: None)
+        self._checkpoint.load(Path(folder), facts, load, self._num_ranks)
+        self.set_counters(facts.counters)
+
+    def counters(self) -> dict[str, int]:
+        """What this worker counts, beside its engine."""
+        return {}
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        """Count on from a checkpoint."""
+
+    def _saved_state(self) -> EngineState:
+        """The engine's; functions and fakes have none."""
+        from executor.checkpoint.shards import EngineState
+
+        save = getattr(self.engine, "saved_state", None)
+        return save() if save is not None else EngineState()
+
+    def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
+        """Steps over all epochs and mini-batches; the mean of each metric, and the optimizer's own count of its steps.
+
+        ``objectives`` makes the terms of a step from its rows.
+        """
+        steps = []
+        for _ in range(self.hyper.epochs):
+            for rows in minibatches(batch, self._replica, self.hyper.minibatches):
+                steps.append(self.engine.update(objectives(rows)))
+        found = [step for step in steps if step is not None]
+        if not found:
+            return None
+        means = {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+        num_steps = getattr(self.engine, "num_steps", None)
+        return means if num_steps is None else {**means, "optimizer_steps": float(num_steps)}
+
+
+class ActorWorker(ModelWorker):
+    """The policy: generates, scores its own tokens, learns.
+
+    ``version`` is the number of updates that the weights for generation have seen; it travels with every response.
+    """
+
+    version = 0
+    num_updates = 0
+
+    def counters(self) -> dict[str, int]:
+        return {"updates": self.num_updates}
+
+    def set_counters(self, counters: Mapping[str, int]) -> None:
+        self.num_updates = counters["updates"]
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def transition(self, version: int) -> None:
+        """Bring the weights after ``version`` updates into the generation layout, or to the pool that generates."""
+        self.engine.to_generation()
+        self.version = version
+
+    @register(protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs", "version"))
+    def generate_sequences(self, batch: TensorDict, do_sample: bool = True) -> TensorDict:
+        """Responses to ``prompts``, with their log-probs and the version of the weights that wrote them."""
+        import torch
+
+        hyper = self.hyper
+        sampling = Sampling(
+            hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
+        )
+        output: TensorDict = self.engine.generate(batch, sampling)
+        output["version"] = torch.full(batch.batch_size, self.version)
+        if PADDING in batch.keys():  # noqa: SIM118
+            output[PADDING] = batch[PADDING]
+        return output
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
+        """``log_probs`` of the responses under the current weights."""
+        return columns_like(batch, log_probs=self.engine.log_probs(batch, self.hyper.temperature))
+
+    @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
+    def compute_loss(self, batch: TensorDict) -> TensorDict | None:
+        """``pretrain_loss [B]``: mean negative log-likelihood of each row's pretraining text."""
+        text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
+        text["prompts"], text["responses"] = text["pretrain_tokens"][:, :1], text["pretrain_tokens"][:, 1:]
+        text["prompt_mask"], text["response_mask"] = text["pretrain_mask"][:, :1], text["pretrain_mask"][:, 1:]
+        log_probs = self.engine.log_probs(text, 1.0)  # nobody sampled it
+        if log_probs is None:
+            return None
+        mask = text["response_mask"]
+        return columns_like(batch, pretrain_loss=-(log_probs * mask).sum(1) / mask.sum(1).clamp(min=1))
+
+    @register(
+        protocol="3D_PROTO",
+        reads=(*SAMPLE, *PRETRAIN, "log_probs", "ref_log_probs", "advantages", "pretrain_loss", "version"),
+    )
+    def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
+        """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""
+        from executor.rl.objectives import policy_objectives
+
+        staleness = self.num_updates - int(batch["version"].min())
+        if staleness > self.hyper.staleness_bound:
+            raise InputError(
+                f"responses are {staleness} updates behind the weights that learn from them, the plan's schedule "
+                f"allows {self.hyper.staleness_bound}"
+            )
+        updated = self._updated(batch, lambda rows: policy_objectives(rows, self.algorithm, self.hyper))
+        self.num_updates += 1
+        return updated and {**updated, "staleness": float(staleness)}
+
+
+class CriticWorker(ModelWorker):
+    """The value model."""
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",), scores=True)
+    def compute_values(self, batch: TensorDict) -> TensorDict | None:
+        """``values [B, R]``."""
+        return columns_like(batch, values=self.engine.values(batch))
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "values", "returns"))
+    def update_critic(self, batch: TensorDict) -> dict[str, float] | None:
+        """Optimizer steps on the value loss; metrics."""
+        from executor.rl.objectives import value_objectives
+
+        return self._updated(batch, lambda rows: value_objectives(rows, self.hyper))
+
+
+class ReferenceWorker(ModelWorker):
+    """The policy as it was."""
+
+    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("ref_log_probs",))
+    def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict | None:
+        """``ref_log_probs [B, R]``."""
+        return columns_like(batch, ref_log_probs=self.engine.log_probs(batch, self.hyper.temperature))
+
+
+def _score_column(options: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset({options.get("column", "scores")})
+
+
+class RewardWorker(ModelWorker):
+    """A reward: a model with a value head, or a function."""
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=_score_column)
+    def compute_reward(self, batch: TensorDict, column: str = "scores") -> TensorDict | None:
+        """One score per response, ``[B]``."""
+        return columns_like(batch, **{column: self.engine.scores(batch)})
+
+
+class CostWorker(ModelWorker):
+    """The cost of Safe-RLHF, a second reward."""
+
+    @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=("costs",))
+    def compute_cost(self, batch: TensorDict) -> TensorDict | None:
+        """``costs [B]``."""
+        return columns_like(batch, costs=self.engine.scores(batch))
+
+
+WORKERS: dict[str, type[ModelWorker]] = {
+    "actor": ActorWorker, "critic": CriticWorker, "reference": ReferenceWorker, "reward": RewardWorker,
+    "cost": CostWorker,
+}  # fmt: skip
+
+
+def columns_like(batch: TensorDict, **columns: torch.Tensor | None) -> TensorDict | None:
+    """New columns for the rows of ``batch``, with its padding marked; ``None`` where this stage has no output."""
+    from tensordict import TensorDict
+
+    if any(column is None for column in columns.values()):
+        return None
+    marked = {PADDING: ~real_rows(batch)} if PADDING in batch.keys() else {}  # noqa: SIM118
+    return TensorDict({**columns, **marked}, batch_size=batch.batch_size)

@@ -1,0 +1,144 @@
+"""A rank: one process that hosts a shard of every role of its pool and runs their methods in call order.
+
+Nothing here imports torch: what a role needs, its class brings.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from executor.batch import drop_padding, is_batch, num_bytes, to_wire
+from executor.checks import require_numbers
+from executor.controller.futures import FutureShare, resolve
+from executor.controller.protocols import registration_of
+from executor.errors import SYMPTOMS, Failure, UpstreamError
+from executor.memory import peak_memory_bytes, reset_peak_memory
+from executor.records import CallRecord, WeightsMoved
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from executor.controller.protocols import Registration
+    from executor.faults import Fault
+    from executor.records import CallRequest, Identity
+
+    Fetch = Callable[[Sequence[Any]], list[Any]]
+
+
+class CallFailedError(Exception):
+    """Carries a rank's ``Failure`` to the controller; made of plain values, so it can cross processes."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+def invoke(worker: Any, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
+    """Call the method of a worker that a request names."""
+    return getattr(worker, request.method)(*inputs, **request.options)
+
+
+class RankProcess:
+    """Hosts roles and runs calls. ``fetch`` waits for references and returns their values."""
+
+    def __init__(self, identity: Identity, fetch: Fetch) -> None:
+        self.identity = identity
+        self._fetch = fetch
+        self._roles: dict[str, Any] = {}
+        self._invoke: Callable[[Any, CallRequest, tuple[Any, ...]], Any] = invoke
+
+    def address(self) -> str:
+        """An address of this process where the pool's ranks can meet."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return f"tcp://{_host_address()}:{free.getsockname()[1]}"
+
+    def add_role(self, role: str, worker_class: type, options: dict[str, Any]) -> None:
+        """Construct a role's worker here. Loading its model is a call of its own (``init_model``)."""
+        self._roles[role] = worker_class(self.identity, **options)
+
+    def suffer(self, faults: tuple[Fault, ...]) -> None:
+        """Let ``faults`` happen in the calls to come; what was told before is forgotten."""
+        from executor.inject_faults import FaultInjector
+
+        self._invoke = FaultInjector(self.identity, faults, invoke)
+
+    def call(self, request: CallRequest) -> tuple[Any, CallRecord]:
+        """Run one call; any error becomes ``CallFailedError`` with this rank's traceback."""
+        try:
+            return self._run(request)
+        except Exception as error:
+            raise CallFailedError(self._failure(request, error)) from None
+
+    def _run(self, request: CallRequest) -> tuple[Any, CallRecord]:
+        asked_s = time.time()
+        worker = self._roles[request.role]
+        argument = self._resolved(request.argument, registration_of(type(worker), request.method))
+        before = _counters(worker)
+        reset_peak_memory()
+        start_s = time.time()
+        inputs = () if argument is None else (argument,)
+        output = self._invoke(worker, request, inputs)
+        require_numbers(output)
+        end_s = time.time()
+        if is_batch(output):
+            output = drop_padding(output)  # filler rows end where they were used
+        comm_s, host_s, host_bytes = (now - then for now, then in zip(_counters(worker), before, strict=True))
+        stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
+        weights = _weights_moved(worker)
+        record = CallRecord(
+            request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
+            start_s, end_s, wait_s=start_s - asked_s, comm_s=comm_s,
+            bytes_in=num_bytes(argument) + weights.received_bytes, bytes_out=num_bytes(stored) + weights.sent_bytes,
+            peak_memory_bytes=peak_memory_bytes(),
+            num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
+            bucket_bytes=weights.bucket_bytes, weights_peak_bytes=weights.peak_bytes,
+        )  # fmt: skip
+        return stored, record
+
+    def _resolved(self, argument: Any, registration: Registration | None) -> Any:
+        if not isinstance(argument, FutureShare):
+            return argument
+        return resolve(argument, self._fetch_input, registration.reads if registration else None)
+
+    def _fetch_input(self, references: Sequence[Any]) -> list[Any]:
+        try:
+            return self._fetch(references)
+        except Exception as error:  # whatever it was, it went wrong where the input is made, and is reported there
+            raise UpstreamError(f"an input of rank {self.identity.rank} was never made") from error
+
+    def _failure(self, request: CallRequest, error: Exception) -> Failure:
+        text = "".join(traceback.format_exception(error))
+        summary = f"{type(error).__name__}: {error}"
+        symptom = isinstance(error, UpstreamError) or any(mark in summary for mark in SYMPTOMS)
+        expected = isinstance(error, InputError)
+        call = f"{request.role}.{request.method}"
+        shown = str(error) if expected else summary
+        return Failure(request.number, call, self.identity.pool, self.identity.rank, shown, text, symptom, expected)
+
+
+def _counters(worker: Any) -> tuple[float, float, int]:
+    """What a worker has counted so far: seconds in collectives, seconds and bytes of copies to and from the host."""
+    return getattr(worker, "comm_s", 0.0), getattr(worker, "host_s", 0.0), getattr(worker, "host_bytes", 0)
+
+
+def _weights_moved(worker: Any) -> WeightsMoved:
+    """Weights that this call received and sent: a transition's own batch, so to say."""
+    moved = getattr(worker, "weights_moved", None)
+    return moved() if moved is not None else WeightsMoved()
+
+
+def _host_address() -> str:
+    """The host's address as others reach it; the loopback address where the name does not resolve."""
+    given = os.environ.get("HYBRIDMAP_HOST_ADDRESS")
+    if given:
+        return given
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,42 @@
+"""The best plan of each named placement beside the best of all placements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from profiles.errors import HybridmapError
+
+if TYPE_CHECKING:
+    from hybridmap.job.load import Job
+    from mapper.request import SearchRequest
+    from mapper.result import Result
+
+BEST = "best found"
+PLACEMENTS = {"colocate": "colocate", "split": "split", "standalone": "standalone", BEST: "any"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One placement: its best plan, or why it has none."""
+
+    name: str
+    result: Result | None
+    error: HybridmapError | None = None
+
+
+def by_time(job: Job, placement: str) -> SearchRequest:
+    """The search for the fastest plan of a placement."""
+    from mapper.request import TIME
+
+    return replace(job.request(), objective=TIME, placement=placement, runners_up=False)
+
+
+def best_of(job: Job, name: str) -> Row:
+    """The best plan by time of a placement, a key of ``PLACEMENTS``."""
+    from mapper.search.find_plan import find_plan
+
+    try:
+        return Row(name, find_plan(by_time(job, PLACEMENTS[name])))
+    except HybridmapError as error:  # this placement does not exist for these roles, or does not fit
+        return Row(name, None, error)

@@ -1,0 +1,143 @@
+"""The plan that NeMo-RL runs when it is told one: a policy and its reference in one layout, and engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridmap.exports.export import Points
+from hybridmap.exports.follow import (
+    by_the_trainer,
+    degrees_of,
+    degrees_text,
+    even_micro_batch,
+    moved,
+    note_not_exported,
+    require_it_fits,
+    scored_as_trained,
+    whole_pool,
+    with_fitting_cache,
+)
+from hybridmap.exports.verl.places import uses_fsdp
+from hybridmap.exports.weights import note_own_weights
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridmap.exports.export import Point, Source
+    from simulator.plan.plan import ParallelLayout
+
+SYSTEM = "NeMo-RL"
+ALGORITHMS = ("grpo", "dapo", "rloo")
+
+
+def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
+    """The plan that NeMo-RL's GRPO runs, for the job that it then runs, and what was changed.
+
+    Raises ``InputError`` for an algorithm with a critic, and where nothing near the plan fits.
+    """
+    if source.facts.algorithm not in ALGORITHMS:
+        raise InputError(
+            f"this exports NeMo-RL's GRPO loop, which runs {', '.join(ALGORITHMS)}, not {source.facts.algorithm}; "
+            "export to verl or openrlhf"
+        )
+    out = Points()
+    source = _work(source, out)
+    source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
+    source = _policy(source, out)
+    source = _generation(source, out)
+    source = with_fitting_cache(source, out)
+    require_it_fits(source, SYSTEM)
+    return source, tuple(out.found)
+
+
+def _work(source: Source, out: Points) -> Source:
+    note_not_exported(source, out)
+    if source.has("reward"):
+        out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
+    if source.facts.algorithm == "dapo":
+        out.cannot("algorithm", "dynamic sampling is left off; grpo.use_dynamic_sampling=true turns it on")
+    epochs = source.facts.workload.epochs
+    if epochs == 1:
+        return source
+    out.cannot("algorithm", f"{epochs} passes over the samples; NeMo-RL makes one")
+    return source.with_job(workload={**source.job["workload"], "epochs": 1})
+
+
+def _policy(source: Source, out: Points) -> Source:
+    for pool in (p for p in source.plan.pools if p.roles and "actor" not in p.roles):
+        if "reference" in pool.roles:
+            out.cannot("reference.pool", "the reference is the policy's workers with other weights, on their GPUs")
+            source = source.with_plan(**dict(moved(source.plan, "reference", source.plan.pool_of("actor"))))
+    entry = scored_as_trained(source.actor, out)
+    layout = entry.training
+    assert layout is not None, "the actor is trained"
+    layout = (_for_dtensor if uses_fsdp(source) else _for_megatron)(layout, out)
+    layout = whole_pool("actor", "training", layout, source.plan.pool_of("actor"), out, SYSTEM)
+    layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
+    if any(entry.offload for entry in source.plan.roles):
+        out.cannot("offload", "it moves states to host memory around generation by itself; no key says more")
+    score = [e.inference.micro_batch for e in source.plan.roles if e.role != "reward" and e.inference is not None]
+    scoring = layout.model_copy(update={"micro_batch": min(score), "recompute": "none"})
+    scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
+    source = source.with_entry("actor", training=layout, inference=scoring, offload=())
+    if not source.has("reference"):
+        return source
+    planned = source.plan.role("reference").inference
+    assert planned is not None, "the reference scores"
+    if degrees_of(planned) != degrees_of(scoring):
+        out.cannot(
+            "reference.inference",
+            f"the reference is the policy's workers with other weights, in their layout {degrees_text(scoring)}; the "
+            f"plan has {degrees_text(planned)}",
+        )
+    return source.with_entry("reference", inference=scoring, offload=())
+
+
+def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
+    for name in ("pp", "ep"):
+        if getattr(layout, name) > 1:
+            out.cannot(f"actor.{name}", f"its DTensor policy has no {name} here; the plan has {getattr(layout, name)}")
+    if layout.recompute == "selective":
+        out.cannot("actor.training.recompute", "activation checkpointing is of whole layers")
+    if layout.zero_stage != 3:
+        out.cannot("actor.training.zero_stage", f"FSDP2 shards parameters too (ZeRO 3), not stage {layout.zero_stage}")
+    recompute = "none" if layout.recompute == "none" else "full"
+    rest = {"dp": layout.num_gpus // (layout.tp * layout.cp)}
+    return layout.model_copy(update={"pp": 1, "ep": 1, "vpp": 1, "zero_stage": 3, "recompute": recompute, **rest})
+
+
+def _for_megatron(layout: ParallelLayout, out: Points) -> ParallelLayout:
+    if layout.recompute == "selective":
+        out.cannot(
+            "actor.training.recompute",
+            "the plan also computes the product inside the feed-forward block again; Megatron-Core has no such module "
+            "for dense layers, so only the norms are",
+        )
+    if layout.zero_stage > 1:
+        out.cannot("actor.training.zero_stage", f"Megatron's distributed optimizer is ZeRO 1, not {layout.zero_stage}")
+    if layout.vpp > 1:
+        out.cannot("actor.training.vpp", f"no key for {layout.vpp} chunks of a pipeline stage")
+    return layout.model_copy(update={"vpp": 1, "zero_stage": min(layout.zero_stage, 1)})
+
+
+def _generation(source: Source, out: Points) -> Source:
+    layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
+    assert layout is not None, "the actor generates"
+    replica = layout.tp * layout.pp
+    if pool.num_gpus % replica:
+        raise InputError(
+            f"NeMo-RL starts engines on all {pool.num_gpus:,} GPUs, which engines of {replica} do not fill; pin "
+            "actor.generation.tp to a divisor"
+        )
+    if layout.num_gpus != pool.num_gpus:
+        out.cannot(
+            "actor.generation.dp", f"it starts engines on all {pool.num_gpus:,} GPUs, the plan on {layout.num_gpus:,}"
+        )
+    if layout.ep not in (1, layout.tp):
+        out.cannot("actor.generation.ep", f"vLLM spreads experts over all {layout.tp} ranks, not {layout.ep}")
+    if layout.attention_dp > 1:
+        out.cannot("actor.generation.attention_dp", f"no key for attention as {layout.attention_dp} copies")
+    if source.plan.schedule == "one-step-off":
+        out.cannot("schedule", "one step off becomes async GRPO with trajectories of at most one step of age")
+    note_own_weights(source, out, SYSTEM)
+    update = {"dp": pool.num_gpus // replica, "ep": layout.tp if layout.ep > 1 else 1, "attention_dp": 1}
+    return source.with_entry("actor", generation=layout.model_copy(update=update))

@@ -1,0 +1,1 @@
+"""OpenRLHF 0.11: a plan as flags of its trainer."""

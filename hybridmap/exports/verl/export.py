@@ -1,0 +1,72 @@
+"""The files of a verl export: the launch script, the notes, and the trainer subclass where a pool needs it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.exports.export import Export, Times, algorithm_keys, header, notes_text
+from hybridmap.exports.verl.follow import followed
+from hybridmap.exports.verl.import_run import as_written
+from hybridmap.exports.verl.places import needs_subclass
+from hybridmap.exports.verl.settings import ALGORITHM, verl_settings
+from hybridmap.text.notation import job_title
+
+if TYPE_CHECKING:
+    from hybridmap.exports.export import Source
+
+VERSION = "0.9.1"
+SUBCLASS = "hybridmap_verl.py"
+SCRIPT = "run_verl.sh"
+
+
+def export_verl(source: Source) -> Export:
+    """The plan for verl 0.9.1; ``InputError`` where verl can run nothing near it."""
+    ours, points = followed(source)
+    values = verl_settings(ours).values
+    subclass = SUBCLASS if needs_subclass(ours) else None
+    # What counts is what verl will read: the script is read back before anything is said about its time.
+    written = as_written(_script([], values, subclass), SCRIPT, ours)
+    times = Times(source.iteration_s(), written.iteration_s())
+    whole = Export("verl", VERSION, values, points, algorithm_keys(values, ALGORITHM), times, SCRIPT, {})
+    title = job_title(source.facts)
+    contents = {SCRIPT: _script([f"# {title}", *header(whole)], values, subclass)}
+    if subclass is not None:
+        contents[subclass] = (files("hybridmap.exports.verl") / "verl_pools.py.in").read_text(encoding="utf-8")
+    return replace(whole, files=contents | {"NOTES.md": notes_text(whole, title)})
+
+
+def override_text(value: Any) -> str:
+    """A value as a Hydra override writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, list):
+        return f"[{','.join(override_text(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{override_text(each)}" for key, each in value.items()) + "}"
+    return str(value)
+
+
+def _script(head: list[str], values: dict[str, Any], subclass: str | None) -> str:
+    where = f'"$(dirname "$0")/{subclass}"' if subclass else "-m verl.trainer.main_ppo"
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Overrides for verl {VERSION}, written by hybridmap from a plan, whatever the plan decides. Data, learning",
+        "# rates, logging and checkpoints are yours: add them behind the script's name.",
+        *([f"# Needs {subclass} beside it: verl has no key for the plan's pools."] if subclass else []),
+        *head,
+        "set -euo pipefail",
+        ': "${TRAIN_FILES:?set TRAIN_FILES to a parquet file of prompts}"',
+        ': "${VAL_FILES:=$TRAIN_FILES}"',
+        "",
+        f"python3 {where} \\",
+        '  data.train_files="$TRAIN_FILES" \\',
+        '  data.val_files="$VAL_FILES" \\',
+        *(f"  {shlex.quote(f'{key}={override_text(value)}')} \\" for key, value in values.items()),
+        '  "$@"',
+    ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,71 @@
+"""A verl run as a job and a plan: the other way round of ``verl_settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.exports.export import Source
+from hybridmap.exports.verl.job import Given as Given
+from hybridmap.exports.verl.job import job_of, pools_of, roles_of
+from hybridmap.exports.verl.limits import require_read
+from hybridmap.exports.verl.plan import plan_of
+from hybridmap.exports.verl.read import VerlConfig, config_of_script
+from hybridmap.job.load import job_from_mapping
+
+if TYPE_CHECKING:
+    from hybridmap.job.load import Job
+    from simulator.plan.plan import Plan
+
+_NOT_IN_KEYS = ("response_length", "prompt_tokens", "reward_s_per_sample", "pretrain_update")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The job and the plan of a run, and what could not be read as it is meant."""
+
+    job: Job
+    plan: Plan
+    notes: tuple[str, ...]
+
+    @property
+    def source(self) -> Source:
+        return Source(self.plan, self.job.facts(), self.job.document)
+
+
+def import_verl(config: VerlConfig, given: Given) -> Imported:
+    """Read a run.
+
+    Raises ``InputError`` for what hybridmap has no word for: an advantage estimator, a model outside the catalogue,
+    a batch that is no whole number, another engine.
+    """
+    require_read(config)
+    roles = roles_of(config)
+    pools = pools_of(config, roles, given.device)
+    raw = job_of(config, given, roles, pools)
+    job = job_from_mapping(raw, config.source, Path())
+    plan, notes = plan_of(config, job, pools)
+    return Imported(job, plan, tuple(notes))
+
+
+def as_read(config: VerlConfig, source: Source) -> Source:
+    """The plan of a run whose job is known: what no key says comes from there, everything else from the keys."""
+    device = source.plan.pools[0].device
+    roles = roles_of(config)
+    pools = pools_of(config, roles, device)
+    raw = job_of(config, Given(device, models=dict.fromkeys(roles, "")), roles, pools)
+    known = source.job["workload"]
+    sections: dict[str, Any] = {
+        "algorithm": source.facts.algorithm,  # of several that one estimator stands for
+        "models": {role: source.job["models"][role] for role in roles},
+        "workload": raw["workload"] | {key: known[key] for key in _NOT_IN_KEYS if key in known},
+        "implementation": {**source.job["implementation"], "packed_tokens": None, **raw["implementation"]},
+    }
+    job = job_from_mapping({**source.job, **sections}, config.source, Path())
+    return Source(plan_of(config, job, pools)[0], job.facts(), job.document)
+
+
+def as_written(script: str, name: str, source: Source) -> Source:
+    """What verl runs when it is started with a script that an export wrote, for the export's own job."""
+    return as_read(config_of_script(script, name, {"TRAIN_FILES": "train.parquet"}), source)

@@ -1,0 +1,180 @@
+"""The job behind a verl configuration: its roles and pools, its work, its engines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.exports.verl.batches import packed_tokens, trains_with_fsdp
+from hybridmap.exports.verl.places import ACTOR, ROLLOUT
+from hybridmap.job.leaves import MOST_GPUS_PER_NODE, MOST_NODES
+from profiles.engine_facts import engine_names
+from profiles.errors import InputError, UnknownNameError
+from profiles.models.catalogue import hf_id, model_names
+from simulator.plan.plan import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hybridmap.exports.verl.read import VerlConfig
+
+ALGORITHMS = {
+    "gae": "ppo", "grpo": "grpo", "rloo": "rloo", "remax": "remax", "reinforce_plus_plus": "reinforce++",
+    "grpo_vectorized": "grpo", "rloo_vectorized": "rloo", "reinforce_plus_plus_baseline": "reinforce++",
+    "gpg": "grpo", "opo": "grpo", "grpo_passk": "grpo", "gdpo": "grpo", "optimal_token_baseline": "grpo",
+    "tir_optimal_token_baseline": "grpo",
+}  # fmt: skip
+"""Estimators of verl by the algorithm whose calls they make: what is computed from the samples has no price."""
+SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
+MODEL_KEYS = {
+    "actor": "actor_rollout_ref.model.path", "reference": "actor_rollout_ref.model.path",
+    "critic": "critic.model.path", "reward": "reward.reward_model.model_path",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a verl configuration does not say: the GPU, its network, and what lengths really are."""
+
+    device: str
+    inter_node_gbps: float | None = None
+    mean_response_length: int | None = None
+    prompt_tokens: float | None = None
+    models: Mapping[str, str] | None = None
+
+
+def roles_of(config: VerlConfig) -> tuple[str, ...]:
+    """Roles of the run, actor first."""
+    critic = config.get("critic.enable")
+    has_critic = config.get("algorithm.adv_estimator") == "gae" if critic is None else bool(critic)
+    reference = bool(config.get("algorithm.use_kl_in_reward")) or bool(config.get(f"{ACTOR}.use_kl_loss"))
+    there = {
+        "actor": True, "critic": has_critic, "reference": reference,
+        "reward": bool(config.get("reward.reward_model.enable")),
+    }  # fmt: skip
+    return tuple(role for role, is_there in there.items() if is_there)
+
+
+def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[str, Pool]:
+    """Each role's pool; GPUs are counted from the actor's, node by node."""
+    sizes = {
+        "actor": config.whole("trainer.nnodes", MOST_NODES)
+        * config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
+    }
+    home = dict.fromkeys(roles, "actor")
+    if "critic" in roles and config.get("hybridmap.critic.nnodes"):
+        sizes["critic"] = config.whole("hybridmap.critic.nnodes", MOST_NODES) * config.whole(
+            "hybridmap.critic.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
+        home["critic"] = "critic"
+    if "reward" in roles and config.get("hybridmap.reward.nnodes") and "critic" in sizes:
+        home["reward"] = "critic"
+    elif "reward" in roles and config.get("reward.reward_model.enable_resource_pool"):
+        place = "reward.reward_model"
+        sizes["reward"] = config.whole(f"{place}.nnodes", MOST_NODES) * config.whole(
+            f"{place}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
+        home["reward"] = "reward"
+    if config.get(f"{ROLLOUT}.nnodes"):
+        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes", MOST_NODES) * config.whole(
+            f"{ROLLOUT}.n_gpus_per_node", MOST_GPUS_PER_NODE
+        )
+        home["rollout"] = "rollout"
+    made: dict[str, Pool] = {}
+    first = 0
+    for name, letter in zip(sizes, "ABCD", strict=False):
+        inside = tuple(role for role in roles if home[role] == name)
+        made[name] = Pool(name=letter, device=device, first_gpu=first, num_gpus=sizes[name], roles=inside)
+        first += sizes[name]
+    return {role: made[place] for role, place in home.items()}
+
+
+def _num_gpus(config: VerlConfig, section: str) -> int:
+    nodes = config.whole(f"{section}.nnodes", MOST_NODES)
+    return nodes * config.whole(f"{section}.n_gpus_per_node", MOST_GPUS_PER_NODE)
+
+
+def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapping[str, Pool]) -> dict[str, Any]:
+    """The run as a job file would say it; errors as in ``import_verl``."""
+    estimator = config.get("algorithm.adv_estimator")
+    if not isinstance(estimator, str) or estimator not in ALGORITHMS:
+        raise UnknownNameError("algorithm.adv_estimator", str(estimator), ALGORITHMS)
+    algorithm = ALGORITHMS[estimator]
+    if algorithm == "ppo" and not {"reward", "reference", "critic"} <= set(roles):
+        missing = ", ".join(sorted({"reward", "reference", "critic"} - set(roles)))
+        raise InputError(
+            f"{config.source}: a PPO run without {missing}; hybridmap's ppo has critic, reference and reward model "
+            "(reward.reward_model.enable=True, algorithm.use_kl_in_reward=True)"
+        )
+    per_node = config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
+    gpus = sum(pool.num_gpus for pool in {pool.name: pool for pool in pools.values()}.values())
+    cluster: dict[str, Any] = {"device": given.device, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
+    if given.inter_node_gbps is not None:
+        cluster["inter_node_gbps"] = given.inter_node_gbps
+    return {
+        "algorithm": algorithm,
+        "models": {role: _model(config, role, given) for role in roles},
+        "workload": _workload(config, given),
+        "cluster": [cluster],
+        "engines": _engines(config),
+        "implementation": _implementation(config, roles),
+    }
+
+
+def _model(config: VerlConfig, role: str, given: Given) -> str:
+    if given.models and role in given.models:
+        return given.models[role]
+    path = config.path(MODEL_KEYS[role])
+    if not isinstance(path, str):
+        raise InputError(f"{config.source}: no {MODEL_KEYS[role]}; name the {role}'s model with --model {role}=NAME")
+    for name in model_names():
+        if path == hf_id(name):
+            return name
+    short = path.rstrip("/").split("/")[-1].lower()
+    names = [short, *(short.removesuffix(suffix) for suffix in SUFFIXES)]
+    found = next((name for name in names if name in model_names()), None)
+    if found is None and os.path.exists(Path(path) / "config.json"):  # unlike Path.exists, false for names too long
+        return str((Path(path) / "config.json").resolve())
+    if found is None:
+        known = UnknownNameError("model", short, model_names())
+        raise InputError(f"{config.source}: {MODEL_KEYS[role]}={path}: {known}, or give --model {role}=NAME")
+    return found
+
+
+def _workload(config: VerlConfig, given: Given) -> dict[str, Any]:
+    prompts, mini = config.whole("data.train_batch_size"), config.whole(f"{ACTOR}.ppo_mini_batch_size")
+    if mini > prompts:
+        raise InputError(f"{config.source}: ppo_mini_batch_size {mini} is more than train_batch_size {prompts}")
+    longest = config.whole("data.max_response_length")
+    mean = given.mean_response_length
+    response: Any = longest if mean is None else {"distribution": "lognormal", "mean": mean, "max": longest}
+    work = {
+        "prompts": prompts, "samples_per_prompt": config.whole(f"{ROLLOUT}.n"),
+        "prompt_length": config.whole("data.max_prompt_length"), "response_length": response,
+        "epochs": config.whole(f"{ACTOR}.ppo_epochs"), "minibatches": -(-prompts // mini),
+    }  # fmt: skip
+    return work if given.prompt_tokens is None else work | {"prompt_tokens": given.prompt_tokens}
+
+
+def _engines(config: VerlConfig) -> dict[str, str]:
+    train = "fsdp" if trains_with_fsdp(config) else "megatron-core"
+    serve = config.get(f"{ROLLOUT}.name")
+    kinds = {"training": train, "generation": serve if serve in ("vllm", "sglang") else "vllm"}
+    return {
+        kind: [name for name in engine_names(kind) if name.split("@")[0] == engine][-1]  # type: ignore[arg-type]
+        for kind, engine in kinds.items()
+    }
+
+
+def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any]:
+    bypass = bool(config.get("algorithm.rollout_correction.bypass_mode"))
+    out: dict[str, Any] = {"old_log_prob": "engine" if bypass else "trainer"}
+    packed = packed_tokens(config, roles)
+    if packed is not None:
+        out["packed_tokens"] = packed
+    for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):  # the first one wins
+        if config.get(key):
+            return out | {"lora_rank": config.whole(key)}
+    return out

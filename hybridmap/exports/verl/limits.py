@@ -1,0 +1,110 @@
+"""What of verl is not read: refused by name where it changes what runs, noted where it changes a detail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridmap.exports.verl.batches import context_degree, is_dynamic, section_of, token_budget, trains_with_fsdp
+from hybridmap.exports.verl.defaults import is_read
+from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hybridmap.exports.verl.read import VerlConfig
+    from simulator.facts import Facts
+
+ENGINES = ("dp", "megatron")
+STRATEGIES = ("fsdp", "fsdp2", "megatron")
+MODES = ("sync", "separate_async", "hybridmap_pools", "hybridmap_pools_async")
+_LEAVES = ("param_offload", "optimizer_offload", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+           "context_parallel_size", "expert_model_parallel_size", "ulysses_sequence_parallel_size", "use_dynamic_bsz",
+           "ppo_mini_batch_size", "micro_batch_size_per_gpu", "max_token_len_per_gpu", "max_num_seqs",
+           "gpu_memory_utilization", "enable_gradient_checkpointing", "nnodes", "n_gpus_per_node")  # fmt: skip
+_ELSEWHERE = ("reward.", "distillation.", "hybridmap.", "reward_model.")
+
+
+def require_read(config: VerlConfig) -> None:
+    """Raise ``InputError`` for a run of a kind that is not read: another engine, other chips, another loop."""
+    engine, strategy = config.get("model_engine"), config.get(f"{ACTOR}.strategy")
+    if engine not in ENGINES:
+        raise _not_read(config, "model_engine", engine, f"runs with {' or '.join(ENGINES)} are")
+    if strategy is not None and strategy not in STRATEGIES:
+        raise _not_read(config, f"{ACTOR}.strategy", strategy, f"{', '.join(STRATEGIES)} are")
+    if config.get("trainer.device") != "cuda":
+        raise _not_read(config, "trainer.device", config.get("trainer.device"), "runs on NVIDIA GPUs (cuda) are")
+    mode = config.get("trainer.v1.trainer_mode")
+    if mode not in MODES:
+        raise _not_read(config, "trainer.v1.trainer_mode", mode, f"{', '.join(MODES[:2])} are")
+    if config.get("distillation.enabled"):
+        raise _not_read(config, "distillation.enabled", True, "runs without a teacher model are")
+
+
+def _not_read(config: VerlConfig, key: str, value: object, instead: str) -> InputError:
+    return InputError(f"{config.source}: {key}={value} is not read; {instead}")
+
+
+def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
+    """What is read another way than it is meant, or has no price here."""
+    yield from config.notes
+    if config.get(f"{ACTOR}.use_dynamic_bsz"):
+        yield "dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens"
+    for role in ("actor", "reference"):
+        if role in roles and is_dynamic(config, role, "inference"):
+            budget, longest = token_budget(config, role, "inference"), facts.workload.padded_length
+            if budget < longest:
+                yield f"{role}: micro-batches of {budget:,} tokens; verl stops at a sequence of the full {longest:,}"
+    if "critic" in roles:
+        yield from _on_the_critic(config)
+    if config.get("algorithm.filter_groups.enable"):
+        yield "algorithm.filter_groups: prompts that are sampled and dropped are not priced, only those trained on"
+    if config.get(f"{ROLLOUT}.multi_turn.enable"):
+        yield "multi_turn: a response is priced as one generation; time in tools is not"
+    served = config.get(f"{ROLLOUT}.name")
+    if served not in ("vllm", "sglang"):
+        yield f"{ROLLOUT}.name={served} has no profile; priced as vllm"
+    if trains_with_fsdp(config):
+        yield from _on_fsdp(config, roles, facts)
+    yield from _unread(config)
+
+
+def _on_the_critic(config: VerlConfig) -> Iterator[str]:
+    if is_dynamic(config, "critic", "training"):
+        tokens = token_budget(config, "critic", "training")
+        section = section_of(config, "critic")
+        yield (
+            f"critic: verl 0.9.1 does not pass critic.ppo_micro_batch_size_per_gpu on, so its engine packs {tokens:,} "
+            f"tokens; +{section}.use_dynamic_bsz=False turns that off"
+        )
+    if config.get("critic.ulysses_sequence_parallel_size") != 1:
+        yield (
+            "critic.ulysses_sequence_parallel_size does nothing in verl 0.9.1; the engine reads "
+            "critic.fsdp.ulysses_sequence_parallel_size"
+        )
+
+
+def _on_fsdp(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
+    world = config.get("trainer.nnodes") * config.get("trainer.n_gpus_per_node")
+    for role in (role for role in ("actor", "critic", "reference") if role in roles):
+        section = section_of(config, role)
+        size = config.get(f"{section}.fsdp_size")
+        if size not in (-1, world):
+            yield f"{section}.fsdp_size={size}: priced as one group that shards over all {world} GPUs"
+        if not config.get(f"{section}.reshard_after_forward"):
+            yield f"{section}.reshard_after_forward=False: priced as if the weights were gathered again (ZeRO 3)"
+        if config.get(f"{section}.offload_policy"):
+            yield f"{section}.offload_policy: FSDP2's own offload while it trains is not priced"
+        if context_degree(config, role) > 1 and role != "critic":
+            old = f"{ACTOR if role == 'actor' else REF}.ulysses_sequence_parallel_size"
+            if config.get(old) > 1 and old in config.given:
+                yield f"{old} is deprecated and still wins over {section}.ulysses_sequence_parallel_size"
+
+
+def _unread(config: VerlConfig) -> Iterator[str]:
+    """Keys that look like ones that are read and stand where verl 0.9.1 has none."""
+    for key in config.given:
+        if key.endswith(_LEAVES) and not key.startswith(_ELSEWHERE) and not is_read(key):
+            yield f"{key} is not read: verl 0.9.1 has no such key, or it has no price here"
+        elif key.startswith("reward_model.") and key.endswith((".enable", ".path")) and config.given[key]:
+            yield f"{key}: verl 0.9.1's main_ppo does not read the old section; the reward model is reward.reward_model"

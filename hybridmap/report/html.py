@@ -1,0 +1,265 @@
+"""The page: sections of HTML, every text escaped, and the data for its charts as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from hybridmap.report import figures
+from hybridmap.report.cluster_svg import cluster_svg, color_of
+from hybridmap.text.fit import classes_of, memory_rows, peak_terms
+from hybridmap.text.notation import (
+    LEGEND,
+    generation_text,
+    gib,
+    gpus_text,
+    job_title,
+    percent,
+    scoring_text,
+    stages_text,
+    training_text,
+)
+from hybridmap.text.plan import interval_s, speed_lines
+from simulator.uncertainty import load_calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hybridmap.report.content import Content, Shown
+
+
+def page(content: Content) -> str:
+    """The whole document."""
+    from plotly.offline import get_plotlyjs
+
+    assets = files("hybridmap.report")
+    template = (assets / "page.html").read_text(encoding="utf-8")
+    parts = {
+        "TITLE": escape(job_title(content.facts)),
+        "STYLE": (assets / "style.css").read_text(encoding="utf-8"),
+        "BODY": "".join([_summary(content), _switch(content), *_plans(content), *_sections(content)]),
+        "DATA": script_json(_charts(content)),
+        "SCRIPT": (assets / "script.js").read_text(encoding="utf-8"),
+        "PLOTLY": get_plotlyjs(),
+    }
+    return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
+
+
+def script_json(document: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
+    """A table; cells are plain text."""
+    head = "".join(f'<th scope="col"{_class(c, numbers)}>{escape(c)}</th>' for c in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td{_class(c, numbers)}>{escape(cell)}</td>" for c, cell in zip(columns, row, strict=True))
+        + "</tr>" for row in rows
+    )  # fmt: skip
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(columns[0], quote=True)} table">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _class(column: str, numbers: Sequence[str]) -> str:
+    return ' class="number"' if column in numbers else ""
+
+
+def section(key: str, title: str, body: str, about: str = "") -> str:
+    """A section with its heading, and a line of what it shows."""
+    told = f'<p class="about">{escape(about)}</p>' if about else ""
+    return f'<section id="{key}"><h2>{escape(title)}</h2>{told}{body}</section>'
+
+
+def chart(key: str, label: str) -> str:
+    """An empty place that the script draws a chart in."""
+    return f'<div class="chart" id="chart-{key}" role="img" aria-label="{escape(label, quote=True)}"></div>'
+
+
+def _summary(content: Content) -> str:
+    timeline, file = content.best.timeline, content.file
+    low, high = interval_s(timeline)
+    per_gpu = timeline.tokens_per_s / timeline.num_gpus
+    cards = [
+        ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s"),
+        ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
+        ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
+        ("proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"),
+    ]  # fmt: skip
+    if content.measured is not None:
+        off = content.measured.iteration_s / timeline.iteration_s - 1
+        cards.append(("measured", f"{content.measured.iteration_s:,.2f} s", f"{off:+.1%} against the prediction"))
+    boxes = "".join(
+        f'<div class="card"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
+        f'<div class="more">{escape(more)}</div></div>' for what, value, more in cards
+    )  # fmt: skip
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in content.notes)
+    return f'<div class="cards">{boxes}</div>{notes}'
+
+
+def _switch(content: Content) -> str:
+    """Which plan the next sections show: radio buttons, so arrow keys move between them."""
+    options = "".join(
+        f'<label><input type="radio" name="plan" value="{each.key}"{" checked" if i == 0 else ""}>'
+        f"<span>{'best: ' if i == 0 else ''}{escape(each.name)}</span></label>"
+        for i, each in enumerate(content.shown)
+    )
+    return f'<fieldset id="switch"><legend>Plan shown</legend>{options}</fieldset>'
+
+
+def _plans(content: Content) -> list[str]:
+    """What the switch changes: a block for each plan, and the charts they share."""
+    blocks = "".join(_plan_block(content, each, i == 0) for i, each in enumerate(content.shown))
+    compared = " The measured run is below each predicted pool." if content.measured is not None else ""
+    return [
+        section("placement", "Placement", blocks, "The cluster to scale: nodes, their GPUs, and who has them."),
+        section("timeline", "One iteration", chart("gantt", "Gantt chart of the iteration, one row a pool"),
+                f"Every call on its pool. Hover or tap for compute, communication and evidence.{compared}"),
+        section("memory", "Memory of the fullest GPU",
+                chart("memory", "Stacked bars of memory by class, against capacity")
+                + "".join(_memory_block(content, each, i == 0) for i, each in enumerate(content.shown))),
+    ]  # fmt: skip
+
+
+def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
+    plan = shown.plan
+    legend = "".join(
+        f'<li><span class="swatch" style="background:{color_of(plan, pool.name)}"></span>pool {escape(pool.name)}, '
+        f"GPUs {gpus_text(pool)}: {escape(', '.join(pool.roles) or 'generation')}</li>" for pool in plan.pools
+    )  # fmt: skip
+    rows = []
+    for entry in plan.roles:
+        texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
+        rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
+    layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
+    told = [stages_text(shown.timeline.stages), *speed_lines(shown.timeline)]
+    lines = "".join(f"<p>{escape(line)}</p>" for line in told)
+    hidden = "" if visible else " hidden"
+    return (
+        f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, content.facts)}'
+        f'<ul class="legend">{legend}</ul>{layouts}<p class="about">{escape(LEGEND)}</p>{lines}</div>'
+    )
+
+
+def _memory_block(content: Content, shown: Shown, visible: bool) -> str:
+    parts = []
+    for pool in shown.plan.pools:
+        rows = memory_rows(shown.plan, pool, content.facts)
+        columns = classes_of(rows)
+        cells = [
+            (row["role"], row["when"], *(gib(row["classes"][c]) if c in row["classes"] else "" for c in columns),
+             gib(sum(row["classes"].values()))) for row in rows
+        ]  # fmt: skip
+        terms = peak_terms(shown.plan, pool, content.facts)
+        (role, name), size = max(terms.items(), key=lambda item: item[1])
+        peak = shown.timeline.memory[pool.name]
+        whose = f"{role}'s {name}" if role else name
+        parts.append(
+            f"<details><summary>pool {escape(pool.name)}: {gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB in "
+            f"{escape(peak.peak_call)}, largest {escape(whose)} ({gib(size)} GiB)</summary>"
+            f"{table(('role', 'when', *columns, 'sum'), cells, (*columns, 'sum'))}</details>"
+        )
+    return f'<div class="plan" data-plan="{shown.key}"{"" if visible else " hidden"}>{"".join(parts)}</div>'
+
+
+def _sections(content: Content) -> list[str]:
+    out = [
+        section("stages", "Stages", chart("stages", "Seconds of each stage, one bar a plan"),
+                "Seconds along the critical path; a plan's bar ends at its iteration time."),
+    ]  # fmt: skip
+    if len(content.shown) > 1:
+        rows = [(each.plan.placement, f"{each.timeline.iteration_s:,.2f} s", each.why) for each in content.shown[1:]]
+        body = table(("placement", "iteration", "why it is slower"), rows, ("iteration",))
+        out.append(section("others", "Runners-up", body, "The best plan of each other placement."))
+    if content.points:
+        out.append(section("frontier", "More or fewer GPUs", chart("frontier", "Iteration time against GPUs")
+                           + _frontier_table(content)))  # fmt: skip
+    if content.what_if is not None:
+        out.append(section("what-if", "What if", chart("what-if", "Iteration time under other settings")))
+    if content.sensitivity:
+        about = "The plan priced again with one family of prices off by its 90 % half-width; layouts stay."
+        out.append(section("sensitivity", "Sensitivity", chart("sensitivity", "Iteration time by error"), about))
+    return [*out, _provenance(content), _job(content)]
+
+
+def _frontier_table(content: Content) -> str:
+    numbers = ("GPUs", "iteration", "tokens/s", "per GPU", "cost")
+    with_cost = any(p.cost_per_iteration is not None for p in content.points)
+    columns = [c for c in (*numbers, "placement", "proof") if with_cost or c != "cost"]
+    rows = []
+    for p in content.points:
+        cells = {
+            "GPUs": f"{p.num_gpus:,}", "iteration": f"{p.iteration_s:,.2f} s", "tokens/s": f"{p.tokens_per_s:,.0f}",
+            "per GPU": f"{p.tokens_per_s_per_gpu:,.0f}", "placement": p.plan.placement,
+            "cost": "" if p.cost_per_iteration is None else f"{p.cost_per_iteration:,.4f}",
+            "proof": "proven" if p.proven else f"gap {percent(p.gap)}",
+        }  # fmt: skip
+        rows.append([cells[c] for c in columns])
+    return table(columns, rows, numbers)
+
+
+def _provenance(content: Content) -> str:
+    calibration, timeline = load_calibration(), content.best.timeline
+    low, high = interval_s(timeline)
+    spread = calibration.kinds.get("rl")
+    shares = ", ".join(f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005)
+    lines = [f"The best plan's iteration rests on: {shares}."]
+    if spread is not None:
+        lines.append(
+            f"Nine in ten of {spread.rows} published runs of {spread.systems} systems, on which nothing was fitted, "
+            f"took {spread.low:.2f} to {spread.high:.2f} times what was predicted; with the evidence above that makes "
+            f"{low:,.1f} to {high:,.1f} s."
+        )
+    engines = content.job.document["engines"]
+    made = [
+        ("hybridmap", content.file.hybridmap_version), ("profile data", content.file.facts_hash[:16]),
+        ("devices", ", ".join(content.facts.kinds)), ("training engine", str(engines["training"])),
+        ("generation engine", str(engines["generation"])), ("seed", str(content.file.seed)),
+        ("searched", content.file.searched.placement), ("objective", content.file.objective),
+    ]  # fmt: skip
+    body = (
+        chart("provenance", "Seconds by kind of evidence")
+        + "".join(f"<p>{escape(line)}</p>" for line in lines)
+        + table(("made from", "value"), made)
+    )
+    about = (
+        "Measured and published numbers, values interpolated between measured ones, constants fitted on measured "
+        "times, rules without a measurement, and what is assumed or carried over from another part or engine."
+    )
+    return section("provenance", "What the numbers rest on", body, about)
+
+
+def _job(content: Content) -> str:
+    text = yaml.safe_dump(json.loads(json.dumps(dict(content.job.document))), sort_keys=False, width=100)
+    body = f'<button type="button" id="copy">Copy</button><pre tabindex="0" id="job-text">{escape(text)}</pre>'
+    return section("job", "The job", body, "In normal form, every default written out.")
+
+
+def _charts(content: Content) -> dict[str, Any]:
+    best = content.best
+    fixed: dict[str, Any] = {
+        "stages": figures.stages(content.shown, content.measured),
+        "provenance": figures.provenance(best),
+    }
+    if content.sensitivity:
+        fixed["sensitivity"] = figures.sensitivity(content.sensitivity, best.timeline.iteration_s)
+    if content.points:
+        fixed["frontier"] = figures.frontier(content.points, best.timeline.num_gpus, best.timeline.iteration_s)
+    if content.what_if is not None:
+        fixed["what-if"] = figures.what_if(content.what_if)
+    by_plan = {
+        each.key: {
+            "gantt": figures.gantt(each.timeline, content.measured if each is best else None),
+            "memory": figures.memory(each.timeline),
+        }
+        for each in content.shown
+    }
+    return {"fixed": fixed, "byPlan": by_plan}

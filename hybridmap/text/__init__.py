@@ -1,0 +1,1 @@
+"""How answers read on a terminal: notation, tables, lines."""

@@ -1,0 +1,160 @@
+"""Where output goes: answers to stdout, everything about the run itself to stderr, colour only to a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import typer
+
+from hybridmap.text.json import to_json
+from profiles.errors import HybridmapError, InfeasibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.table import Table
+
+PIPED_WIDTH = 200
+"""Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
+
+BAR_AFTER_S = 2.0
+"""Seconds before a progress bar shows; shorter work needs none."""
+
+
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+"""What our own tables write to a terminal: colour and weight."""
+
+
+def shown(text: str) -> str:
+    """``text`` without characters that a terminal obeys or cannot show: names come from files of others."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def say(text: str = "") -> None:
+    """Print a line of the answer."""
+    typer.echo(shown(text))
+
+
+def say_json(document: object) -> None:
+    """Print the answer as one JSON document."""
+    typer.echo(to_json(document), nl=False)
+
+
+def warn(text: str) -> None:
+    """Print a line beside the answer."""
+    typer.echo(shown(f"warning: {text}"), err=True)
+
+
+def say_table(table: Table) -> None:
+    """Print a table, as wide as the terminal allows."""
+    from rich.console import Console
+
+    to_terminal = sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout,
+        force_terminal=to_terminal,
+        no_color=not to_terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if to_terminal else PIPED_WIDTH,
+    )
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        typer.echo("".join(part if i % 2 else shown(part) for i, part in enumerate(_STYLE.split(line.rstrip()))))
+
+
+def new_table(columns: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """An empty table in the one style of hybridmap; the columns of ``right`` are numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on a terminal that something takes a while."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function to call with what is done and how much there is; a terminal shows it after two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    began = time.monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if time.monotonic() - began >= BAR_AFTER_S and not bar.live.is_started:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+def fail(error: HybridmapError, as_json: bool) -> NoReturn:
+    """End the command with the one message of an expected outcome."""
+    with unread_is_fine():
+        if not as_json:
+            typer.echo(shown(f"Error: {error}"), err=True)
+        elif isinstance(error, InfeasibleError):
+            say_json({"error": str(error), "status": "infeasible", "fewest_gpus": error.fewest_gpus})
+        else:
+            say_json({"error": str(error)})
+    raise SystemExit(error.exit_status)
+
+
+@contextmanager
+def unread_is_fine() -> Iterator[None]:
+    """Write to a reader that may have gone (``| head -1``) without minding."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not stop_writing():
+            raise
+
+
+def stop_writing() -> bool:
+    """Whether what reads stdout or stderr has gone; from then on nothing is written there, at exit neither."""
+    gone = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+    for stream in gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(gone)
+
+
+def _unread(stream: TextIO) -> bool:
+    try:
+        found = select.poll()
+        found.register(stream.fileno(), 0)  # an error is reported whatever is asked for
+    except (AttributeError, OSError, ValueError):  # no such system, or no file behind the stream
+        return False
+    return any(event & select.POLLERR for _, event in found.poll(0))

@@ -1,0 +1,206 @@
+"""A plan and its timeline as lines and a table for people."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.job.notes import notes
+from hybridmap.text.console import new_table, say, say_table
+from hybridmap.text.notation import (
+    LEGEND,
+    difference_text,
+    generation_text,
+    gib,
+    gpus_text,
+    job_title,
+    percent,
+    placement_title,
+    scoring_text,
+    stages_text,
+    training_text,
+)
+from hybridmap.text.objective import bound_text, objective_lines
+from simulator.play.simulate import simulate
+from simulator.uncertainty import COVERAGE, interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mapper.result import Result
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan, Pool, RolePlan
+    from simulator.plan.timeline import Timeline
+
+COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
+
+
+def header_lines(facts: Facts, more: Sequence[str] = ()) -> list[str]:
+    """The job in one line, then whatever is worth a look before anything is believed."""
+    return [job_title(facts), *(f"note: {note}" for note in (*notes(facts), *more)), ""]
+
+
+def show_plan(plan: Plan, timeline: Timeline) -> None:
+    """Print who is where and in which layout, then the stages and the speed."""
+    table = new_table(COLUMNS)
+    mixed = len(plan.gpus) > 1
+    for pool in plan.pools:
+        rows = role_rows(plan, pool)
+        for i, texts in enumerate(rows):
+            memory = _memory(plan, pool, timeline, i, len(rows))
+            gpus = gpus_text(pool) + (f" {pool.device}" if mixed else "")
+            table.add_row(pool.name if i == 0 else "", gpus if i == 0 else "", *texts, memory)
+    say_table(table)
+    for line in more_lines(plan):
+        say(line)
+    say(f"({LEGEND})")
+    say()
+    say(stages_text(timeline.stages))
+    say("\n".join(speed_lines(timeline)))
+
+
+def role_rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
+    """Role, training, generation and scoring of each role on a pool; an engine apart from its role is one more."""
+    out = []
+    for role in pool.roles:
+        entry = plan.role(role)
+        engine = None if entry.separate_generation else entry.generation
+        out.append((role, training_text(entry.training), generation_text(engine), scoring_text(entry.inference)))
+    for entry in _engines_on(plan, pool):
+        if entry.separate_generation:
+            out.append((f"{entry.role} (rollout)", "", generation_text(entry.generation), ""))
+    return out
+
+
+def _engines_on(plan: Plan, pool: Pool) -> list[RolePlan]:
+    """The roles that generate on a pool."""
+    return [e for e in plan.roles if e.generation is not None and plan.generation_pool_of(e.role).name == pool.name]
+
+
+def more_lines(plan: Plan) -> list[str]:
+    """What a plan says that few do, in words: chunks of a pipeline, states in host memory, the schedule."""
+    out = []
+    if any(e.training is not None and e.training.vpp > 1 for e in plan.roles):
+        out.append("(v model chunks per pipeline stage, interleaved)")
+    for entry in plan.roles:
+        if entry.offload:
+            out.append(f"{entry.role}: {' and '.join(entry.offload)} in host memory while others run")
+    return [*out, *([f"schedule {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
+
+
+def schedule_text(plan: Plan) -> str:
+    """What a schedule other than sync means for the samples that are trained on."""
+    if plan.schedule == "one-step-off":
+        text = "one-step-off: trains on the samples of the step before while the next ones are generated"
+    else:
+        text = f"async: {plan.steps_in_flight} step(s) of samples in flight, so samples are up to that many steps old"
+    return text + ("; new weights reach the engines while they generate" if plan.in_flight_updates else "")
+
+
+def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: int) -> str:
+    """What fills the fullest GPU of a pool, beside its first roles: the sum, then when, then the KV budget."""
+    memory = timeline.memory[pool.name]
+    engines = [entry.generation for entry in _engines_on(plan, pool)]
+    kv = "".join(f" (KV {gib(engine.kv_cache_bytes)})" for engine in engines if engine is not None)
+    lines = [f"{gib(memory.used_bytes)} of {gib(memory.capacity_bytes)} GiB{kv}", f"peak in {memory.peak_call}"]
+    return "\n".join(lines[line:] if line == num_lines - 1 else lines[line : line + 1])
+
+
+def speed_lines(timeline: Timeline) -> list[str]:
+    """Iteration time, throughput, and what kind of evidence the numbers rest on."""
+    per_gpu = timeline.tokens_per_s / timeline.num_gpus
+    shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
+    low, high = (_about(seconds) for seconds in interval_s(timeline))
+    return [
+        f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
+        f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
+        f"numbers rest on: {', '.join(shares)}{_weakest_call(timeline)}",
+    ]
+
+
+def interval_s(timeline: Timeline) -> tuple[float, float]:
+    """Between which times a measured iteration lies nine times in ten."""
+    low, high = interval(timeline.basis)
+    return low * timeline.iteration_s, high * timeline.iteration_s
+
+
+def _about(seconds: float) -> str:
+    """Three digits at least: an interval that is itself an estimate carries no more."""
+    return f"{seconds:,.{max(0, 2 - math.floor(math.log10(seconds)))}f}"
+
+
+def _weakest_call(timeline: Timeline) -> str:
+    """The call with the most seconds that rest on a rule or an assumption alone: what to measure first."""
+    weak = [kind for kind in ("analytic", "assumed") if timeline.basis.get(kind, 0.0) >= 0.0005]
+    seconds = {
+        span.call: span.duration_s * sum(span.basis.get(kind, 0.0) for kind in weak)
+        for span in timeline.spans if span.critical
+    }  # fmt: skip
+    worst = max(seconds, key=lambda call: seconds[call], default="")
+    if not worst or seconds[worst] < 0.05 * timeline.iteration_s:
+        return ""
+    return f" (most of the {' and '.join(weak)}: {worst}, {seconds[worst]:,.1f} s)"
+
+
+MAY_CLOSE = "a longer --time-limit may close the gap, unless degrees that are not listed keep it open"
+
+
+def result_lines(result: Result, facts: Facts) -> list[str]:
+    """How good the plan is, what was left unused, and what the other placements would cost."""
+    found = f"found in {result.seconds:.1f} s (seed {result.seed})"
+    priced = f"among {result.num_priced:,} priced configurations"
+    bound = bound_text(result)
+    if result.status == "optimal":
+        proof = f"optimal {priced}, bound {bound}, gap {percent(result.gap)}, {found}"
+    else:
+        proof = (
+            f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
+            f"{'; '.join(result.open_because) or MAY_CLOSE}"
+        )
+    return [*objective_lines(result), proof, *_unused_lines(result, facts), "", *_runner_up_lines(result, facts)]
+
+
+def _unused_lines(result: Result, facts: Facts) -> list[str]:
+    """How many GPUs stay idle, and why."""
+    idle = facts.num_gpus - result.plan.num_gpus
+    if not idle:
+        return []
+    better = "faster" if result.objective.goal == "time" else "better by the objective"
+    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
+
+
+def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
+    best, lines = result.timeline.stages, []
+    for i, other in enumerate(result.runners_up):
+        slower = other.iteration_s / result.iteration_s - 1
+        differences = difference_text(simulate(other.plan, facts).stages, best)
+        why = f": {differences}" if differences else ""
+        head = "runner-up " if i == 0 else " " * 10
+        change = f"{'-' if slower < -1e-9 else '+'}{percent(abs(slower))}"  # equal plans differ in the last bit
+        lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}){why}")
+    return [*lines, ""] if lines else []
+
+
+def next_lines(job: Path, written: list[Path]) -> list[str]:
+    """What is on disk now, and what one would type next."""
+    return [
+        f"wrote       {', '.join(str(path) for path in written)}",
+        f"next        hybridmap report {written[0]}",
+        f"            hybridmap export {written[0]} --to verl",
+        f"            hybridmap compare {job}",
+    ]
+
+
+def timeline_document(timeline: Timeline) -> dict[str, Any]:
+    """The parts of a timeline that every ``--json`` answer carries."""
+    record = timeline.model_dump(mode="json")
+    low_s, high_s = interval_s(timeline)
+    return {
+        "interval_s": {"low": low_s, "high": high_s, "coverage": COVERAGE},
+        "tokens_per_s": timeline.tokens_per_s,
+        "num_gpus": timeline.num_gpus,
+        "stages": record["stages"],
+        "memory": record["memory"],
+        "basis": record["basis"],
+    }

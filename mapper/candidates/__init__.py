@@ -1,0 +1,1 @@
+"""What may be chosen for a role: every layout listed, priced, and dominated ones left out."""

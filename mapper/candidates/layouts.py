@@ -1,0 +1,176 @@
+"""Every parallel layout that a role may take on a pool of a given size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper.search_options import PLAIN
+from simulator import legality
+from simulator.plan.layouts import GenerationLayouts, Layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mapper.search_options import Space
+    from profiles.models.shape import ModelShape
+    from profiles.records import Ints
+    from simulator.facts import Facts
+
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+LONG_CONTEXT_TOKENS = 16384
+"""From this length on, context parallelism is in the space; below it tensor parallelism splits the same activations
+for less traffic."""
+
+MAX_PIPELINE_GENERATION = 16
+EVERY = 128
+"""Up to this many data-parallel ranks every number is listed."""
+
+WAVES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+"""In how many waves a replica may work off its responses: each gives one number of sequences in flight, and so one
+KV budget."""
+
+
+def degrees(
+    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, space: Space = PLAIN
+) -> list[tuple[int, int, int, int, int]]:
+    """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
+
+    Tensor parallelism divides the node and, unless ``space`` allows more, stays in the NVLink domain; no pipeline stage
+    is empty; no data-parallel rank is without a sample. ``samples`` are those of each of the role's calls:
+    data-parallel degrees are those of ``loads`` for any of them, numbers of stages those of ``stage_counts``. What lies
+    between has the slowest rank or stage of the next one below and takes more GPUs.
+    """
+    out = []
+    long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
+    for tp in tensor_degrees(facts, shape, most_gpus, space):
+        for pp in stage_counts(shape.num_layers):
+            for cp in _powers_of_two(16) if long else (1,):
+                most = most_gpus // (tp * pp * cp)
+                at_most = {dp for s in samples for dp in loads(s, min(most, *samples))}
+                for dp in sorted(at_most):
+                    out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
+    return out
+
+
+def loads(samples: int, most: int) -> list[int]:
+    """Numbers of ranks up to ``most`` that ``samples`` are worth dealing over, ascending.
+
+    Every number up to ``EVERY``. Above it, for every load of the fullest rank the fewest ranks that have it, and the
+    most: between them nothing gets faster and each rank's share of sharded states shrinks (``coarse`` bounds what that
+    is worth). Powers of two too, which expert parallelism needs.
+    """
+    most = min(samples, most)
+    if most < 1:
+        return []
+    out, ranks = {*_powers_of_two(most), *range(1, min(most, EVERY) + 1)}, 1
+    while ranks <= most:
+        load = -(-samples // ranks)
+        last = most if load == 1 else min((samples - 1) // (load - 1), most)
+        of_eight = {-(-ranks // 8) * 8, last // 8 * 8}  # engines of up to eight times a replica's GPUs divide these
+        out |= {ranks, last} | {n for n in of_eight if ranks <= n <= last}
+        ranks = last + 1
+    return sorted(out)
+
+
+def stage_counts(layers: int) -> list[int]:
+    """Numbers of pipeline stages worth trying: the fewest for every size of the fullest stage, none of them empty."""
+    fewest: dict[int, int] = {}
+    for stages in range(1, layers + 1):
+        if not legality.stages_fault(layers, stages):
+            fewest.setdefault(-(-layers // stages), stages)
+    return sorted(fewest.values())
+
+
+def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space = PLAIN) -> list[int]:
+    """Tensor-parallel degrees that the model's heads, the pool and, unless ``space`` allows more, the domain allow."""
+    group = facts.group
+    limit = most_gpus if space.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
+    in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
+    return [t for t in in_node if not legality.tensor_fault(shape, t)]
+
+
+def cross(
+    spread: Sequence[tuple[int, int, int, int, int]],
+    zero_stages: Iterable[int],
+    recompute: Iterable[int],
+    per_rank: Ints,
+    interleaved_layers: int = 0,
+) -> tuple[Layouts, Ints]:
+    """Every spread x ZeRO stage x micro-batch x recompute level, and the position of each one's spread.
+
+    ``per_rank`` are the samples of a data-parallel rank, by spread: larger micro-batches change nothing. With
+    ``interleaved_layers`` of a model, every number of chunks per stage too.
+    """
+    rows, owner = [], []
+    for i, (spread_i, most) in enumerate(zip(spread, per_rank, strict=True)):
+        sizes = [(b, 1) for b in MICRO_BATCHES if b < 2 * most]
+        sizes += [(b, v) for b, _ in sizes for v in chunks(interleaved_layers, spread_i[2], int(most), b)]
+        for zero in zero_stages:
+            for level in recompute:
+                rows += [(*spread_i, zero, b, level, v) for b, v in sizes]
+                owner += [i] * len(sizes)
+    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 9).T
+    return Layouts(*columns), np.asarray(owner, dtype=np.int64)
+
+
+def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int]:
+    """Numbers of model chunks per stage, two or more, that interleaved 1F1B can run."""
+    numbers = range(2, layers // stages + 1)
+    return [v for v in numbers if not legality.chunks_fault(layers, stages, v, samples, micro_batch)]
+
+
+def generation_layouts(
+    facts: Facts, shape: ModelShape, num_gpus: int, space: Space = PLAIN, last_gpus: int = 0
+) -> GenerationLayouts:
+    """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight.
+
+    Where those stand for all numbers of GPUs up to ``last_gpus`` too: behind them, for every load of a replica that
+    one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
+    """
+    rows, more, samples = [], [], facts.workload.num_samples
+    for tp, pp in _engine_degrees(facts, shape, max(num_gpus, last_gpus), space):
+        dp, rest = divmod(num_gpus, tp * pp)
+        if not rest and dp >= 1 and not legality.samples_fault(dp, samples, "replicas"):
+            rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
+        most = min(last_gpus // (tp * pp), samples)
+        if last_gpus > num_gpus and most > 0:
+            loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
+            more += [(-(-samples // n), tp, pp, b) for n in loads_between for b in _sequences(facts, n)]
+    return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 4).T)
+
+
+def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space) -> list[tuple[int, int]]:
+    """``(tp, pp)`` of the engines worth trying."""
+    stages = _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
+    tensor = tensor_degrees(facts, shape, most_gpus, space)
+    return [(tp, pp) for tp in tensor for pp in stages if not legality.engine_fault(shape, tp, pp)]
+
+
+def _sequences(facts: Facts, load: int) -> list[int]:
+    """Numbers of sequences in flight worth trying for a replica that works off ``load``."""
+    slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
+    fewest = min(slots)  # more waves than WAVES lists: a replica may always hold fewer at once, down to one
+    return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
+
+
+def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: Space = PLAIN) -> list[int]:
+    """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
+    most, samples = sizes[-1], facts.workload.num_samples
+    used = {
+        dp * tp * pp
+        for tp, pp in _engine_degrees(facts, shape, most, space)
+        for dp in loads(samples, most // (tp * pp))
+    }
+    return sorted(used)
+
+
+def _expert_degrees(shape: ModelShape, ranks: int) -> list[int]:
+    """Expert-parallel degrees that divide the experts and the ranks they overlay."""
+    most = min(ranks, shape.moe.num_experts) if shape.moe else 1
+    return [e for e in _powers_of_two(most) if not legality.experts_fault(shape, e, ranks)]
+
+
+def _powers_of_two(limit: int) -> list[int]:
+    return [2**i for i in range(max(limit, 1).bit_length()) if 2**i <= limit]

@@ -1,0 +1,1 @@
+"""The choice as an integer program. The only files that know OR-Tools."""

@@ -1,0 +1,234 @@
+"""find_plan(request) -> Result: the mapper's one public verb."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mapper.execution_mode import ROLLOUT
+from mapper.model.choices import gpus_of, ticks_of, with_budget
+from mapper.model.instance import Instance, make_instance
+from mapper.problem import named_partition, sets_of
+from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of
+from mapper.search.best import best_choice
+from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
+from mapper.search.hint import choice_of_plan
+from mapper.search.infeasible import explain_infeasible
+from mapper.search.place import build_plan, straddling
+from mapper.search.tie_breaking import tidy
+from profiles.errors import InfeasibleError, InputError
+from simulator.play.simulate import simulate
+
+if TYPE_CHECKING:
+    from mapper.model.solver import Status
+    from mapper.model.variables import Choice
+    from mapper.objective import Objective
+    from mapper.problem import Group, Placement, Problem
+    from mapper.request import SearchRequest
+    from simulator.plan.plan import Plan
+
+NAMED_PLACEMENTS = ("colocate", "split", "standalone")
+BESIDE_NEIGHBOURS = (
+    "the bound counts calls alone, the plan's time also what ranks that share this host's cores cost each other"
+)
+LEAST_S = 1.0
+"""Seconds that each mode is searched at least."""
+
+
+def find_plan(request: SearchRequest) -> Result:
+    """The plan with the shortest iteration, or the best under another objective, with a proven bound.
+
+    Raises
+    ------
+    InfeasibleError
+        Nothing fits; says which role needs what and the fewest GPUs that would do, or which pins conflict.
+    """
+    began = time.perf_counter()
+    results: list[Result] = []
+    refusal: InputError | None = None
+    for i, mode in enumerate(request.modes):
+        left_s = (request.time_limit_s - (time.perf_counter() - began)) / (len(request.modes) - i)
+        share = replace(request, time_limit_s=max(left_s, LEAST_S))
+        try:
+            results.append(_find(share.problem(mode), share))
+        except InfeasibleError as error:
+            refusal = refusal or error
+    if not results:
+        assert refusal is not None, "every mode found a plan or said why not"
+        raise refusal
+    return best_of(tuple(results))
+
+
+def _find(problem: Problem, request: SearchRequest) -> Result:
+    """The best plan of one mode."""
+    began, facts, objective = time.perf_counter(), problem.facts, request.objective
+    weight, unit = objective.weights(facts.kinds)
+    instance = make_instance(problem)
+    instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
+    known, notes = _known(instance, request.hint)
+    deadline = began + request.time_limit_s
+    found = _search(instance, objective, Search(instance, request.seed, deadline, request.workers), known)
+    if found is None:
+        raise _nothing_found(problem, instance, objective, request.seed, deadline)
+    left_s = max(deadline - time.perf_counter(), LEAST_S)
+    choice = tidy(instance, found.choice, found.ticks, left_s, request.workers)
+    ticks = ticks_of(instance, choice)
+    plan = build_plan(instance, choice, problem)
+    timeline = simulate(plan, facts)
+    unsure_s, why = _drift(timeline.iteration_s, ticks * instance.tick_s, instance.rounding_s)
+    bound = min(max(found.bound_ticks * instance.tick_s - unsure_s, 0.0), timeline.iteration_s)
+    value = objective.value(timeline.iteration_s, plan.gpus)
+    least = min(_least_value(instance, objective, found, bound, unit), value)
+    gap = max((value - least) / value, _tail(objective, timeline.iteration_s, bound))
+    status: Status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
+    if instance.neighbours is not None:
+        why = (*why, BESIDE_NEIGHBOURS)
+    on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
+    others = _runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
+    return Result(
+        status=status, plan=plan, timeline=timeline, bound_s=bound, gap=gap,
+        seed=request.seed, seconds=time.perf_counter() - began,
+        num_priced=sum(t.num_priced for t in instance.tables.values()), num_candidates=instance.num_candidates,
+        runners_up=others, objective=objective, value_bound=least, notes=(*notes, *straddling(plan, facts)),
+        open_because=why if status == "feasible" else (),
+    )  # fmt: skip
+
+
+def _drift(simulated_s: float, searched_s: float, rounding_s: float) -> tuple[float, tuple[str, ...]]:
+    """How far the search's prices may be off the simulator's, in seconds, and a line about it if that is a fault.
+
+    They come from the same functions, so beyond rounding they never differ; if they do, the plan is worth what the
+    simulator says, and the bound gives way by as much.
+    """
+    drift_s = abs(simulated_s - searched_s)
+    if drift_s <= rounding_s + 1e-9 * simulated_s:
+        return rounding_s, ()
+    text = (
+        f"a fault of hybridmap's: the search priced this plan at {searched_s:,.6g} s, the simulator at "
+        f"{simulated_s:,.6g} s; the gap counts the difference; please report it with the job"
+    )
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    return rounding_s + drift_s, (text,)
+
+
+def _search(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
+    """The best choice under the objective; ``None`` if there is none."""
+    relaxed = x.relaxed()
+    if relaxed is not None:
+        return _with_left_out(x, relaxed, objective, search, known)
+    return _listed(x, objective, search, known)
+
+
+def _with_left_out(
+    x: Instance, relaxed: Instance, objective: Objective, search: Search, known: Choice | None
+) -> Found | None:
+    """The best listed choice, with bounds that cover the degrees that are not listed."""
+    found = _listed(x, objective, search, known)
+    if found is None:
+        return None
+    within = with_budget(relaxed, x.spent(found.choice.pools)) if objective.goal == "gpus" else relaxed
+    sure = _listed(within, objective, replace(search, x=within), found.choice)
+    if sure is None:  # the known choice fits, so this does not happen
+        return replace(found, bound_ticks=0, least=0, floor_ticks=0)
+    return replace(
+        found, bound_ticks=min(found.bound_ticks, sure.bound_ticks), least=min(found.least, sure.least),
+        floor_ticks=min(found.floor_ticks, sure.floor_ticks),
+    )  # fmt: skip
+
+
+def _listed(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
+    """The best choice of the listed degrees under the objective; ``None`` if there is none."""
+    if objective.goal in ("throughput_per_gpu", "cost"):
+        return least_gpu_time(search, known)
+    if objective.goal == "gpus":
+        return fewest_gpus_within(search, _target_ticks(x, objective), known)
+    left_s = max(search.deadline - time.perf_counter(), LEAST_S)
+    choice, solution = best_choice(x, search.seed, left_s, known, workers=search.workers)
+    bound = solution.bound_ticks
+    return None if choice is None else Found(choice, solution.objective_ticks, bound, bound, bound)
+
+
+def _target_ticks(x: Instance, objective: Objective) -> int:
+    """Most ticks of an iteration that ends in time whatever its rounding."""
+    if objective.target_iteration_s is None:
+        raise InputError("the objective gpus needs a target_iteration_s")
+    return math.floor((objective.target_iteration_s - x.rounding_s) / x.tick_s)
+
+
+def _least_value(x: Instance, objective: Objective, found: Found, bound_s: float, unit: float) -> float:
+    """A value that no plan is below, rounding of durations included."""
+    if objective.goal == "time":
+        return bound_s
+    if objective.goal == "gpus":
+        return float(found.least)
+    surely = max(1.0 - x.rounding_s / max(found.floor_ticks * x.tick_s, x.tick_s), 0.0)
+    return found.least * x.tick_s * surely * unit
+
+
+def _tail(objective: Objective, iteration_s: float, bound_s: float) -> float:
+    """For the fewest GPUs, the gap of the time on those; it is not proven the best while either gap is open."""
+    return (iteration_s - bound_s) / iteration_s if objective.goal == "gpus" else 0.0
+
+
+def _known(x: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[str, ...]]:
+    """The choice that a hint stands for, or none and a note of why."""
+    if hint is None:
+        return None, ()
+    choice = choice_of_plan(x, hint)
+    return (None, (f"the hint is left aside: {choice}",)) if isinstance(choice, str) else (choice, ())
+
+
+def _nothing_found(problem: Problem, x: Instance, objective: Objective, seed: int, deadline: float) -> InputError:
+    """Why there is no plan: the target is too short, or nothing fits."""
+    if objective.goal != "gpus":
+        return explain_infeasible(problem)
+    choice, bound = Search(x, seed, max(deadline, time.perf_counter() + 1.0)).at(x.budget, None)
+    if choice is None:
+        return explain_infeasible(problem)
+    fastest_s = simulate(build_plan(x, choice, problem), problem.facts).iteration_s
+    return InfeasibleError(
+        f"no plan ends an iteration within {objective.target_iteration_s:,g} s: the fastest on all "
+        f"{problem.num_gpus:,} GPUs takes {fastest_s:,.2f} s (on {gpus_of(choice):,}), and none less than "
+        f"{bound * x.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
+    )
+
+
+def _runners_up(
+    x: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: float
+) -> tuple[RunnerUp, ...]:
+    """The best plan of each other named placement and of all other placements, fastest first, each placement once.
+
+    They share what the winner left of the time limit; each has a second at least. A placement for which nothing is
+    known when its time is up is left out.
+    """
+    won = {group for group, _ in winner.pools}
+    families: list[tuple[Placement, ...]] = []
+    for name in NAMED_PLACEMENTS:
+        try:
+            sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
+        except InputError:  # these roles have no split
+            continue
+        whole = {*sets, (ROLLOUT,)} if problem.mode.own_pool else {*sets}
+        families.append(tuple(p for p in x.partitions if set(sets_of(p)) == whole))
+    families.append(x.partitions)
+    found: dict[frozenset[Group], RunnerUp] = {}
+    for placements in families:
+        inside = tuple(p for p in placements if set(p) != won)
+        if not inside:
+            continue
+        sizes = {group: x.sizes[group] for p in inside for group in p}
+        left_s = max(1.0, deadline - time.perf_counter())
+        try:
+            choice, _ = best_choice(
+                replace(x, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers
+            )
+        except InputError:  # time is up and nothing was found
+            continue
+        if choice is not None:
+            plan = build_plan(x, choice, problem)
+            key = frozenset(group for group, _ in choice.pools)
+            found[key] = RunnerUp(plan.placement, simulate(plan, problem.facts).iteration_s, plan)
+    return tuple(sorted(found.values(), key=lambda r: (r.iteration_s, r.placement)))

@@ -1,0 +1,194 @@
+"""When nothing fits: which role, what it needs, what there is, how many GPUs would do; or which pins conflict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper.candidates.listing import role_table
+from mapper.execution_mode import ROLLOUT
+from mapper.model.instance import make_instance
+from mapper.model.solver import solve
+from mapper.pins import joined, parts_of, pin_of
+from mapper.price_families import with_memory
+from mapper.problem import pool_sizes, with_pins
+from mapper.search.incumbent import greedy
+from mapper.sharing import Share, Spare
+from profiles.errors import InfeasibleError, InputError
+from profiles.units import GIB
+from simulator.legality import stages_fault, tensor_fault
+
+if TYPE_CHECKING:
+    from mapper.candidates.table import RoleTable
+    from mapper.pins import AnyPin, Pin
+    from mapper.problem import Problem
+    from simulator.facts import Facts
+
+MAX_NODES = 1024
+"""Up to this many nodes the fewest GPUs are looked for."""
+
+CHECK_S = 10.0
+"""Seconds for the solver to decide whether some pins leave a plan."""
+
+
+def explain_infeasible(problem: Problem) -> InfeasibleError:
+    """The error to raise: the hungriest role on all GPUs, memory needed and there, the fewest GPUs that would do."""
+    if (blamed := _blamed_pins(problem)) is not None:
+        return blamed
+    problem = with_pins(problem, ())
+    facts = problem.facts
+    needs = {role: smallest_need_bytes(problem, role) for role in problem.roles}
+    role = max(needs, key=lambda r: needs[r])
+    capacity = max(facts.on(kind).memory_capacity_bytes for kind in facts.kinds)
+    fewest = fewest_gpus(problem)
+    there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
+    if needs[role] > capacity:
+        what = f"{role} ({name_of(facts, role)}) alone needs at least {needs[role] / GIB:.1f} GiB per GPU; {there}"
+    else:
+        total = sum(needs.values())
+        what = (
+            f"each role fits alone, but not all together: the hungriest, {role} ({name_of(facts, role)}), "
+            f"needs at least {needs[role] / GIB:.1f} GiB per GPU with all GPUs to itself, the roles one by one "
+            f"{total / GIB:.1f} GiB in sum; {there}"
+        )
+    next_step = (
+        f"the fewest GPUs{_of_first(facts)} that would do: {fewest}"
+        if fewest
+        else f"not even {MAX_NODES} nodes{_of_first(facts)} would do"
+    )
+    return InfeasibleError(f"no plan fits: {what}; {next_step}", fewest_gpus=fewest)
+
+
+def _blamed_pins(problem: Problem) -> InfeasibleError | None:
+    """The error that names the pin that nothing satisfies, or those that conflict; ``None`` if none is at fault."""
+    if not problem.pins or not _feasible(with_pins(problem, ()), {}):
+        return None
+    parts = conflict(problem)
+    group = " + ".join(f"{problem.facts.on(k).group.num_gpus:,} x {k}" for k in problem.facts.kinds)
+    asked = "" if problem.placement == "any" else f" with placement {problem.placement}"
+    if len(parts) > 1:
+        named = f"these {len(parts)} conflict: {'; '.join(str(part) for part in parts)}"
+        return InfeasibleError(f"no plan fits all pins together on {group}{asked}; {named}; loosen one of them")
+    why = _limit_of(problem, parts[0])
+    return InfeasibleError(f"no plan fits the pin of {parts[0]} on {group}{asked}: {why}; loosen the pin")
+
+
+def conflict(problem: Problem) -> tuple[AnyPin, ...]:
+    """A minimal set of single pins that no plan satisfies: without any one of them, the others leave a plan.
+
+    The deletion filter: one after another is left out, for good if nothing fits even so. Where a check is not
+    decided in its time the pin is kept, so that what is named does conflict but may then not be minimal.
+    """
+    priced: dict[tuple[object, ...], RoleTable] = {}
+    kept = [part for pin in problem.pins for part in parts_of(pin)]
+    for part in tuple(kept):
+        others = tuple(other for other in kept if other is not part)
+        if not _feasible(with_pins(problem, joined(others)), priced):
+            kept = list(others)
+    return tuple(kept)
+
+
+def _feasible(problem: Problem, priced: dict[tuple[object, ...], RoleTable]) -> bool:
+    """Whether some plan satisfies the pins (or none was ruled out in time); tables are priced once per role's pin."""
+    tables = {}
+    for role in problem.roles:
+        sizes = tuple(problem.sizes.items())
+        key = (role, sizes, str(pin_of(problem.pins, role)), pin_of(problem.pins, role).min_gpus_per_stage)
+        if key not in priced:
+            priced[key] = role_table(problem, role)
+        tables[role] = priced[key]
+    x = make_instance(problem, priced=tables)
+    if greedy(x)[0] is not None:
+        return True
+    try:
+        return solve(x, seed=0, time_limit_s=CHECK_S).choice is not None
+    except InputError:  # not decided in time
+        return True
+
+
+def _limit_of(problem: Problem, part: AnyPin) -> str:
+    """What a single pin runs into."""
+    if isinstance(part, Spare):
+        return (
+            f"it leaves {problem.num_gpus:,} GPUs, the fewest that would do are {fewest_gpus(with_pins(problem, ()))}"
+        )
+    if isinstance(part, Share):
+        return "no placement that agrees with it fits"
+    alone = with_pins(problem, (part,))
+    if len(role_table(alone, part.role)):
+        return "the role fits so by itself, but not beside the others"
+    need = smallest_need_bytes(alone, part.role, every_size=True)
+    if need < float("inf"):
+        capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.kinds)
+        return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
+    if fault := _fault_of(problem.facts, part):
+        return fault
+    sizes = sorted({n for of_kind in alone.sizes.values() for n in of_kind})
+    return (
+        f"no pool of {', '.join(map(str, sizes))} GPUs divides into these degrees with this model's "
+        f"heads and layers, the samples of an update and {problem.facts.training.name}"
+    )
+
+
+def _fault_of(facts: Facts, pin: Pin) -> str | None:
+    """Why the model has none of the pinned tensor or pipeline degrees, if that is so."""
+    shape = facts.roles["actor" if pin.role == ROLLOUT else pin.role].shape
+    for fixed in (pin.training, pin.inference, pin.generation):
+        for name, value in fixed.items():
+            degrees = [int(v) for v in (value if isinstance(value, tuple) else (value,)) if name in ("tp", "pp")]
+            faults = [tensor_fault(shape, n) if name == "tp" else stages_fault(shape.num_layers, n) for n in degrees]
+            if faults and all(faults):
+                return faults[0]
+    return None
+
+
+def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False) -> float:
+    """Memory per GPU that ``role`` needs at least with all GPUs of a kind, or a pool of any size, to itself.
+
+    The reserve is included; infinite if no layout spreads over them.
+    """
+    facts = problem.facts
+    sizes = problem.sizes if every_size else {kind: sizes[-1:] for kind, sizes in problem.sizes.items()}
+    table = role_table(replace(problem, facts=with_memory(facts, lambda _: 2**60), sizes=sizes), role)
+    if not len(table):
+        return float("inf")
+    return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.generation.memory_reserve_bytes
+
+
+def fewest_gpus(problem: Problem) -> int | None:
+    """The fewest GPUs of the first kind, beside all others, on which some allowed placement fits, or ``None``.
+
+    Doubles nodes, then bisects.
+    """
+    low, high = 0, problem.facts.group.nodes
+    while not _fits(problem, high):
+        low, high = high, high * 2
+        if high > MAX_NODES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(problem, middle) else (middle, high)
+    return high * problem.facts.group.gpus_per_node
+
+
+def _fits(problem: Problem, nodes: int) -> bool:
+    group = replace(problem.facts.group, nodes=nodes)
+    sizes = problem.sizes | {group.device: pool_sizes(nodes, group.gpus_per_node)}
+    larger = replace(problem, facts=replace(problem.facts, group=group), sizes=sizes)
+    return greedy(make_instance(larger))[0] is not None
+
+
+def cluster_of(problem: Problem) -> str:
+    """The GPUs that a plan may use, as a message names them."""
+    return " + ".join(f"{n} x {kind}" for kind, n in problem.gpus.items())
+
+
+def name_of(facts: Facts, role: str) -> str:
+    """The model of a role; a generating actor on a pool of its own has the actor's."""
+    return facts.roles["actor" if role == ROLLOUT else role].shape.name
+
+
+def _of_first(facts: Facts) -> str:
+    return f" of {facts.group.device}" if len(facts.kinds) > 1 else ""

@@ -1,0 +1,57 @@
+"""The best choice of an instance as it is priced: a quick one, what cannot beat it pruned away, CP-SAT to the proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mapper.model.choices import fits, ticks_of
+from mapper.model.solver import Solution, solve
+from mapper.model.variables import Choice
+from mapper.search.incumbent import greedy
+from mapper.search.prune import prune_beyond
+
+if TYPE_CHECKING:
+    from mapper.model.instance import Instance
+
+
+def best_as_priced(
+    x: Instance,
+    seed: int,
+    time_limit_s: float,
+    known: Choice | None = None,
+    cutoff: int | None = None,
+    workers: int = 1,
+) -> tuple[Choice | None, Solution]:
+    """As ``best.best_choice``, where every duration is that of one row."""
+    start, limit = _start(x, known)
+    if cutoff is not None and (start is None or limit > cutoff):
+        return _within(x, seed, time_limit_s, cutoff, workers)
+    if start is None:
+        solution = solve(x, seed=seed, time_limit_s=time_limit_s, workers=workers)
+        return solution.choice, solution
+    pruned, kept = prune_beyond(x, limit)
+    back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
+    inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
+    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
+    assert solution.choice is not None, "the quick choice survives its own pruning"
+    return Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()}), solution
+
+
+def _start(x: Instance, known: Choice | None) -> tuple[Choice | None, int]:
+    """The better of the quick choice and the known one, if that fits, and its ticks."""
+    start, limit = greedy(x)
+    if known is None or not fits(x, known):
+        return start, limit
+    ticks = ticks_of(x, known)
+    return (known, ticks) if start is None or ticks < limit else (start, limit)
+
+
+def _within(x: Instance, seed: int, time_limit_s: float, cutoff: int, workers: int) -> tuple[Choice | None, Solution]:
+    """The best choice of at most ``cutoff`` ticks, with no known one to start from."""
+    pruned, kept = prune_beyond(x, cutoff)
+    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, workers=workers)
+    if solution.choice is None:
+        return None, replace(solution, bound_ticks=cutoff + 1)
+    choice = Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()})
+    return choice, replace(solution, bound_ticks=min(solution.bound_ticks, cutoff + 1))

@@ -1,0 +1,82 @@
+"""Of all choices that are equally fast, one: the fewest GPUs, then the least work beside the critical path.
+
+Many choices end in the same tick, and which of them a solver meets first depends on its seed and its workers. This
+asks for one by rule, so that a plan is the same however it was found, and wastes neither GPUs nor work.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from mapper.execution_mode import ROLLOUT
+from mapper.model.choices import senders, ticks_of, transfer_ticks
+from mapper.model.solver import build_model, configured, solved
+from mapper.model.variables import Choice, extract, hint
+from mapper.search.prune import prune_beyond, restricted
+
+if TYPE_CHECKING:
+    from mapper.model.instance import Instance
+    from mapper.model.variables import Variables
+
+TIE_BITS = 20
+"""What is still equal is told apart by fixed random weights of this many bits, one for each row and pool size."""
+
+MOST_BITS = 61
+"""An objective of CP-SAT has to stay below 2**63."""
+
+
+def tidy(x: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: int = 1) -> Choice:
+    """The choice by rule among those of at most ``ticks``; ``choice``, which is one, if time runs out."""
+    if x.neighbours is not None:
+        alone = replace(x, neighbours=None)
+        found = tidy(alone, choice, ticks_of(alone, choice), time_limit_s, workers)
+        return found if ticks_of(x, found) <= ticks else choice
+    x, actor_rows = _at_this_transfer(x, choice)
+    back = {} if actor_rows is None else {"actor": {int(row): i for i, row in enumerate(actor_rows)}}
+    mine = Choice(choice.pools, {r: back[r][i] if r in back else i for r, i in choice.rows.items()})
+    pruned, kept = prune_beyond(x, ticks)
+    inside = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
+    start = Choice(mine.pools, {role: inside[role][row] for role, row in mine.rows.items()})
+    model, v = build_model(pruned)
+    model.add(v.makespan <= ticks)
+    model.minimize(_rule(pruned, v))
+    hint(model, v, start)
+    solver = configured(0, time_limit_s, workers)
+    if solved(solver, model) != cp_model.OPTIMAL:
+        return choice
+    found = extract(solver, v)
+    rows = {role: int(kept[role][i]) for role, i in found.rows.items()}
+    if actor_rows is not None:
+        rows["actor"] = int(actor_rows[rows["actor"]])
+    return Choice(found.pools, rows)
+
+
+def _at_this_transfer(x: Instance, choice: Choice) -> tuple[Instance, np.ndarray | None]:
+    """The instance with the transfer's price fixed, and which rows of the actor it has: those of as many senders."""
+    if x.sync is None:
+        return x, None
+    row = choice.rows["actor"]
+    kind = x.tables["actor"].kind[row]
+    rows = np.flatnonzero((senders(x) == senders(x)[row]) & (x.tables["actor"].kind == kind))
+    exact = x.sync.ticks(x.tables[ROLLOUT], x.kinds[int(kind)], int(senders(x)[row]))
+    assert exact[choice.rows[ROLLOUT]] == transfer_ticks(x, choice)
+    ticks = x.ticks | {ROLLOUT: x.ticks[ROLLOUT] | {"transition": exact}}
+    return restricted(replace(x, ticks=ticks, sync=None), {"actor": rows}), rows
+
+
+def _rule(x: Instance, v: Variables) -> cp_model.LinearExpr:
+    """What the pools count, then the ticks of all calls, then a fixed weight of every row and pool size."""
+    longest = sum(int(t.max(initial=0)) for calls in x.ticks.values() for t in calls.values()) + 1
+    bits = min(TIE_BITS, MOST_BITS - (longest * (x.budget + 1)).bit_length())
+    draw = random.Random(0)
+    spent = cp_model.LinearExpr.sum([x.weight[group.kind] * n * var for (group, n), var in v.pool.items()])
+    ties = [draw.getrandbits(max(bits - 4, 0)) * var for var in v.pool.values()]
+    ties += [draw.getrandbits(max(bits - 4, 0)) * var for picks in v.pick.values() for var in picks]
+    work = cp_model.LinearExpr.sum(list(v.duration.values()))
+    rule: cp_model.LinearExpr = (spent * longest + work) * 2**bits + cp_model.LinearExpr.sum(ties)
+    return rule

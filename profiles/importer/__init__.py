@@ -1,0 +1,1 @@
+"""Import of published operator tables from the package ``aiconfigurator-core``."""

@@ -1,0 +1,1 @@
+"""Prices of single operators, by interpolation in measured tables. One file per kind of operator."""

@@ -1,0 +1,63 @@
+"""Time of a matrix product, from the GEMM table."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.lookup.grid import RatioGrid, build_grid
+from profiles.lookup.pricing import GEMM_LAUNCH_S, checked, missing, priced, table_dtype
+from profiles.units import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import ArrayLike
+
+    from profiles.hardware import DeviceSpec
+    from profiles.lookup.table import Table
+    from profiles.records import Basis, Floats, Priced
+
+_OUTPUT_BYTES = 2
+
+
+class GemmLookup:
+    """Grids of one device, one per dtype, built on first use."""
+
+    def __init__(self, table: Table, reference: DeviceSpec) -> None:
+        self._table, self._reference = table, reference
+        self._grids: dict[str, RatioGrid] = {}
+
+    def price(self, spec: DeviceSpec, weakest: Basis, m: ArrayLike, n: ArrayLike, k: ArrayLike, dtype: str) -> Priced:
+        """See ``DeviceProfile.gemm``."""
+        grid = self._grid(table_dtype(dtype))
+        rows, cols, inner = checked(m=m, n=n, k=k)
+        floor = gemm_floor(spec, rows, cols, inner, dtype)
+        return priced(grid.at(rows, cols, inner), floor, rows * cols * inner == 0.0, weakest)
+
+    def grids(self) -> Iterator[RatioGrid]:
+        """Every grid of the table."""
+        return (self._grid(dtype) for dtype in self._rows_of)
+
+    @cached_property
+    def _rows_of(self) -> Mapping[str, slice]:
+        return {str(key[0]): rows for key, rows in self._table.split("dtype").items()}
+
+    def _grid(self, dtype: str) -> RatioGrid:
+        if dtype not in self._grids:
+            if dtype not in self._rows_of:
+                raise missing(self._reference.name, "gemm", f"GEMM in {dtype}")
+            m, n, k, latency = self._table.columns(self._rows_of[dtype], "m", "n", "k", "latency_s")
+            ratio = latency / gemm_floor(self._reference, m, n, k, dtype)
+            # Missing rows are odd row counts of one shape first, then the corner of the two largest weights.
+            self._grids[dtype] = build_grid((m, n, k), ratio, fill_order=(0, 2, 1))
+        return self._grids[dtype]
+
+
+def gemm_floor(spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str) -> Floats:
+    """Roofline: ``max(2 m n k / peak, (elt (m k + k n) + 2 m n) / bandwidth) + 2 us``."""
+    num_bytes = DTYPE_BYTES[dtype] * (m + n) * k + _OUTPUT_BYTES * m * n
+    compute = 2.0 * m * n * k / spec.peak(dtype)
+    return np.maximum(compute, num_bytes / spec.memory_bytes_per_s) + GEMM_LAUNCH_S

@@ -1,0 +1,286 @@
+"""Compute of one micro-batch through one layer and through the vocabulary head, on one rank.
+
+Symbols: ``tokens`` T of the micro-batch, ``h`` hidden, ``q``, ``kv`` attention widths, ``f`` feed-forward width,
+``t`` tensor parallel. All arrays broadcast to ``[C]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Basis, Priced, longer
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from profiles.records import Floats, Ints
+    from simulator.facts import Facts, Kernels
+
+ACTIVATION_BYTES = 2.0
+"""Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
+
+SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
+"""Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
+eager: each tensor operation of them."""
+
+LOGIT_BYTES_FORWARD = 8.0
+LOGIT_BYTES_BACKWARD = 10.0
+"""Memory traffic per logit of cross-entropy or log-prob: read bf16, write and read fp32, reduce; the same and the
+gradient back. 18 bytes in all, as modelling the Megatron loss kernels read by read gives."""
+
+UNFUSED_LOGIT_BYTES_FORWARD = 54.0
+UNFUSED_LOGIT_BYTES_BACKWARD = 26.0
+"""The same where log-softmax is written in tensor operations, one pass over memory each: cast to fp32 (6), divide by
+the temperature (8), maximum (4), subtract (8), exponential (8) and sum (4), subtract the logarithm (8), gather and
+exponential to keep the softmax (8); backward: one-hot minus softmax (8), times
+the gradient (8), mask (4), cast to bf16 (6)."""
+
+
+FP32_GEMM_EFFICIENCY = 0.75
+"""Share of the FP32 peak that large cuBLAS SGEMMs reach; a round figure of the vendor's own benchmarks."""
+
+FLASH_BACKWARD_FLOP_RATIO = 2.5
+"""FLOPs of flash attention backward over forward: five matrix products instead of two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A micro-batch on one rank: ``tokens`` in all, in ``sequences`` of ``length`` tokens each, shape ``[C]``.
+
+    ``sustained`` says that it is part of minutes of dense work, during which the power limit holds GEMMs to the
+    device's sustained rate. Prefills between decode steps are not: decode leaves most of the power unused.
+    """
+
+    tokens: Floats
+    sequences: Floats
+    length: Floats
+    sustained: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTime:
+    """One layer on one rank: input-gradient and weight-gradient GEMMs are apart, since other things overlap them."""
+
+    forward: Priced
+    backward_input: Priced
+    backward_weight: Priced
+    backward_other: Priced
+
+    @property
+    def backward(self) -> Priced:
+        return self.backward_input + self.backward_weight + self.backward_other
+
+
+def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
+    """``(n, k)`` of the attention projections of one rank."""
+    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
+    if shape.mla is None:
+        kv = _kv_width_per_rank(shape, tp)
+        return [(shape.q_width / t + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
+    mla, heads = shape.mla, shape.num_heads / t
+    down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
+    query_in = float(mla.q_lora_rank or shape.hidden)
+    return [
+        (down + 0 * t, h + 0 * t),
+        (heads * mla.qk_head_dim, query_in + 0 * t),
+        (heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank + 0 * t),
+        (h + 0 * t, heads * mla.v_head_dim),
+    ]
+
+
+def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
+    """``(n, k)`` of a (gated) MLP whose share on this rank is ``width`` wide."""
+    h = shape.hidden + 0 * width
+    return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
+
+
+def run_gemms(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
+) -> Priced:
+    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed; ``sustained`` as in ``Batch``."""
+    n, k = _stack(gemms)
+    if sustained:
+        return _sustained_gemm(facts, rows + 0 * n, n, k, dtype).sum(axis=0)
+    return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
+
+
+def run_gemms_backward(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str = "bf16"
+) -> tuple[Priced, Priced]:
+    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed; sustained."""
+    n, k = _stack(gemms)
+    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, dtype).sum(axis=0)
+    weights = _sustained_gemm(facts, n, k, rows + 0 * n, dtype).sum(axis=0)
+    return inputs, weights
+
+
+def linear_training(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
+) -> tuple[Priced, Priced, Priced]:
+    """Trained linear layers: ``(forward, input gradients, weight gradients)`` with what their implementation adds.
+
+    FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
+    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below
+    the width are memory traffic: read the input, write and add the output, and the same backward with their own
+    two gradients. ``grouped``: one of many experts whose kernels are launched together, so that launches are not its.
+    """
+    kernels = 0 if grouped else len(gemms)
+    forward = run_gemms(facts, rows, gemms, dtype, sustained)
+    inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
+    n, k = _stack(gemms)
+    if dtype.startswith("fp8"):
+        per_operand = ACTIVATION_BYTES + 2.0
+        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
+        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
+    if facts.implementation.lora_rank:
+        add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
+        back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
+        forward = forward + facts.device.memory_bound(add, 3 * kernels)
+        inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
+        weights = Priced.zero(weights.shape)
+    return forward, inputs, weights
+
+
+def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
+    """The table's time, or the time at the device's sustained rate where that is longer.
+
+    The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
+    and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
+    releases add (``gemm_ratio``).
+    """
+    spec = facts.device.spec
+    sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
+    return facts.training.scaled(longer(facts.device.gemm(m, n, k, dtype), sustained), "gemm_ratio")
+
+
+def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
+    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order)."""
+    heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
+    if shape.mla is not None and not facts.device.mla_covers_projections:
+        return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
+    kv = np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
+    dim = shape.head_dim
+    return facts.device.attention_prefill(batch.sequences, batch.length, heads, kv, dim) * (1.0 / cp)
+
+
+def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = "fused") -> Floats:
+    """Memory traffic of norms, residuals, rotary and activation in one dense layer, forward, bytes per token.
+
+    Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
+    casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
+    20 per query and key element, the gated activation 10. All shared over ``t`` with sequence parallelism.
+    """
+    heads, ffn = shape.q_width + shape.kv_width, _mlp_width_per_token(shape)
+    if kernels == "eager":
+        num_bytes = (2 * 34 + 2 * 6) * shape.hidden + 20 * heads + 10 * ffn
+    else:
+        num_bytes = ACTIVATION_BYTES * (10 * shape.hidden + 2 * heads + 3 * ffn)
+    return num_bytes / np.asarray(tp, dtype=np.float64)
+
+
+def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Priced:
+    """Time of the element-wise work of one layer's forward pass in the trainer."""
+    kernels = facts.implementation.kernels
+    num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
+    time = facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
+    return facts.training.scaled(time, "element_wise_ratio")
+
+
+def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16") -> LayerTime:
+    """One dense layer forward and backward on one rank, without communication.
+
+    Backward is the two transposed GEMMs of each forward GEMM from the same table, attention at the engine's
+    backward ratio, and twice the element-wise traffic.
+    """
+    tokens = batch.tokens / cp
+    width = shape.ffn / np.asarray(tp, dtype=np.float64)
+    return _layer(facts, shape, batch, tp, cp, tokens, mlp_gemms(shape, width), dtype)
+
+
+def attention_layer(
+    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
+) -> LayerTime:
+    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``."""
+    return _layer(facts, shape, batch, tp, cp, batch.tokens / cp, [], dtype)
+
+
+def _layer(
+    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, tokens: Floats,
+    mlp: list[tuple[Floats, Floats]], dtype: str,
+) -> LayerTime:  # fmt: skip
+    gemms = attention_gemms(shape, tp) + mlp
+    attention, attention_backward = _attention(facts, shape, batch, tp, cp)
+    small = elementwise(facts, shape, tokens, tp)
+    forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
+    return LayerTime(
+        forward=forward + attention + small,
+        backward_input=inputs,
+        backward_weight=weights,
+        backward_other=attention_backward + small * 2.0,
+    )
+
+
+def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
+    """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
+    engine, spec = facts.training, facts.device.spec
+    forward = engine.scaled(attention_forward(facts, shape, batch, tp, cp), "attention_ratio")
+    backward = engine.scaled(forward, "attention_backward_ratio").at_best(Basis.ANALYTIC)
+    rates = spec.flash_2_flop_per_s
+    if facts.implementation.attention_kernel != "flash-2" or not rates:
+        return forward, backward
+    flop = 2.0 * batch.tokens * batch.length * shape.q_width / np.asarray(tp * cp, dtype=np.float64)  # causal half
+    return (
+        longer(forward, Priced.of(flop / rates["forward"], spec.basis("flash_2_flop_per_s.forward"))),
+        longer(
+            backward,
+            Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], spec.basis("flash_2_flop_per_s.backward")),
+        ),
+    )
+
+
+def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:
+    """Vocabulary projection and cross-entropy (or log-prob) of ``tokens``, forward and backward.
+
+    By implementation: the fused head computes its logits once more in the backward pass; the fp32 head runs its
+    three GEMMs at the FP32 rate, of which large GEMMs reach ``FP32_GEMM_EFFICIENCY``.
+    """
+    t = np.asarray(tp, dtype=np.float64)
+    gemm = [(shape.vocab / t, shape.hidden + 0 * t)]
+    logits = tokens * shape.vocab / t
+    if facts.implementation.loss_head == "fp32":
+        rate = facts.device.spec.peak("fp32") * FP32_GEMM_EFFICIENCY
+        projection = Priced.of(2.0 * logits * shape.hidden / rate, Basis.ANALYTIC)
+        inputs = weights = projection
+    else:
+        projection = run_gemms(facts, tokens, gemm, facts.plain_dtype, sustained=True)
+        inputs, weights = run_gemms_backward(facts, tokens, gemm, facts.plain_dtype)
+    gradients = inputs if facts.implementation.lora_rank else inputs + weights  # adapters leave the head frozen
+    if facts.implementation.loss_head == "fused":
+        gradients = gradients + projection
+    unfused = facts.implementation.loss_head == "unfused"
+    there = UNFUSED_LOGIT_BYTES_FORWARD if unfused else LOGIT_BYTES_FORWARD
+    back = UNFUSED_LOGIT_BYTES_BACKWARD if unfused else LOGIT_BYTES_BACKWARD
+    forward = projection + facts.device.memory_bound(logits * there, 3)
+    return forward, gradients + facts.device.memory_bound(logits * back, 3)
+
+
+def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
+    k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
+    return n, k
+
+
+def _kv_width_per_rank(shape: ModelShape, tp: Ints) -> Floats:
+    """Key (or value) width of one rank; a KV head is replicated when there are fewer of them than ranks."""
+    return shape.head_dim * np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
+
+
+def _mlp_width_per_token(shape: ModelShape) -> float:
+    """Feed-forward width one token goes through in an average layer."""
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    dense = shape.num_dense_layers * shape.ffn
+    return float((dense + shape.num_moe_layers * routed) / shape.num_layers)

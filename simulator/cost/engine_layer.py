@@ -1,0 +1,162 @@
+"""One layer of an inference engine on one rank, and its vocabulary head: GPU work and collectives, no host time.
+
+``rows`` are the tokens that a step computes in the whole engine (one pipeline group of them), shape ``[C, S]``;
+decode tokens and prompt tokens alike go through the projections and the feed-forward together. Inside the ``tp``
+GPUs of a stage attention runs as ``attention_dp`` copies and experts lie in ``ep`` groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Basis, Floats, Ints, Priced, longer, where
+from simulator.cost import comms, compute, moe
+from simulator.cost.compute import ACTIVATION_BYTES
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts
+
+SAMPLING_BYTES_PER_LOGIT = 16.0
+SAMPLING_KERNELS = 12
+"""About four passes over fp32 logits in a dozen kernels: temperature, softmax, top-p, draw."""
+
+L2_OVER_MEMORY = 2.0
+"""Read rate of the L2 cache over that of memory: public microbenchmarks have 4 to 5 against 2 TB/s on A100 and 5.5 to
+6 against 3.35 TB/s on H100."""
+
+NETWORK_BASE_S, NETWORK_HOP_S = 14e-6, 8.5e-6
+"""Small all-reduce across nodes: NCCL's own tuning model (``tuning.cc``, tree with LL128, its protocol for these
+sizes) has 14 us base latency and 8.5 us per network hop, up the tree and down again."""
+
+
+def attention_ranks(layouts: GenerationLayouts) -> Ints:
+    """GPUs that share the heads of one sequence, shape ``[C, 1]``."""
+    return layouts.attention_ranks[:, None]
+
+
+def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:
+    """Projections, feed-forward and small kernels of one average layer, shape of ``rows``."""
+    tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
+    own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
+    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
+    work = facts.generation.scaled(work, "element_wise_ratio")
+    if shape.mla is None or not facts.device.mla_covers_projections:
+        work = work + compute.run_gemms(facts, own, compute.attention_gemms(shape, ranks), precision)
+    # A dense MLP runs with the attention: on the same ranks, as many copies.
+    mlp = compute.mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
+    if shape.moe is None:
+        return work + compute.run_gemms(facts, own, mlp, precision)
+    share = shape.num_moe_layers / shape.num_layers
+    experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, layouts.ep[:, None] + 0 * ranks, precision)
+    if share == 1.0:
+        return work + experts
+    return work + experts * share + compute.run_gemms(facts, own, mlp, precision) * (1.0 - share)
+
+
+def attention_of_decode(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, context: Floats, precision: str
+) -> Priced:
+    """Attention of one new token per sequence over ``context`` tokens of cache, one layer, shape of ``sequences``."""
+    own, heads, kv = _heads(shape, layouts, sequences)
+    if shape.mla is not None:
+        return facts.device.mla_decode(own, context, heads)
+    dtype = kv_dtype(facts, precision)
+    attention = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, dtype)
+    if not facts.generation.grouped_query_kernels:
+        # A kernel that knows no groups reads the cache for every query head; all but the first read hit the L2.
+        apart = facts.device.attention_decode(own, context, heads, heads, shape.head_dim, dtype)
+        attention = longer(attention, (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC))
+    return facts.generation.scaled(attention, "attention_ratio")
+
+
+def attention_of_prefill(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats
+) -> Priced:
+    """Causal attention of ``sequences`` prompts of ``length`` tokens, one layer, shape of ``sequences``."""
+    own, heads, kv = _heads(shape, layouts, sequences)
+    if shape.mla is not None:
+        return facts.device.mla_prefill(own, length, heads)
+    return facts.device.attention_prefill(own, length, heads, kv, shape.head_dim)
+
+
+def kv_dtype(facts: Facts, precision: str) -> str:
+    """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them."""
+    return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else facts.plain_dtype
+
+
+def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
+    """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling."""
+    own = sequences / layouts.attention_dp[:, None]
+    ranks = np.broadcast_to(attention_ranks(layouts), own.shape).astype(np.float64)
+    gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
+    sampling = facts.device.memory_bound(SAMPLING_BYTES_PER_LOGIT * own * shape.vocab, SAMPLING_KERNELS)
+    return compute.run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
+
+
+def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
+    """Collectives of one layer: an all-reduce after attention and one after the feed-forward.
+
+    With attention copies the second is a gather before the experts and a scatter after them, over all ``tp`` GPUs;
+    it moves what an all-reduce moves. A dense feed-forward stays with its attention copy.
+    """
+    own, ranks = rows / layouts.attention_dp[:, None], np.broadcast_to(attention_ranks(layouts), rows.shape)
+    token = shape.hidden * facts.activation_bytes
+    first = decode_all_reduce(facts, own * token, ranks)
+    if shape.moe is None:
+        return first * 2.0
+    share = shape.num_moe_layers / shape.num_layers
+    whole = decode_all_reduce(facts, rows * token, np.broadcast_to(layouts.tp[:, None], rows.shape))
+    return first * (2.0 - share) + whole * share
+
+
+def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
+    """All-reduce of an engine's step, shape broadcast: measured inside an NVLink domain, hierarchical across.
+
+    Across, the inside part scatters and gathers (as long as its all-reduce), and between them each rank's share
+    crosses the network: ``base + 2 log2(domains) hop + 2 (d - 1) / d bytes / network of a domain``.
+    """
+    domain = facts.group.nvlink_domain_gpus
+    inside = np.minimum(ranks, domain)
+    local = facts.device.decode_all_reduce(num_bytes, inside, facts.generation.cuda_graphs)
+    domains = -(-ranks // domain)
+    if not np.any(domains > 1):
+        return local
+    wire = 2.0 * (domains - 1) / domains * num_bytes / comms.domain_bandwidth(facts)
+    latency = NETWORK_BASE_S + 2.0 * np.ceil(np.log2(np.maximum(domains, 2))) * NETWORK_HOP_S
+    return where(domains > 1, local + Priced.of(latency + wire, comms.network_basis(facts)), local)
+
+
+def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
+    """Activations of a group from stage to stage and back to the first, once a step."""
+    pp, tp = layouts.pp[:, None], layouts.tp[:, None]
+    num_bytes = rows * shape.hidden * facts.activation_bytes / tp
+    return comms.pipeline_hops(facts, num_bytes, tp, pp, layouts.dp[:, None], 2.0)  # back to the first is one more
+
+
+def _heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Floats, Ints, Ints]:
+    """Sequences of one attention copy, and query and KV heads of one rank (KV heads are replicated below one)."""
+    ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
+    heads = np.maximum(shape.num_heads // ranks, 1)
+    return sequences / layouts.attention_dp[:, None], heads, np.maximum(shape.num_kv_heads // ranks, 1)
+
+
+def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:
+    """Memory traffic per token of one layer's small kernels, bytes.
+
+    Two norms with the residual each read and write two tensors on every rank (8 h; engines have no sequence
+    parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks.
+    """
+    inner = 2 * (shape.q_width + shape.kv_width) + 3 * _mlp_width_per_token(shape)
+    return np.asarray(ACTIVATION_BYTES * (8 * shape.hidden + inner / ranks), dtype=np.float64)
+
+
+def _mlp_width_per_token(shape: ModelShape) -> float:
+    """Feed-forward width that one token goes through in an average layer."""
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers

@@ -1,0 +1,203 @@
+"""Price of generation: prefill of the prompts and decode steps under continuous batching, for many layouts at once.
+
+decode step = max(launch floor, GPU work of all layers + head) + host time per step and per sequence
+stage       = sum over the slowest replica's decode steps + its prefills, which share the steps with decode
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Floats, Priced, longer
+from profiles.units import DTYPE_BYTES
+from simulator.cost import memory
+from simulator.cost.call_cost import Cost
+from simulator.cost.engine_layer import (
+    attention_of_decode,
+    attention_of_prefill,
+    layer_reduces,
+    layer_work,
+    pipeline_hops,
+    sampling_head,
+)
+from simulator.cost.kv_budget import (
+    bytes_of_tokens,
+    drained_profiles,
+    sequences_per_replica,
+    stated_bytes,
+    steady_sequences,
+    tokens_in_bytes,
+)
+from simulator.rollout.drain import RolloutProfile, arrival_lengths
+from simulator.rollout.limited_cache import limited_profile
+from simulator.rollout.steady import steady_state
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts
+
+
+def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
+    """Step profile of each candidate's fullest replica, less the steps that its engine has no need of."""
+    found = drained_profiles(facts, layouts)
+    mean = facts.workload.response.mean
+    return [_without_first(p, mean) for p in found] if facts.generation.first_token_in_prefill else found
+
+
+def _without_first(profile: RolloutProfile, mean_response: float) -> RolloutProfile:
+    """Decode steps of an engine whose prefill draws the first token: one step of each response less."""
+    return replace(profile, steps=profile.steps * (1.0 - 1.0 / mean_response))
+
+
+def generation_bytes(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str, steady_steps: int | None = None
+) -> dict[str, Floats]:
+    """Memory of one GPU while the engine runs, by class, without what the pool's roles keep anyway."""
+    return {
+        "generation weights": memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
+        "kv cache": stated_bytes(facts, shape, layouts, steady_steps),
+        "generation workspace": memory.generation_working_bytes(facts, shape, layouts),
+    }
+
+
+def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
+    """Time of one ``generate_sequences`` call, shape ``[C]``."""
+    profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
+    decode = profile_cost(facts, shape, layouts, profiles, precision)
+    prefill = prefill_cost(facts, shape, layouts, precision)
+    again = np.asarray([p.recomputed_tokens for p in profiles])
+    prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
+    whole: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
+    return whole + Cost.of_compute(facts.generation.priced(call_s=np.ones(len(layouts))))
+
+
+def _in_cache(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile]
+) -> list[RolloutProfile]:
+    """The profiles in the caches that the layouts state, where the fullest step exceeds those."""
+    peak = bytes_of_tokens(facts, shape, layouts, np.asarray([p.peak_tokens for p in profiles]))
+    short = np.flatnonzero((layouts.kv_cache_bytes > 0) & (layouts.kv_cache_bytes < peak))
+    loads, held = sequences_per_replica(facts, layouts), tokens_in_bytes(facts, shape, layouts)
+    out, work = list(profiles), facts.workload
+    for i in short.tolist():
+        lengths = arrival_lengths(int(loads[i]), work.response, work.num_samples)
+        out[i] = limited_profile(lengths, int(layouts.max_num_seqs[i]), work.engine_prompt_tokens, float(held[i]))
+    return out
+
+
+def steady_generation_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16", steps_in_flight: int = 1
+) -> Cost:
+    """Time in which engines that never drain make one iteration's responses, shape ``[C]``.
+
+    Asynchronous schedules keep ``steps_in_flight`` iterations of samples in the engines, so each replica always runs
+    as many as its slots and its cache take, each a token further with every decode step.
+    """
+    mine = sequences_per_replica(facts, layouts).astype(np.float64)
+    state = steady_state(facts.workload.engine_prompt_tokens, facts.workload.response)
+    context, asked = state.mean_context, steady_sequences(facts, layouts, steps_in_flight).astype(np.float64)
+    need = bytes_of_tokens(facts, shape, layouts, asked * context)
+    room = np.maximum(np.floor(tokens_in_bytes(facts, shape, layouts) / context), 1.0)
+    short = (layouts.kv_cache_bytes > 0) & (layouts.kv_cache_bytes < need)
+    active = np.where(short, np.minimum(asked, room), asked)
+    step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)
+    steps = mine * state.mean_response / active
+    decode = Cost(*(part.sum(axis=1) * steps for part in (step.compute, step.comm, step.exposed)))
+    return decode + prefill_cost(facts, shape, layouts, precision)
+
+
+def _sharing(facts: Facts) -> int:
+    """Samples that share one computed prompt."""
+    return facts.workload.samples_per_prompt if facts.generation.prefix_sharing else 1
+
+
+def profile_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile], precision: str
+) -> Cost:
+    """Decode steps of one profile per candidate, shape ``[C]``."""
+    width = max((len(p.steps) for p in profiles), default=0)
+    steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
+    step = decode_step(facts, shape, layouts, active, context, precision)
+    return Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
+
+
+def decode_step(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, active: Floats, context: Floats, precision: str
+) -> Cost:
+    """One decode step of ``active`` sequences at mean ``context``, both ``[C, S]``.
+
+    With pipeline stages the sequences are dealt over ``pp`` groups that follow each other, so a step of all of
+    them lasts as long as one group takes through all layers. Nothing overlaps inside a layer: all-reduces wait
+    for their GEMM and are waited for.
+    """
+    group = np.maximum(active / layouts.pp[:, None], 1.0)
+    rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
+    layer = layer_work(facts, shape, layouts, rows, precision).at_best(facts.generation.basis("recomputed_context"))
+    layer = layer + attention_of_decode(facts, shape, layouts, group, context, precision)
+    gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group)
+    collectives = np.where(layouts.tp > 1, facts.generation.collective_launch_s, 0.0)[:, None]
+    launch = facts.generation.launch_s_per_layer + collectives + 0.0 * group
+    launching = facts.generation.basis("launch_s_per_layer", "collective_launch_s")
+    floor = Priced.of(launch * shape.num_layers, launching)
+    comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
+    comm = comm + pipeline_hops(facts, shape, layouts, group)
+    busy = gpu + comm
+    idle = longer(floor, busy) + busy * -1.0  # the launch floor beyond the GPU's own work is host time too
+    # A CPU does what it launches itself: there the launches come on top of its work.
+    beyond = floor.s if facts.device.spec.kind == "cpu" else np.maximum(idle.s, 0.0)
+    waiting = Priced.of(beyond, launching)
+    return Cost.serial(gpu + waiting + host_time(facts, active, 1.0), comm)
+
+
+def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
+    """Host time of ``steps`` steps of an engine with ``sequences`` in each, shape broadcast."""
+    served = sequences * np.asarray(steps)
+    return facts.generation.priced(host_s_per_step=steps, host_s_per_sequence=served, rollout_s_per_sequence=served)
+
+
+def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> Cost:
+    """All prompts of the fullest replica, in chunks of the engine's token budget.
+
+    Prompts that several samples share are computed once where the engine shares prefixes. Chunks follow each other
+    through the pipeline stages.
+    """
+    work = facts.workload
+    prompts = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts))
+    per_chunk = max(1.0, facts.generation.max_batched_tokens / work.engine_prompt_tokens)
+    in_chunk = np.minimum(per_chunk, prompts)[:, None]
+    if facts.generation.static_batches:
+        in_chunk = np.minimum(in_chunk, layouts.max_num_seqs[:, None])
+    length = np.full((len(layouts), 1), float(work.engine_prompt_tokens))
+    layer = layer_work(facts, shape, layouts, in_chunk * length, precision)
+    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length)
+    comm = layer_reduces(facts, shape, layouts, in_chunk * length)
+    chunks = prompts / in_chunk[:, 0]
+    turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)
+    cost: Cost = Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns
+    if not facts.generation.first_token_in_prefill:
+        return cost
+    return cost + _first_tokens(facts, shape, layouts, in_chunk, np.ceil(chunks), turns)
+
+
+def _first_tokens(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, in_chunk: Floats, chunks: Floats, turns: Floats
+) -> Cost:
+    """What a prefill that draws a token has on top: head and sampling of its sequences, and the host's time."""
+    head = sampling_head(facts, shape, layouts, in_chunk).sum(axis=1) * chunks
+    launches = facts.generation.priced(prefill_launch_s_per_layer=turns)
+    return Cost.of_compute(head + launches + host_time(facts, in_chunk[:, 0], chunks))
+
+
+def _padded(rows: list[Floats], width: int) -> Floats:
+    """Stack ragged rows, repeating the last value; padded segments have zero steps, so the value does not matter."""
+    out = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+        out[i, len(row) :] = 0.0
+    return out

@@ -1,0 +1,107 @@
+"""The KV budget of an engine, stated once: what search, plans and checks give the cache of one GPU.
+
+A budget holds the most that the engine's sequences have at once under the plan's schedule, so nothing waits or is
+evicted for want of cache, and never less than the longest sequence, which some replica has to end. A sequence lies
+whole on one copy of the attention, cut over the GPUs of that copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.cost import memory
+from simulator.plan.plan import MOST_BYTES
+from simulator.rollout.drain import rollout_profile
+from simulator.rollout.steady import steady_state
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from profiles.records import Floats, Ints
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts
+    from simulator.rollout.drain import RolloutProfile
+
+
+def kv_budget_bytes(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
+) -> Ints:
+    """KV cache that an engine is given on each of its GPUs, whole bytes, shape ``[C]``.
+
+    ``steady_steps``: iterations of samples in engines that never drain; ``None`` where each generation drains them.
+    """
+    peak = drained_peak_tokens(facts, layouts) if steady_steps is None else _steady_peak(facts, layouts, steady_steps)
+    need = np.maximum(bytes_of_tokens(facts, shape, layouts, peak), longest_bytes(facts, shape, layouts))
+    return np.asarray(np.ceil(np.minimum(need, MOST_BYTES)), dtype=np.int64)
+
+
+def with_kv_budget(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
+) -> GenerationLayouts:
+    """The layouts, each with the budget that its engine is given."""
+    return replace(layouts, kv_cache_bytes=kv_budget_bytes(facts, shape, layouts, steady_steps))
+
+
+def stated_bytes(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
+) -> Floats:
+    """The budgets that layouts state, and for those that state none (0) the budget that their engine is given."""
+    own = layouts.kv_cache_bytes
+    given = own if np.all(own > 0) else np.where(own > 0, own, kv_budget_bytes(facts, shape, layouts, steady_steps))
+    return np.asarray(given, dtype=np.float64)
+
+
+def longest_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Cache bytes of the longest sequence on one GPU of the attention copy that holds it, shape ``[C]``."""
+    longest = facts.workload.engine_prompt_tokens + facts.workload.response.maximum
+    return bytes_per_token(facts, shape, layouts) * longest
+
+
+def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, tokens: Floats) -> Floats:
+    """Cache bytes on one GPU of ``tokens`` that a replica's attention copies share evenly, shape ``[C]``."""
+    return np.asarray(tokens * bytes_per_token(facts, shape, layouts) / layouts.attention_dp, dtype=np.float64)
+
+
+def tokens_in_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Tokens that the caches which the layouts state hold in a whole replica, shape ``[C]``."""
+    held = layouts.kv_cache_bytes / bytes_per_token(facts, shape, layouts)
+    return np.asarray(held * layouts.attention_dp, dtype=np.float64)
+
+
+def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Cache bytes of one token on one GPU of the attention copy that holds its sequence, shape ``[C]``."""
+    return memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
+
+
+def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
+    """Responses that the fullest replica generates in one call."""
+    return np.asarray(-(-facts.workload.num_samples // layouts.dp), dtype=np.int64)
+
+
+def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
+    """Step profile of each candidate's fullest replica, which begins and ends a call without a sequence."""
+    work, loads = facts.workload, sequences_per_replica(facts, layouts)
+    return [
+        rollout_profile(int(q), int(b), work.engine_prompt_tokens, work.response, work.num_samples)
+        for q, b in zip(loads, layouts.max_num_seqs, strict=True)
+    ]
+
+
+def drained_peak_tokens(facts: Facts, layouts: GenerationLayouts) -> Floats:
+    """Most tokens that a replica holds at once in a call that begins and ends without a sequence, shape ``[C]``."""
+    return np.asarray([p.peak_tokens for p in drained_profiles(facts, layouts)])
+
+
+def steady_sequences(facts: Facts, layouts: GenerationLayouts, steady_steps: int) -> Ints:
+    """Sequences that a replica which never drains always runs, shape ``[C]``."""
+    return np.minimum(layouts.max_num_seqs, sequences_per_replica(facts, layouts) * steady_steps)
+
+
+def _steady_peak(facts: Facts, layouts: GenerationLayouts, steady_steps: int) -> Floats:
+    """Most tokens that a replica which never drains holds at once, shape ``[C]``."""
+    work = facts.workload
+    return steady_state(work.engine_prompt_tokens, work.response).peak_tokens(
+        steady_sequences(facts, layouts, steady_steps)
+    )

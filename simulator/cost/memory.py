@@ -1,0 +1,205 @@
+"""Memory of one GPU, by class: what a role keeps all the time, and what each call needs on top while it runs.
+
+Roles that share a GPU keep their resident parts side by side; only one call runs at a time, so the pool's peak is
+the sum of the resident parts plus the largest transient part plus the reserve.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.cost.compute import ACTIVATION_BYTES
+
+if TYPE_CHECKING:
+    from profiles.models.shape import Head, ModelShape
+    from profiles.records import Floats, Numbers
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts, Layouts
+
+LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "fused": 0.0, "fp32": 0.0}
+"""Per logit alive at the loss, by loss head. Parallel: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32
+gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
+The others work in chunks and keep none."""
+
+MOE_BUFFERS = 3.0
+"""Rows of the hidden width that an MoE layer keeps per routed token: permuted, sorted by expert, and the output before
+it is combined."""
+
+
+def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: Numbers) -> Floats:
+    """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head)."""
+    layers = np.ceil(shape.num_layers / pp)
+    experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
+    moe_layers = np.minimum(layers, shape.num_moe_layers)
+    dense_layers = layers - moe_layers
+    shared = shape.attention_params + shape.norm_params_per_layer
+    dense = layers * shared + dense_layers * shape.dense_mlp_params
+    if shape.moe:
+        dense = dense + moe_layers * (shape.moe_mlp_params - experts)
+    sliced_experts = moe_layers * experts / np.where(ep > 1, ep, tp)
+    last = shape.hidden if head == "scalar" else shape.embedding_params if shape.tied_embeddings else shape.head_params
+    ends = np.where(pp > 1, np.maximum(shape.embedding_params, last), shape.num_params_of(head) - _layers(shape))
+    return np.asarray((dense + ends) / tp + sliced_experts, dtype=np.float64)
+
+
+def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, trained: bool) -> dict[str, Floats]:
+    """Parameters, gradients and optimizer states that a role keeps on each GPU, by class, each ``[C]``.
+
+    ZeRO stage 1 shards the optimizer over the data-parallel ranks, 2 the gradients, 3 the parameters too.
+    """
+    params = params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    ranks = layouts.dp * layouts.cp
+    shard = [np.where(layouts.zero_stage >= stage, ranks, 1) for stage in (1, 2, 3)]
+    at_rest = facts.training.param_bytes if trained else facts.activation_bytes
+    out = {"parameters": params * at_rest / shard[2]}
+    if trained:
+        rank = facts.implementation.lora_rank
+        learned = params if not rank else adapter_params(shape, rank, layouts)
+        out["gradients"] = learned * facts.training.grad_bytes_per_param / shard[1]
+        out["optimizer"] = learned * facts.training.optimizer_bytes_per_param / shard[0]
+    return out
+
+
+def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
+    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too."""
+    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
+    matrices = 3 if shape.gated_mlp else 2
+    mlps = float(matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers)
+    experts = 0.0
+    if shape.moe is not None:
+        shared = shape.hidden + shape.moe.shared_ffn if shape.moe.shared_ffn else 0
+        mlps += matrices * shared * shape.num_moe_layers
+        experts = matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
+    sliced = (heads + mlps / shape.num_layers) / layouts.tp
+    whole = experts / shape.num_layers / np.where(layouts.ep > 1, layouts.ep, layouts.tp)
+    return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
+
+
+def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES) -> Floats:
+    """Saved activations of one layer per token, on one rank, by recompute level.
+
+    ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
+    gate, up and product (3 f), over ``t`` with sequence parallelism. For Llama this equals 32 h, against
+    34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
+    recomputation restores (the normalised inputs and the product); ``full`` keeps the layer's input alone.
+    """
+    width = _mlp_width(shape)
+    everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
+    selective = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
+    per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * element_bytes
+    return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
+
+
+def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
+    """Activations and logits alive at the peak of a training step, by class, each ``[C]``.
+
+    The first pipeline stage holds up to ``pp`` micro-batches; each at its longest, not its mean.
+    """
+    work = facts.workload
+    longest = facts.implementation.packed_tokens or work.padded_length
+    tokens = layouts.micro_batch * longest / layouts.cp
+    samples_per_rank = np.ceil(work.minibatch_samples / layouts.dp)
+    # Interleaving starts the first chunk of later micro-batches before the last chunk of earlier ones.
+    deepest = layouts.pp * np.where(layouts.vpp > 1, 1.0 + (layouts.pp - 1) / (layouts.pp * layouts.vpp), 1.0)
+    in_flight = np.minimum(deepest, np.ceil(samples_per_rank / layouts.micro_batch))
+    layers = np.ceil(shape.num_layers / layouts.pp)
+    kept = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * tokens * layers * in_flight
+    whole = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
+    # The one layer that is being recomputed, and its activations' gradients.
+    working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
+    out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
+    if logits:
+        out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES[facts.implementation.loss_head]
+    if np.any(layouts.zero_stage == 3):
+        ends = shape.num_params - _layers(shape)
+        alive = (2 * _layers(shape) / shape.num_layers + ends) / layouts.tp
+        frozen = facts.implementation.lora_rank > 0
+        one = facts.activation_bytes
+        gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
+        out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
+    return out
+
+
+def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
+    """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32."""
+    longest = facts.implementation.packed_tokens or facts.workload.padded_length
+    tokens = layouts.micro_batch * longest / layouts.cp
+    out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens}
+    kept = facts.implementation.loss_head in ("parallel", "unfused")
+    out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits and kept)
+    return out
+
+
+def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
+    """Bytes of the generation copy of the weights on one GPU."""
+    return generation_params(shape, layouts) * precision_bytes
+
+
+def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once."""
+    params = params_per_gpu(shape, "lm", layouts.attention_ranks, layouts.pp, np.ones(len(layouts)))
+    if shape.moe is not None:
+        layers = np.minimum(np.ceil(shape.num_layers / layouts.pp), shape.num_moe_layers)
+        experts = layers * shape.moe.num_experts * shape.expert_params
+        params = params + (experts / layouts.tp - experts / layouts.attention_ranks)
+    return params
+
+
+def widest_layer_tensor(shape: ModelShape) -> int:
+    """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked."""
+    gate_up = (2 if shape.gated_mlp else 1) * shape.hidden
+    experts = shape.moe.num_experts * shape.moe.expert_ffn if shape.moe else 0
+    return gate_up * max(shape.ffn if shape.num_dense_layers else 0, experts)
+
+
+def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
+
+    No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
+    attention's (query, key, value, output) and the feed-forward's (gate, up, product).
+    """
+    inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
+    width = 2 * shape.hidden + inner / layouts.tp
+    logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
+    chunk: float | Floats = facts.generation.max_batched_tokens
+    if facts.generation.static_batches:
+        chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
+    return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
+
+
+def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
+    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
+    if shape.mla is not None:
+        per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
+    else:
+        per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
+    return np.asarray(per_layer * np.ceil(shape.num_layers / pp) * element_bytes, dtype=np.float64)
+
+
+def total(classes: dict[str, Floats]) -> Floats:
+    """Sum over the classes, shape ``[C]``."""
+    return np.asarray(sum(classes.values()), dtype=np.float64)
+
+
+def _mlp_width(shape: ModelShape) -> float:
+    """Widest feed-forward a token goes through: the dense one, or its routed and shared experts and their buffers."""
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * (shape.moe.expert_ffn + MOE_BUFFERS * shape.hidden / 3)
+    return float(max(routed + shape.moe.shared_ffn, shape.ffn if shape.num_dense_layers else 0))
+
+
+def _layers(shape: ModelShape) -> int:
+    """Parameters of all layers together."""
+    moe = shape.num_moe_layers * shape.moe_mlp_params if shape.moe else 0
+    per_layer = shape.attention_params + shape.norm_params_per_layer
+    return shape.num_layers * per_layer + shape.num_dense_layers * shape.dense_mlp_params + moe
+
+
+def _at_level(layouts: Layouts, level: int) -> Layouts:
+    return type(layouts)(
+        layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.ep, layouts.zero_stage, layouts.micro_batch,
+        np.full_like(layouts.recompute, level), layouts.vpp,
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a pool of its own.
+
+Volumes per GPU are Table 2 of the HybridFlow paper; the time adds the engine's own terms, because volumes alone
+explain 7 to 16 % of the measured transitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Basis, Floats, Priced, where
+from profiles.units import DTYPE_BYTES
+from simulator.cost import comms, memory
+from simulator.cost.call_cost import Cost
+from simulator.plan.groups import BUCKET_ELEMENTS, LINK_BUCKET_BYTES, Degrees, transition_shares
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts, Layouts
+    from simulator.plan.plan import Resharding
+
+
+def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int, pg: int, tg: int) -> float:
+    """Bytes that each GPU receives (Table 2), ``M = weight_bytes``.
+
+    ``ds-chat`` gathers over all ``p t d`` GPUs, ``hybridflow-v`` inside the training tensor-pipeline group,
+    ``hybridflow`` inside each micro-DP group of ``d_g = p t / (p_g t_g)`` GPUs.
+    """
+    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, pg, tg)).moved)
+
+
+def transition_peak_bytes(method: Resharding, weight_bytes: float, pg: int, tg: int) -> float:
+    """Peak parameter bytes per GPU (Table 2)."""
+    return weight_bytes * float(transition_shares(method, Degrees(pg, tg, 1, pg, tg)).peak)
+
+
+def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int) -> float:
+    """Training shard kept beside a generation shard that does not contain it (Table 2)."""
+    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, p, t)).redundant)
+
+
+def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
+    """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``, as 0 or 1, ``[C]``."""
+    return np.asarray(
+        ((training.tp % generation.tp) == 0) & ((training.pp % generation.pp) == 0) & (training.cp == 1),
+        dtype=np.float64,
+    )
+
+
+def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayouts) -> NDArray[np.bool_]:
+    """Whether generation runs from the training buffers: equal layouts, whole shards, an engine that can."""
+    alike = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
+    return np.asarray(alike & facts.generation.shares_weights, dtype=np.bool_)
+
+
+def transition_cost(
+    facts: Facts,
+    shape: ModelShape,
+    training: Layouts,
+    generation: GenerationLayouts,
+    precision: str,
+    method: Resharding = "hybridflow",
+) -> Cost:
+    """Time of the transition for pairs of layouts, shape ``[C]``; zero where generation runs from the training buffers.
+
+    ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
+    receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
+    ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer
+    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_time``.
+    """
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    if method == "hybridflow":
+        same = shares_weights(facts, training, generation)
+        handled = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+        moved = _gather_shards(facts, training, generation, handled)
+    else:
+        same = np.zeros(len(training), dtype=np.bool_)
+        handled = np.full(len(training), whole)
+        ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
+        moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
+    engine = facts.generation
+    rounds = np.where(np.asarray(method == "hybridflow"), 0, shape.num_layers * training.num_gpus)
+    software = engine.priced(transition_fixed_s=1.0, gather_s_per_layer_per_gpu=rounds)
+    software = software + conversion_time(facts, handled) + export_time(facts, shape)
+    if facts.implementation.sleeping_engine == "keeps-weights":
+        there_and_back = 2.0 * handled / facts.training.offload_bytes_per_s
+        software = software + Priced.of(there_and_back, facts.training.basis("offload_bytes_per_s"))
+    nothing = Priced.zero(same.shape)
+    return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+
+
+def conversion_time(facts: Facts, handled: Floats) -> Priced:
+    """Time of passing ``handled`` bytes on each GPU through the bucket into the engine's own tensors."""
+    return Priced.of(handled / facts.generation.reload_bytes_per_s, facts.generation.basis("reload_bytes_per_s"))
+
+
+def conversion_bucket_bytes(
+    facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
+) -> Floats:
+    """Most bytes on a GPU in which weights change from the trainer's layout to the engine's, ``[C]``.
+
+    The executor's own bound: a bucket holds ``BUCKET_ELEMENTS``, but a gathered tensor is never cut. It has the size of
+    its generation shard, a layer's for each of the training stages that meet in one of generation's. Zero where
+    generation runs from the training buffers.
+    """
+    one = DTYPE_BYTES[precision]
+    stages = np.maximum(training.pp // generation.pp, 1)
+    widest = stages * memory.widest_layer_tensor(shape)
+    gathered = np.where(stages == 1, np.maximum(widest, shape.embedding_params), widest) / generation.tp
+    nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    bucket = np.maximum(np.where(nested, gathered, 0.0), BUCKET_ELEMENTS)
+    bucket = np.minimum(bucket, shape.num_params * training.num_gpus)  # a toy: no rank sends more to all others
+    return np.where(shares_weights(facts, training, generation), 0.0, bucket * one)
+
+
+def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, precision: str) -> Floats:
+    """Most bytes in which a GPU of a generation pool receives weights: two broadcasts, one of them on its way."""
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    largest = max(shape.embedding_params, memory.widest_layer_tensor(shape)) * DTYPE_BYTES[precision]
+    return np.full(len(generation), 2.0 * min(whole, max(largest, LINK_BUCKET_BYTES)))
+
+
+def export_time(facts: Facts, shape: ModelShape) -> Priced:
+    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint; a scalar."""
+    return facts.training.priced(export_s_per_tensor=num_tensors(shape))
+
+
+def num_tensors(shape: ModelShape) -> int:
+    """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert."""
+    mlp = 3 if shape.gated_mlp else 2
+    attention = 4 if shape.mla is None else 5 if shape.mla.q_lora_rank is None else 7  # latents have norms
+    num = shape.num_layers * (attention + shape.norms_per_layer + (2 if shape.qk_norm else 0))
+    num += shape.num_layers * 3 * shape.qkv_bias + (2 if shape.tied_embeddings else 3)  # embedding, last norm, head
+    if shape.moe is None:
+        return num + shape.num_layers * mlp
+    per_moe = 1 + mlp * (shape.moe.num_experts + (1 if shape.moe.shared_ffn else 0))
+    per_moe += shape.moe.shared_gate + shape.moe.router_bias
+    return num + shape.num_dense_layers * mlp + shape.num_moe_layers * per_moe
+
+
+def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayouts, shard: Floats) -> Priced:
+    """All-gather of each generation shard: in its micro-DP group where the layouts nest, else over all who hold it."""
+    a, b = np.maximum(training.tp // generation.tp, 1), np.maximum(training.pp // generation.pp, 1)
+    blocks = np.clip(facts.group.nvlink_domain_gpus // training.tp, 1, b)  # blocks of the group, at stride t
+    inside = comms.collective(facts, "all_gather", shard, a * b, a * blocks)
+    ranks = training.tp * training.pp * np.where(training.zero_stage == 3, training.dp, 1)
+    ranks = np.maximum(np.maximum(ranks, generation.tp * generation.pp), 2)
+    general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
+    nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    return where(nested, inside, general)
+
+
+def weight_sync_cost(
+    facts: Facts,
+    shape: ModelShape,
+    trainer_gpus: ArrayLike,
+    generation: GenerationLayouts,
+    precision: str,
+    receiver: Facts | None = None,
+) -> Cost:
+    """Time to bring new weights from a trainer pool to a separate generation pool, shape ``[C]``.
+
+    A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
+    pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools
+    that share one domain use NVLink; GPUs of another kind (``receiver``) share none. On top come the engine's own
+    terms, as in the transition, and where it hands tensors over one by one from a single rank, the host time of that:
+    per byte, growing by a share with each doubling of the domains that the tree of receivers reaches.
+    """
+    senders = np.asarray(trainer_gpus, dtype=np.float64)
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+    there = receiver or facts
+    domain, its_domain = facts.group.nvlink_domain_gpus, there.group.nvlink_domain_gpus
+    out = comms.domain_bandwidth(facts) * np.minimum(senders / domain, 1.0)
+    into = comms.domain_bandwidth(there) * np.minimum(generation.num_gpus / its_domain, 1.0)
+    across = whole / np.minimum(out, into) + facts.device.spec.inter_node_latency_s
+    inside = shard / there.device.spec.nvlink_bytes_per_s
+    near = (senders + generation.num_gpus <= domain) & (there.group.device == facts.group.device)
+    bases = np.where(near, Basis.ANALYTIC, comms.network_basis(facts))
+    moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), bases)
+    engine = facts.generation
+    domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)
+    tree = whole * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
+    handed = engine.priced(sync_s_per_byte=tree).at_best(engine.basis("sync_growth_per_doubling"))
+    software = engine.priced(transition_fixed_s=1.0) + conversion_time(facts, shard) + handed
+    return Cost.serial(software + export_time(facts, shape), moved)

@@ -1,0 +1,50 @@
+"""Price of a forward-only call: log-probs, values or scores of every sample, for many layouts at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Priced
+from simulator.cost import comms, compute, memory, train
+from simulator.cost.call_cost import Cost, choose
+
+if TYPE_CHECKING:
+    from profiles.models.shape import Head, ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.layouts import Layouts
+
+
+def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, precision: str = "bf16") -> Cost:
+    """One forward pass over all samples of the iteration, shape ``[C]``.
+
+    Micro-batches stream through the pipeline: ``(n - 1)`` times the slowest stage plus once through all. With
+    ZeRO 3 each layer's parameters are gathered beside the layer before, in every micro-batch.
+    """
+    samples = np.ceil(facts.workload.num_samples / layouts.dp)
+    batch, num_micro = train.micro_batch(facts.workload, layouts, samples, facts.implementation.packed_tokens)
+    layer, _ = train.layer_costs(facts, shape, layouts, batch, precision)
+    nothing = Cost.of_compute(Priced.zero((len(layouts),)))
+    last = nothing
+    if head == "lm":
+        tokens = train.head_tokens(facts, batch) / layouts.cp
+        last = Cost.of_compute(compute.vocabulary_head(facts, shape, tokens, layouts.tp)[0])
+    layer = train.launched(facts, layer, "forward_s_per_layer")
+    last = train.launched(facts, last, "forward_s_per_pass")
+    slowest = train.slowest_stage(layer, last, shape, layouts)
+    through = layer * float(shape.num_layers) + last
+    hops = train.hops(facts, shape, layouts, batch, num_micro)
+    slowest_rank = train.slowest_rank(facts, layouts, batch, num_micro)
+    cost = (slowest * (num_micro - 1) + through) * slowest_rank + Cost.serial(nothing.compute, hops)
+    cost = cost + train.per_call(facts, layouts)
+    if not np.any(layouts.zero_stage == 3):
+        return cost
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * facts.activation_bytes
+    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
+    gather = comms.collective(facts, "all_gather", params, layouts.dp * layouts.cp, inside)
+    bare = facts.implementation.fsdp_exposure
+    gathered = cost.hide(gather * (num_micro * (1.0 - bare))) + Cost.serial(
+        nothing.compute, gather * (num_micro * bare)
+    )
+    return choose(layouts.zero_stage == 3, gathered, cost)

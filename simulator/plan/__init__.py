@@ -1,0 +1,1 @@
+"""The vocabulary of plans: dataflows, layouts, groups, ``Plan`` (the intention) and ``Timeline`` (the outcome)."""

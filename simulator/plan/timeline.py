@@ -1,0 +1,103 @@
+"""Timeline, the outcome: what ran where and when, what it cost in memory, and how sure each number is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from simulator.plan.dataflow import Stage
+from simulator.plan.plan import Degree, Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Bytes = Annotated[int, Field(ge=0, le=2**64)]
+MOST_S = 1e15
+Seconds = Annotated[float, Field(ge=-MOST_S, le=MOST_S)]
+"""Of a start or a duration, thirty million years at most: sums and microseconds of it are numbers still."""
+
+
+class Counts(Record):
+    """What the ranks of a measured span counted: sums over its ranks, ``peak_memory_bytes`` of the fullest.
+
+    ``bytes_in`` and ``bytes_out`` are rows of the batch, or weights; ``host_bytes`` were copied between device and host
+    for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
+    held besides its shards to convert weights from one engine's layout to another's, ``weights_peak_bytes``, of the
+    fullest rank, what it held of weights in all: both layouts, views of each other counted once, and the bucket.
+    """
+
+    bytes_in: Bytes
+    bytes_out: Bytes
+    host_bytes: Bytes
+    host_s: Seconds
+    peak_memory_bytes: Bytes
+    bucket_bytes: Bytes = 0
+    weights_peak_bytes: Bytes = 0
+
+
+class Span(Record):
+    """One call on one pool. ``compute_s`` and ``comm_s`` are its parts before they overlap.
+
+    Copies between device and host count as communication. ``counts`` only where the span was measured.
+    """
+
+    call: str
+    api: str
+    role: str
+    pool: str
+    stage: Stage
+    start_s: Seconds
+    end_s: Seconds
+    compute_s: Seconds
+    comm_s: Seconds
+    basis: dict[str, float]
+    critical: bool = False
+    counts: Counts | None = None
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class PoolMemory(Record):
+    """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``."""
+
+    used_bytes: Bytes
+    capacity_bytes: Bytes
+    peak_call: str
+    classes: dict[str, Bytes]
+
+
+class Timeline(Record):
+    """One iteration, predicted or measured.
+
+    ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the share
+    of the iteration that rests on each kind of evidence.
+    """
+
+    schema_version: Literal[1] = 1
+    source: Literal["simulated", "measured"]
+    iteration_s: Annotated[float, Field(ge=0, le=MOST_S)]
+    stages: dict[Stage, Seconds]
+    spans: tuple[Span, ...]
+    memory: dict[str, PoolMemory]
+    basis: dict[str, float]
+    tokens: Annotated[float, Field(ge=0, le=MOST_S)]
+    num_gpus: Degree
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompt plus response tokens per second of the whole job."""
+        return self.tokens / self.iteration_s
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a span, in call order: its fields, ``duration_s``, and ``basis_KIND`` per kind of evidence."""
+        import pandas as pd
+
+        rows = []
+        for span in self.spans:
+            fields = span.model_dump(exclude={"basis"}) | {"duration_s": span.duration_s}
+            rows.append(fields | {f"basis_{kind}": share for kind, share in span.basis.items()})
+        return pd.DataFrame(rows)

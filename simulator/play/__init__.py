@@ -1,0 +1,1 @@
+"""Playing one plan: calls are priced, then an event queue says when each runs."""

@@ -1,0 +1,96 @@
+"""Ranks that share one host's cores: calls that run side by side slow each other down, and so do more processes.
+
+GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
+take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
+only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by what
+it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
+that is what the mapper searches by (``mapper.search.host_contention``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from simulator.facts import Facts
+    from simulator.play.event_queue import Scheduled
+
+ROUNDS = 4
+"""Stretching a call moves those behind it; the times of an iteration settle in two or three rounds."""
+
+
+@dataclass(frozen=True)
+class SharedHost:
+    """A host whose ranks share it.
+
+    Parameters
+    ----------
+    num_cores
+        Ranks that can compute at the same time.
+    neighbour_slowdown
+        A call beside one of another rank, over the same call alone; at least 1.
+    further_rank_s
+        What each rank beyond the first adds before a call: one more process for the controller and for batches.
+    """
+
+    num_cores: int
+    neighbour_slowdown: float
+    further_rank_s: float = 0.0
+
+    def stretch(self, ranks: int) -> float:
+        """How much longer a call takes while ``ranks`` ranks compute."""
+        beside = self.neighbour_slowdown if ranks > 1 else 1.0
+        return beside * max(ranks / self.num_cores, 1.0)
+
+
+def shared_host(facts: Facts) -> SharedHost | None:
+    """The host that the job's ranks share; ``None`` on GPUs, which share nothing."""
+    if facts.device.spec.kind != "cpu":
+        return None
+    engine = facts.training
+    return SharedHost(facts.device.spec.gpus_per_node, max(engine.neighbour_slowdown, 1.0), engine.dispatch_rank_s)
+
+
+def stretched(
+    host: SharedHost, records: Sequence[Scheduled], alone_s: Sequence[float], ranks: Sequence[int]
+) -> list[float]:
+    """Seconds of each call given when they run; ``alone_s`` are theirs alone, on as many ranks as ``ranks`` says.
+
+    A call's own ranks are in its time already. A call of no ranks (the controller's) neither slows nor is slowed.
+    """
+    return [_one(host, records, alone_s[i], ranks, i) for i in range(len(records))]
+
+
+def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: Sequence[int], i: int) -> float:
+    me = records[i]
+    if not ranks[i] or me.end_s <= me.start_s:
+        return alone_s
+    edges = {me.start_s, me.end_s}
+    for record in records:
+        edges |= {t for t in (record.start_s, record.end_s) if me.start_s < t < me.end_s}
+    times, total = sorted(edges), 0.0
+    for start_s, end_s in itertools.pairwise(times):
+        busy = sum(n for r, n in zip(records, ranks, strict=True) if r.start_s <= start_s and end_s <= r.end_s)
+        total += (end_s - start_s) / host.stretch(busy)
+    done = total * host.stretch(ranks[i]) / (me.end_s - me.start_s)  # share of a second's work that a second does
+    return alone_s / done
+
+
+def settle(
+    host: SharedHost, durations: Mapping[str, float], ranks: Mapping[str, int],
+    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]], num_ranks: int = 1,
+) -> dict[str, float]:  # fmt: skip
+    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them.
+
+    What comes before a call for the ranks beyond the first, ``num_ranks`` in all, is in its time.
+    """
+    keys, found = list(durations), dict(durations)
+    for _ in range(ROUNDS):
+        times = stretched(host, play(found), [durations[k] for k in keys], [ranks[k] for k in keys])
+        found = dict(zip(keys, times, strict=True))
+    before_s = host.further_rank_s * (num_ranks - 1)
+    return {key: seconds + before_s for key, seconds in found.items()}

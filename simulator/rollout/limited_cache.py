@@ -1,0 +1,103 @@
+"""Continuous batching with a cache that is too small for the fullest step: sequences wait, and are evicted.
+
+The rules are those of a scheduler that gives cache as sequences grow: the newest sequence is evicted when the cache
+is full, waits first in line, and is computed again when there is room. Steps are taken in chunks, as which sequences
+run changes only where one ends or the cache fills.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.errors import InfeasibleError
+from simulator.rollout.drain import NUM_SEGMENTS, RolloutProfile
+
+if TYPE_CHECKING:
+    from profiles.records import Floats
+
+CHUNK_STEPS = 16
+"""Decode steps between two looks at the cache; single steps move a stage by under 0.5 %."""
+
+
+def limited_profile(
+    lengths: Floats, slots: int, prompt_tokens: float, kv_tokens: float, chunk_steps: int = CHUNK_STEPS
+) -> RolloutProfile:
+    """Profile of one replica that decodes ``lengths`` (in arrival order) on ``slots`` slots and ``kv_tokens`` of cache.
+
+    Raises
+    ------
+    InfeasibleError
+        The longest sequence does not fit by itself.
+    """
+    longest = float(lengths.max()) + prompt_tokens
+    if longest > kv_tokens:
+        raise InfeasibleError(
+            f"the KV cache of a replica holds {kv_tokens:.0f} tokens, one sequence needs {longest:.0f}"
+        )
+    return _Replica(np.asarray(lengths, dtype=np.float64), slots, prompt_tokens, kv_tokens, chunk_steps).run()
+
+
+@dataclass(eq=False)
+class _Replica:
+    """``done`` tokens of each sequence; ``running`` ones by index, oldest first; ``log`` of (steps, active, tokens)."""
+
+    lengths: Floats
+    slots: int
+    prompt: float
+    kv_tokens: float
+    chunk_steps: int
+    waiting: deque[int] = field(default_factory=deque)
+    running: list[int] = field(default_factory=list)
+    recomputed: float = 0.0
+    log: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def run(self) -> RolloutProfile:
+        self.done = np.zeros(len(self.lengths))
+        self.waiting.extend(range(len(self.lengths)))
+        peak = 0.0
+        while self.waiting or self.running:
+            self._admit()
+            steps = self._steps()
+            active, held = len(self.running), self._held()
+            self.log.append((steps, active, held + active * steps / 2.0))
+            self.done[self.running] += steps
+            peak = max(peak, held + active * steps)
+            self.running = [i for i in self.running if self.done[i] < self.lengths[i]]
+        return self._profile(peak)
+
+    def _held(self) -> float:
+        return len(self.running) * self.prompt + float(self.done[self.running].sum())
+
+    def _admit(self) -> None:
+        """Oldest first, while there is a slot and room for the sequence and one more step of all that run."""
+        held = self._held()
+        while self.waiting and len(self.running) < self.slots:
+            i = self.waiting[0]
+            need = self.prompt + float(self.done[i])
+            if held + need + len(self.running) + 1 > self.kv_tokens:
+                return
+            self.running.append(self.waiting.popleft())
+            self.recomputed += need if self.done[i] > 0 else 0.0
+            held += need
+
+    def _steps(self) -> float:
+        """Steps until a sequence ends or the cache is full; evicts the newest ones if not one step fits."""
+        while self._held() + len(self.running) > self.kv_tokens:
+            self.waiting.appendleft(self.running.pop())
+        room = (self.kv_tokens - self._held()) // len(self.running)
+        left = float((self.lengths[self.running] - self.done[self.running]).min())
+        return max(1.0, min(left, room, float(self.chunk_steps)))
+
+    def _profile(self, peak: float) -> RolloutProfile:
+        steps, active, tokens = np.asarray(self.log).T
+        edges = np.linspace(0.0, steps.sum(), NUM_SEGMENTS + 1)[:-1]
+        first = np.unique(np.searchsorted(np.cumsum(steps) - steps, edges))
+        first = first[first < len(steps)]
+        width = np.add.reduceat(steps, first)
+        sequence_steps = np.add.reduceat(steps * active, first)
+        held = np.add.reduceat(steps * tokens, first)
+        return RolloutProfile(width, sequence_steps / width, held / sequence_steps, peak, self.recomputed)

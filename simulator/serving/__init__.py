@@ -1,0 +1,1 @@
+"""An inference server, request by request. Only the validation against published serving figures asks this."""

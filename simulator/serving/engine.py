@@ -1,0 +1,73 @@
+"""A serving run on an engine of the profiles: its scheduler's rules, its cache and its step prices from ``Facts``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from profiles.units import DTYPE_BYTES
+from simulator.cost import engine_layer, memory
+from simulator.plan.layouts import GenerationLayouts
+from simulator.serving.loop import serve
+from simulator.serving.prices import tabulate
+from simulator.serving.run import Scheduler
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.plan import GenerationLayout
+    from simulator.serving.run import Load, Served
+
+
+def serve_on(facts: Facts, shape: ModelShape, layout: GenerationLayout, load: Load, precision: str = "bf16") -> Served:
+    """Serve ``load`` on one replica of ``layout``; without a KV budget of the layout (0) the engine takes its own.
+
+    Raises
+    ------
+    InfeasibleError
+        The cache does not hold one request.
+    """
+    layouts = GenerationLayouts.of([layout])
+    scheduler = scheduler_of(facts, shape, layout, precision)
+    tokens = max(scheduler.token_budget, layout.max_num_seqs) + layout.max_num_seqs
+    prices = tabulate(facts, shape, layouts, precision, tokens, load.input_tokens + load.output_tokens)
+    return serve(scheduler, load, prices)
+
+
+def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> Scheduler:
+    """The rules that the engine's facts state, with the cache that ``layout`` leaves."""
+    engine = facts.generation
+    return Scheduler(
+        mixes=engine.scheduler != "prefill-first",
+        chunked=engine.scheduler != "in-flight",
+        plans_ahead=engine.plans_ahead,
+        admits_with_output=engine.admits_with_output,
+        keeps_for_running=engine.keeps_for_running,
+        max_num_seqs=layout.max_num_seqs,
+        token_budget=int(engine.max_batched_tokens) * layout.attention_dp,
+        kv_tokens=kv_tokens(facts, shape, layout, precision),
+    )
+
+
+def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> int:
+    """Tokens that the cache of one replica holds: all attention copies together."""
+    layouts = GenerationLayouts.of([layout])
+    token = memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp)[0] / DTYPE_BYTES["bf16"]
+    token = token * DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
+    pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
+    return int(pool / token) * layout.attention_dp
+
+
+def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
+    """Cache bytes of one GPU of an engine that has it for itself: a share of all memory, or of what weights leave."""
+    engine, whole = facts.generation, float(facts.memory_capacity_bytes)
+    weights = weight_bytes(shape, layouts, precision)
+    if engine.kv_share_of_free:
+        return max(0.0, engine.kv_memory_share * (whole - engine.memory_reserve_bytes - weights))
+    return max(0.0, engine.kv_memory_share * whole - engine.memory_reserve_bytes - weights)
+
+
+def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
+    """Weights of one GPU: embedding and head stay in bf16; attention is copied, the experts are not."""
+    params = memory.generation_params(shape, layouts)[0]
+    ends = (shape.embedding_params + shape.head_params) / layouts.attention_ranks[0] / layouts.pp[0]
+    return float((params - ends) * DTYPE_BYTES[precision] + ends * DTYPE_BYTES["bf16"])

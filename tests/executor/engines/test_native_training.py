@@ -1,0 +1,140 @@
+"""Protects updates of one rank against plain autograd and torch's own AdamW and clipping."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from executor.engines.base import Objective
+from executor.engines.native import decoder
+from executor.engines.native.engine import ModelSpec, TorchNativeEngine
+from executor.engines.native.optimizer import OptimizerConfig
+from executor.records import Identity
+from executor.rl.sequences import pretraining_of, sequences_of
+from simulator.plan.groups import Degrees
+from tests.executor.plans import TINY
+
+ONE = Degrees(1, 1, 1, 1, 1)
+RATE = OptimizerConfig(1e-2, max_grad_norm=0.5)
+
+
+def engine(**changes) -> TorchNativeEngine:
+    made = TorchNativeEngine(Identity("A", 0, 1), "", ONE, ModelSpec(str(TINY), optimizer=RATE, **changes))
+    made.load()
+    return made
+
+
+@pytest.fixture
+def batch():
+    stream = torch.Generator().manual_seed(0)
+    return TensorDict(
+        {
+            "prompts": torch.randint(0, 16, (6, 3), generator=stream),
+            "prompt_mask": torch.ones(6, 3, dtype=torch.bool),
+            "responses": torch.randint(0, 16, (6, 4), generator=stream),
+            "response_mask": torch.arange(4)[None] < torch.tensor([4, 3, 2, 4, 1, 4])[:, None],
+        },
+        batch_size=[6],
+    )
+
+
+def values(model) -> torch.Tensor:
+    """All parameters in the flat order."""
+    found = torch.zeros(model.flat.num_elements)
+    model.flat.copy_out(0, found)
+    return found
+
+
+def likelihood(outputs, rows):
+    return {"loss": -(outputs["log_probs"] * rows["target_mask"]).sum()}
+
+
+def objective(batch, weight=1.0):
+    rows, first = sequences_of(batch)
+    return Objective(rows, first, likelihood, weight)
+
+
+def reference_steps(batch, num):
+    """The same model's parameters under torch's own optimizer and clipping, one whole batch a step."""
+    model = engine(micro_batch=6)
+    weights = {name: torch.nn.Parameter(weight.detach().clone()) for name, weight in model.flat.weights.items()}
+    model.flat.weights.update(weights)
+    adam = torch.optim.AdamW(weights.values(), lr=1e-2, betas=RATE.betas, weight_decay=0.0)
+    losses, norms = [], []
+    for _ in range(num):
+        term = objective(batch)
+        rows = term.rows
+        micro = model._micros(rows)[0]  # noqa: SLF001
+        hidden = model._stages(model._training).run(micro.tokens, micro.token_mask)  # noqa: SLF001
+        loss = likelihood(model._outputs(hidden, term, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), 0.5)))
+        adam.step()
+        adam.zero_grad()
+        losses.append(loss.item())
+    return losses, norms, weights
+
+
+@pytest.mark.parametrize("micro_batch", [1, 4, 6])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_steps_equal_those_of_plain_torch_whatever_the_micro_batch(batch, micro_batch, zero_stage):
+    losses, norms, weights = reference_steps(batch, 4)
+    model = engine(micro_batch=micro_batch, zero_stage=zero_stage)
+    steps = [model.update((objective(batch),)) for _ in range(4)]
+    assert [step["loss"] for step in steps] == pytest.approx(losses, rel=1e-5)
+    assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-4)
+    for name, weight in weights.items():
+        assert torch.allclose(model.flat.weights[name], weight, atol=2e-4), name
+
+
+@pytest.mark.parametrize(("recompute", "attention_runs"), [("none", 2), ("selective", 4), ("full", 4)])
+def test_recomputing_changes_no_gradient(batch, recompute, attention_runs, monkeypatch):
+    plain, other = engine(micro_batch=6), engine(micro_batch=6, recompute=recompute)
+    plain.update((objective(batch),))
+    seen = []
+    real = decoder.attention
+    monkeypatch.setattr(decoder, "attention", lambda *a: seen.append(1) or real(*a))
+    other.update((objective(batch),))
+    assert len(seen) == attention_runs  # two layers, forward, and again where recomputed
+    assert torch.equal(values(plain), values(other))
+
+
+def test_objectives_add_up_with_their_weights(batch):
+    model, twice = engine(micro_batch=6), engine(micro_batch=6)
+    model.update((objective(batch, 2.0),))
+    twice.update((objective(batch), objective(batch)))
+    assert torch.allclose(values(model), values(twice), atol=1e-6)
+
+
+def test_filler_rows_and_tokens_behind_the_end_change_nothing(batch):
+    plain, filled = engine(micro_batch=4), engine(micro_batch=4)
+    padded = batch[torch.tensor([0, 1, 2, 3, 4, 5, 5, 5])]
+    padded["is_padding"] = torch.arange(8) >= 6
+    padded["responses"] = torch.where(padded["response_mask"], padded["responses"], 9)
+    one, other = plain.update((objective(batch),)), filled.update((objective(padded),))
+    assert other == pytest.approx(one, rel=1e-5)
+    assert torch.allclose(values(plain), values(filled), atol=1e-5)
+
+
+def test_pretraining_text_predicts_every_token_but_the_first():
+    text = TensorDict(
+        {
+            "pretrain_tokens": torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]),
+            "pretrain_mask": torch.tensor([[True] * 4, [True, True, False, False]]),
+        },
+        batch_size=[2],
+    )
+    rows = pretraining_of(text)
+    assert rows["target_mask"].tolist() == [[True] * 3, [True, False, False]]
+    model = engine(micro_batch=2)
+    losses = [model.update((Objective(rows, 1, likelihood),))["loss"] for _ in range(30)]
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_an_update_makes_the_generation_copy_stale(batch):
+    model = engine(micro_batch=6)
+    model.to_generation()
+    before = model._generating  # noqa: SLF001
+    model.to_generation()
+    assert model._generating is before  # noqa: SLF001
+    model.update((objective(batch),))
+    assert model._generating is None  # noqa: SLF001

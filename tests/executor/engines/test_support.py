@@ -1,0 +1,166 @@
+"""Protects users from plans that an engine cannot run: refused by name, before anything starts."""
+
+import importlib.util
+
+import pytest
+
+from executor.controller.models import engine_of
+from executor.engines.support import require_engines_run, resolved, transition_note
+from executor.run_config import EnginesSection
+from profiles.errors import InputError, NotYetError
+from simulator.plan.plan import ParallelLayout, Plan
+from tests.executor.plans import ROLES, colocated, config
+
+FSDP = EnginesSection(training="fsdp2")
+MEGATRON = EnginesSection(training="megatron-core")
+NATIVE = EnginesSection()
+
+
+def changed(layout=(1, 1, 1), generation=None, **changes) -> Plan:
+    made = colocated("grpo", layout, generation=generation)
+    roles = [
+        role.model_copy(update={"training": role.training.model_copy(update=changes)}) if role.training else role
+        for role in made.roles
+    ]
+    return made.model_copy(update={"roles": tuple(roles)})
+
+
+def generating(**changes) -> Plan:
+    made = colocated("grpo", (1, 2, 1))
+    actor = made.role("actor")
+    layout = actor.generation.model_copy(update=changes)
+    return made.model_copy(update={"roles": (actor.model_copy(update={"generation": layout}),)})
+
+
+@pytest.mark.parametrize(("plan", "engines", "reason"), [
+    (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
+    (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
+    (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
+    (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
+    (changed(ep=2), NATIVE, "ep 2 cannot run yet on torch-native; megatron-core has it"),
+    (changed(vpp=2), FSDP, None),
+    (changed((1, 2, 1)), FSDP, None), (changed((2, 1, 1)), FSDP, "actor: pp 2 cannot run on fsdp2; it has dp and tp"),
+    (changed(zero_stage=3), NATIVE, "zero_stage 3 cannot run on torch-native; 0 and 1 do, 3 on fsdp2"),
+    (changed(zero_stage=3), FSDP, None),
+    (changed((1, 1, 2), (1, 2)), NATIVE, "generation tp 2 pp 1 does not nest in training tp 1 pp 1"),
+    (changed((1, 1, 2), (1, 2)), FSDP, None),
+])  # fmt: skip
+def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
+    if reason is None:
+        require_engines_run(plan, engines)
+        return
+    with pytest.raises(NotYetError, match=reason):
+        require_engines_run(plan, engines)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs megatron-core")
+@pytest.mark.parametrize(("plan", "reason"), [
+    (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
+    (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
+    (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
+    (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
+])  # fmt: skip
+def test_what_megatron_cannot_run_is_named(plan, reason):
+    with pytest.raises((NotYetError, InputError), match=reason):
+        require_engines_run(plan, MEGATRON)
+
+
+OTHER_SCORING = {"inference": ParallelLayout(dp=2)}
+
+
+def changed_roles(algorithm="grpo", layout=(1, 1, 1), **changes):
+    made = colocated(algorithm, layout)
+    return made.model_copy(update={"roles": tuple(role.model_copy(update=changes) for role in made.roles)})
+
+
+@pytest.mark.parametrize("engines", [FSDP, MEGATRON, NATIVE])
+@pytest.mark.parametrize("changes", [OTHER_SCORING, {"offload": ("parameters", "optimizer")}], ids=str)
+def test_offload_and_scoring_in_another_layout_reach_every_trainer(changes, engines):
+    made = changed_roles(**changes)
+    require_engines_run(made, engines)
+    spec = engine_of(made.role("actor"), made, config(engines=engines.model_dump()), "cpu").spec
+    model = spec if engines is NATIVE else spec.model
+    assert model.offload == changes.get("offload", ())
+    assert (spec.scoring is not None) == ("inference" in changes)
+
+
+def test_scoring_is_held_to_the_engine_that_trains():
+    with pytest.raises(NotYetError, match="actor: pp 2 cannot run on fsdp2"):
+        require_engines_run(changed_roles(inference=ParallelLayout(dp=1, pp=2)), FSDP)
+
+
+def test_a_layout_of_scoring_is_that_of_a_frozen_engine_besides():
+    scoring = ParallelLayout(dp=2, tp=2, micro_batch=8, sequence_parallel=False)
+    made = changed_roles(layout=(2, 2, 1), inference=scoring, offload=("optimizer",))
+    engines = {"training": "megatron-core", "generation": "vllm"}
+    spec = engine_of(made.role("actor"), made, config(engines=engines), "cpu").spec
+    scored = spec.scoring
+    assert (spec.sequence_parallel, scored.sequence_parallel, scored.model.micro_batch) == (True, False, 8)
+    assert (scored.training, scored.generation, scored.model.optimizer) == ("megatron-core", None, None)
+    assert (spec.model.offload, scored.model.offload) == (("optimizer",), ())
+
+
+def test_each_role_is_held_to_its_own_engine():
+    made = colocated("ppo", (2, 1, 1))
+    for engines in (EnginesSection(roles={"critic": "fsdp2"}), EnginesSection(training="fsdp2")):
+        role = "critic" if engines.roles else "actor"
+        with pytest.raises(NotYetError, match=f"^{role}: pp 2 cannot run on fsdp2"):
+            require_engines_run(made, engines)
+    require_engines_run(made, EnginesSection(training="fsdp2", roles=dict.fromkeys(ROLES["ppo"], "torch-native")))
+
+
+def test_each_role_gets_the_engine_that_the_run_section_names():
+    roles = {"critic": "fsdp2", "reference": "torch-native"}
+    given = config(engines={"training": "megatron-core", "generation": "vllm", "roles": roles}, reward=None)
+    made = colocated("ppo")
+    specs = {entry.role: engine_of(entry, made, given, "cpu").spec for entry in made.roles}
+    assert {role: getattr(spec, "training", "torch-native") for role, spec in specs.items()} == {
+        "actor": "megatron-core", "critic": "fsdp2", "reference": "torch-native", "reward": "megatron-core",
+    }  # fmt: skip
+    assert {role: getattr(spec, "generation", None) for role, spec in specs.items()} == {
+        "actor": "vllm", "critic": None, "reference": None, "reward": None,
+    }  # fmt: skip
+
+
+def test_a_role_that_the_plan_has_not_is_named_with_those_that_it_has():
+    message = "run.engines.roles names critics; the plan has actor, critic, reference, reward"
+    with pytest.raises(InputError, match=message):
+        require_engines_run(colocated("ppo"), EnginesSection(roles={"critics": "fsdp2"}))
+
+
+def test_an_engine_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "vllm" else name)
+    with pytest.raises(InputError, match=r"engine vllm, which is not installed: pip install 'hybridmap\[gpu\]'"):
+        require_engines_run(changed(), EnginesSection(generation="vllm"))
+
+
+def test_as_planned_takes_the_engines_of_the_job():
+    given = config(engines={"training": "as-planned", "generation": "as-planned"})
+    found = resolved(given, {"training": "fsdp@2.13", "generation": "vllm@0.32"}).engines
+    assert (found.training, found.generation) == ("fsdp2", "vllm")
+    with pytest.raises(NotYetError, match=r"generation on sglang@0\.5, which cannot run yet"):
+        resolved(given, {"training": "fsdp@2.13", "generation": "sglang@0.5"})
+    with pytest.raises(InputError, match="as-planned"):
+        require_engines_run(changed(), given.engines)
+
+
+def test_roles_take_the_engines_of_the_job_too():
+    given = config(engines={"training": "torch-native", "roles": {"critic": "as-planned", "reference": "fsdp2"}})
+    planned = {"training": "megatron-core@0.16", "generation": "sglang@0.5"}  # which nobody asked for
+    found = resolved(given, planned).engines
+    assert [found.training_of(role) for role in ("actor", "critic", "reference")] == [
+        "torch-native", "megatron-core", "fsdp2",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="as-planned"):
+        require_engines_run(colocated("ppo"), given.engines)
+    with pytest.raises(NotYetError, match=r"training on nemo@1, which cannot run yet"):
+        resolved(given, {"training": "nemo@1", "generation": "vllm@0.32"})
+
+
+def test_the_general_way_is_said_with_its_cost():
+    general = config(engines={"training": "fsdp2"})
+    note = transition_note(colocated("grpo", (1, 1, 2), generation=(1, 2)), general)
+    assert note is not None
+    assert "does not nest" in note
+    assert "MB a rank in each transition" in note
+    assert transition_note(colocated("grpo", (1, 1, 2), generation=(1, 1)), general) is None

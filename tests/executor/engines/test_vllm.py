@@ -1,0 +1,122 @@
+"""Protects vLLM as a generation engine: memory comes and goes, samples follow their seeds and stop where they should,
+grouped samples share their prompt, and log-probs are those that the trainer computes.
+"""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from benchmarks.rank_pool import run_on_ranks
+from executor.engines.base import Sampling
+from executor.engines.hybrid_choice import HybridSpec
+from executor.engines.native.engine import ModelSpec
+from executor.engines.native.optimizer import OptimizerConfig
+from executor.records import Identity
+from simulator.plan.groups import Degrees
+from tests.executor.plans import TINY
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vllm: the extra cpu-engines"),
+]  # fmt: skip
+PROMPT = 300
+"""Tokens: more than one block of vLLM's cache on CPUs (128), or no prefix could be shared."""
+GROUPS, SAMPLES, RESPONSE = 2, 4, 8
+
+
+def batch_of(first_uid=0):
+    stream = torch.Generator().manual_seed(0)
+    prompts = torch.randint(0, 16, (GROUPS, PROMPT), generator=stream).repeat_interleave(SAMPLES, 0)
+    mask = torch.ones_like(prompts, dtype=torch.bool)
+    mask[SAMPLES:, :7] = False  # the second prompt is shorter
+    uid = torch.arange(first_uid, first_uid + len(prompts))
+    return TensorDict({"uid": uid, "prompts": prompts, "prompt_mask": mask}, batch_size=[len(prompts)])
+
+
+def watched(rank, path):
+    """One engine, since a process has one: everything that the tests look at."""
+    spec = ModelSpec(path, optimizer=OptimizerConfig(1e-2), micro_batch=4, max_num_seqs=8, kv_cache_bytes=32 << 30)
+    engine = HybridSpec(spec, "torch-native", "vllm").build(Identity("A", rank, 1), "", Degrees(1, 1, 1, 1, 1))
+    engine.load()
+    vllm, batch, seen = engine.generator, batch_of(), {}
+
+    def held():
+        return vllm.held_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
+
+    seen["held"] = {"loaded": held()}
+    engine.to_generation()
+    seen["held"]["generating"] = held()
+    seen["shards"] = engine.report.generation_bytes, engine.report.training_bytes
+    free = Sampling(RESPONSE, seed=1)
+    seen["sampled"] = engine.generate(batch, free)
+    seen["hits"] = vllm.prefix_hits
+    seen["again"] = engine.generate(batch.flip(0), free).flip(0)
+    seen["other seed"] = engine.generate(batch, Sampling(RESPONSE, seed=2))
+    seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
+    seen["stopped"] = engine.generate(batch, Sampling(RESPONSE, seed=1, end_token=5))
+    whole = TensorDict({**batch, **seen["sampled"]}, batch_size=batch.batch_size)
+    seen["recomputed"] = engine.log_probs(whole, free.temperature)
+    seen["held"]["scoring"] = held()
+    engine.to_generation()
+    seen["hits of new weights"] = (engine.generate(batch[:1], free), vllm.prefix_hits)[1]
+    return seen
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    file = tmp_path_factory.mktemp("model") / "config.json"
+    changes = {"head_dim": 32, "max_position_embeddings": 512, "bos_token_id": None, "eos_token_id": None}
+    file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))
+    return run_on_ranks(1, watched, str(file))[0]
+
+
+def test_memory_is_given_back_between_stages(seen):
+    """Weights and KV cache while it generates and at no other time; the trainer's the other way round."""
+    weights, shard = seen["shards"]
+    engine, trainer = seen["held"]["generating"]
+    assert engine > weights
+    assert trainer == 0
+    for stage in ("loaded", "scoring"):
+        engine, trainer = seen["held"][stage]
+        assert engine == 0
+        assert trainer >= shard > 0
+
+
+def test_the_cache_is_no_larger_than_it_can_be_used(seen):
+    """32 GiB were given; 8 sequences of 512 tokens in 2 layers of 2 heads of 32 take 8 MiB, and a block each."""
+    cache_bytes = seen["held"]["generating"][0] - seen["shards"][0]
+    assert 8 * 512 * 2 * 2 * 2 * 32 * 4 <= cache_bytes <= 8 * 640 * 2 * 2 * 2 * 32 * 4
+
+
+def test_tokens_follow_the_seed_and_the_sample_and_nothing_else(seen):
+    sampled = seen["sampled"]["responses"]
+    assert torch.equal(seen["again"]["responses"], sampled)  # in another order
+    assert not torch.equal(seen["other seed"]["responses"], sampled)
+    assert len({tuple(row) for row in sampled[:SAMPLES].tolist()}) > 1  # samples of one prompt differ
+    greedy = seen["greedy"]["responses"]
+    assert (greedy[:SAMPLES] == greedy[0]).all()
+
+
+def test_a_response_ends_with_its_end_token(seen):
+    free, stopped = seen["sampled"]["responses"], seen["stopped"]
+    ended = 0
+    for tokens, found, mask in zip(free, stopped["responses"], stopped["response_mask"], strict=True):
+        places = (tokens == 5).nonzero().flatten().tolist()
+        length = places[0] + 1 if places else RESPONSE
+        ended += length < RESPONSE
+        assert mask.tolist() == [i < length for i in range(RESPONSE)]
+        assert torch.equal(found[:length], tokens[:length])  # up to there, what is drawn without an end
+    assert ended
+
+
+def test_samples_of_a_group_share_their_prompt(seen):
+    """All but the first of a group find its whole blocks; new weights find nothing of the old ones'."""
+    assert seen["hits"] >= GROUPS * (SAMPLES - 1) * 256
+    assert seen["hits of new weights"] == 0
+
+
+def test_log_probs_are_those_of_the_trainer(seen):
+    assert torch.allclose(seen["sampled"]["log_probs"], seen["recomputed"], atol=1e-4)

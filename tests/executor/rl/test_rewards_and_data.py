@@ -1,0 +1,101 @@
+"""Protects what prompts are made of and how answers are judged."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from executor.engines.function import FunctionEngine, FunctionSpec, resolve_reward
+from executor.rl.data import PromptSource, read_examples
+from executor.rl.rewards import REWARDS
+from executor.rl.text import TextCodec
+from executor.run_config import DataSection
+from profiles.errors import FileFormatError, InputError, UnknownNameError
+
+SECTION = DataSection(task="sorted-digits", digits=5, alphabet="0123456789=+")
+
+
+@pytest.mark.parametrize(("name", "response", "answer", "reward"), [
+    ("exact-match", " 42 ", "42", 1), ("exact-match", "43", "42", 0),
+    ("per-character", "024", "014", 2 / 3), ("per-character", "", "0", 0), ("per-character", "0240", "024", 1),
+    ("math", r"so \boxed{1,234} it is, not 5", "1234", 1), ("math", "first 3, then 4.50", "4.5", 1),
+    ("math", "no number", "4", 0), ("math", r"\boxed{x+1}", "x+1", 1),
+    ("regex", "ab12", r"[a-z]+\d+", 1), ("regex", "ab12!", r"[a-z]+\d+", 0),
+    ("unfinished", "12=", "99", 0), ("unfinished", "12", "99", 1), ("unfinished", "12==", "99", 1),
+    ("first-is-even", "20", "", 1), ("first-is-even", "=2", "", 0), ("first-is-even", "", "", 0),
+])  # fmt: skip
+def test_reward_functions(name, response, answer, reward):
+    assert REWARDS[name](response, answer) == pytest.approx(reward)
+
+
+def test_a_function_engine_reads_up_to_the_mask():
+    engine = FunctionEngine(FunctionSpec("per-character", TextCodec(alphabet="abc")))
+    engine.load()
+    batch = TensorDict(
+        {
+            "responses": torch.tensor([[0, 1, 2], [0, 2, 2]]), "answers": torch.tensor([[0, 1, 2], [0, 1, -1]]),
+            "response_mask": torch.tensor([[True, True, False], [True, True, True]]),
+        },
+        batch_size=[2],
+    )  # fmt: skip
+    assert engine.scores(batch).tolist() == pytest.approx([2 / 3, 0.5])
+
+
+def test_users_functions_are_found_by_module():
+    assert resolve_reward("executor.rl.rewards:exact_match")("a", "a") == 1
+    with pytest.raises(InputError, match="no_such"):
+        resolve_reward("executor.rl.rewards:no_such")
+    with pytest.raises(UnknownNameError, match="did you mean exact-match"):
+        resolve_reward("exact-macht")
+
+
+def test_prompts_are_left_padded_and_answers_right():
+    batch = PromptSource(SECTION, 4, 1, 6, seed=0).batch(0)
+    assert batch["prompts"].shape == (4, 6)
+    assert batch["prompt_mask"].tolist() == [[False, False, True, True, True, True]] * 4
+    codec = TextCodec(alphabet=SECTION.alphabet)
+    for prompt, mask, answer in zip(batch["prompts"], batch["prompt_mask"], batch["answers"], strict=True):
+        text = codec.decode(prompt[mask].tolist())
+        assert text.endswith("=")
+        assert codec.decode(answer.tolist()) == "".join(sorted(text[:-1]))
+
+
+def test_modular_sums_are_right():
+    section = DataSection(task="modular-sum", digits=7, alphabet=SECTION.alphabet)
+    batch, codec = PromptSource(section, 20, 1, 4, seed=0).batch(0), TextCodec(alphabet=section.alphabet)
+    for prompt, answer in zip(batch["prompts"].tolist(), batch["answers"].tolist(), strict=True):
+        a, b = codec.decode(prompt)[:-1].split("+")
+        assert codec.decode(answer) == str((int(a) + int(b)) % 7)
+
+
+def test_samples_of_a_prompt_follow_one_another_and_are_told_apart():
+    first, second = (PromptSource(SECTION, 2, 3, 4, seed=0).batch(i) for i in (0, 1))
+    assert first["uid"].tolist() + second["uid"].tolist() == list(range(12))
+    assert first["group"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert second["group"].tolist() == [2, 2, 2, 3, 3, 3]
+    assert torch.equal(first["prompts"][0], first["prompts"][2])
+
+
+def test_batches_depend_on_seed_and_iteration_alone():
+    source = PromptSource(SECTION, 8, 1, 4, seed=3)
+    assert torch.equal(source.batch(5)["prompts"], PromptSource(SECTION, 8, 1, 4, seed=3).batch(5)["prompts"])
+    assert not torch.equal(source.batch(5)["prompts"], source.batch(6)["prompts"])
+
+
+def test_files_of_prompts(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    section = DataSection(file=str(file), alphabet=SECTION.alphabet)
+    assert PromptSource(section, 2, 1, 4, seed=0).batch(0)["answers"].tolist() == [[2], [2]]
+    with pytest.raises(InputError, match=r"a prompt has 4 tokens, workload.prompt_length is 3"):
+        PromptSource(section, 2, 1, 3, seed=0).batch(0)
+    file.write_text('{"prompt": "1"}\n{"answer": "2"}\n')
+    with pytest.raises(FileFormatError, match="line 2: no JSON object with a prompt"):
+        read_examples(file)
+    file.write_text("")
+    with pytest.raises(InputError, match="no prompts"):
+        read_examples(file)
+
+
+def test_characters_beyond_the_alphabet_are_named():
+    with pytest.raises(InputError, match="lacks 'x', 'y'"):
+        TextCodec(alphabet="ab").encode("axyb")

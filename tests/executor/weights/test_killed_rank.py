@@ -1,0 +1,92 @@
+"""Protects the trainer from a transition that ends half way: a rank is killed in the middle of it, the error names that
+rank, and what the others train on is untouched.
+"""
+
+import importlib.util
+import os
+import signal
+
+import pytest
+
+from executor.controller.pools import ResourcePool
+from executor.controller.protocols import register
+from executor.engines.choice import EngineChoice
+from executor.engines.hybrid_choice import HybridSpec
+from executor.errors import RankFailedError
+from executor.records import CallRequest
+from executor.run_config import Hyperparameters
+from executor.worker.roles import ActorWorker
+from simulator.plan.groups import Degrees
+from tests.executor.plans import TINY
+
+ray = pytest.importorskip("ray")
+from executor.controller.controller import Controller  # noqa: E402
+from executor.engines.native.engine import ModelSpec  # noqa: E402
+from executor.engines.native.optimizer import OptimizerConfig  # noqa: E402
+from executor.launch.ray import RayLauncher  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+VICTIM = 2
+
+
+class Interrupted(ActorWorker):
+    """An actor of which one rank dies when the transition's second collective begins; in place there is one."""
+
+    @register(protocol="ONE_TO_ALL")
+    def sums(self):
+        from executor.weights.checksum import sums_of_stored
+
+        trainer = getattr(self.engine, "trainer", self.engine)
+        stored = trainer.layout.stored(self.engine.identity.rank)
+        return sums_of_stored(stored, trainer.tensors(), trainer.arch)
+
+    @register(protocol="ONE_TO_ALL")
+    def interrupted_transition(self):
+        in_place = getattr(self.engine, "transition", None)
+        wire, calls = self.engine.wire if in_place is None else in_place.wire, []
+        last = 2 if in_place is None else 1
+
+        def dying(method):
+            def call(*arguments):
+                calls.append(method)
+                if len(calls) == last and self.engine.identity.rank == VICTIM:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return method(*arguments)
+
+            return call
+
+        wire.all_gather_in_place, wire.exchange = dying(wire.all_gather_in_place), dying(wire.exchange)
+        self.engine.to_generation()
+
+    @register(protocol="ONE_TO_ALL")
+    def is_generating(self):
+        return bool(self.engine._generating)  # noqa: SLF001
+
+
+@pytest.mark.parametrize("training", [
+    pytest.param("torch-native", marks=pytest.mark.long), "megatron-core", "in-place",
+])  # fmt: skip
+def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
+    if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
+        pytest.skip("needs megatron-core: the extra cpu-engines")
+    model = ModelSpec(str(TINY), dtype="fp32", optimizer=OptimizerConfig(1e-3))
+    spec = model if training == "in-place" else HybridSpec(model, training, "torch-native")
+    x = Degrees(1, 2, 2, 1, 1) if training == "in-place" else Degrees(2, 2, 1, 1, 1)
+    through = (0, 1) if training == "in-place" else ()  # another micro-DP group than the victim's
+    options = {"engine": EngineChoice(spec), "algorithm": "grpo", "hyper": Hyperparameters()}
+    with Controller(RayLauncher(cpu_ranks=4)) as controller:
+        controller.start([ResourcePool("A", 4)])
+        actor = controller.add_group("actor", "A", Interrupted, x, options)
+        for future in actor.init_model():
+            future.wait()
+        before = [future.first() for future in actor.sums()]
+        assert all(before)
+        calls = actor.interrupted_transition()
+        with pytest.raises(RankFailedError, match=rf"failed on rank {VICTIM} of pool A: its process ended"):
+            for future in calls:
+                future.wait()
+        for rank, process in enumerate(controller._ranks["A"]):  # noqa: SLF001
+            if rank != VICTIM:
+                for method, expected in (("sums", before[rank]), ("is_generating", rank in through)):
+                    asked = controller.launcher.submit([process], [CallRequest(99, method, "actor", method, None)])
+                    assert controller.launcher.get(asked[0].data) == expected

@@ -1,0 +1,101 @@
+"""Protects `init`: what it writes is a job that plans, for every algorithm, and it never overwrites by accident."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridmap.job.load import load_job
+from hybridmap.job.template import roles_of
+from simulator.plan.dataflow import algorithm_names
+from tests.work import HANGS_S
+
+CATALOGUE = Path(__file__).parents[3] / "profiles" / "models"
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_every_algorithm_gets_a_job_that_loads(run, tmp_path, algorithm):
+    path = tmp_path / "job.yaml"
+    result = run("init", path, "--algorithm", algorithm, "--model", "qwen2.5-0.5b")
+    assert result.exit_code == 0, result.output
+    document = load_job(path).document
+    assert document["algorithm"] == algorithm
+    assert sorted(document["models"]) == sorted(roles_of(algorithm))
+
+
+def test_flags_end_up_in_the_job(run, tmp_path):
+    path = tmp_path / "job.yaml"
+    args = ("--algorithm", "ppo", "--model", "llama-3.2-1b", "--critic", "llama-3.2-3b", "--device", "h200-sxm")
+    result = run("init", path, *args, "--nodes", 3, "--response-length", 900, "--mean-response-length", 300)
+    assert result.exit_code == 0, result.output
+    document = load_job(path).document
+    assert document["models"]["critic"]["shape"] == "llama-3.2-3b"
+    assert document["cluster"][0] | {"nodes": 3, "device": "h200-sxm"} == document["cluster"][0]
+    assert document["workload"]["response_length"] == {
+        "distribution": "lognormal", "mean": 300, "max": 900, "p99": None
+    }  # fmt: skip
+
+
+def test_a_model_from_a_config_json(run, tmp_path):
+    (tmp_path / "my model").mkdir()
+    shutil.copy(CATALOGUE / "qwen3-0.6b.json", tmp_path / "my model" / "config.json")
+    path = tmp_path / "jobs" / "job.yaml"
+    result = run("init", path, "--model", tmp_path / "my model" / "config.json")
+    assert result.exit_code == 0, result.output
+    shape = load_job(path).document["models"]["actor"]["shape"]
+    assert shape["config"]["hidden_size"] == 1024
+
+
+def test_it_does_not_overwrite(run, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("mine")
+    assert run("init", path).exit_code == 2
+    assert path.read_text() == "mine"
+    assert run("init", path, "--force").exit_code == 0
+    assert path.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--algorithm", "grpoo"), "did you mean grpo"),
+        (("--model", "qwen2.5-7"), "did you mean"),
+        (("--device", "h100"), "h100-80gb-sxm"),
+        (("--algorithm", "grpo", "--critic", "qwen2.5-7b"), "critic"),
+    ],
+)
+def test_bad_answers_leave_no_file(run, tmp_path, args, message):
+    result = run("init", tmp_path / "job.yaml", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "job.yaml").exists()
+
+
+def test_json_says_what_was_written(run, tmp_path):
+    answer = json.loads(run("init", tmp_path / "job.yaml", "--json").stdout)
+    assert answer["written"] == [str(tmp_path / "job.yaml")]
+
+
+def test_on_a_terminal_it_asks_and_asks_again(tmp_path):
+    """Through a pseudo-terminal: a wrong answer is told and asked for again, an empty one takes the default."""
+    questions = 9
+    answers = ["ppoo", "ppo", "qwen2.5-0.5b", *[""] * (questions - 2)]
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "hybridmap", "init", str(tmp_path / "job.yaml")]
+    with subprocess.Popen(command, stdin=side, stdout=subprocess.PIPE, stderr=side, text=True) as process:
+        os.close(side)
+        os.write(main, "".join(f"{answer}\n" for answer in answers).encode())
+        said = process.stdout.read()
+        assert process.wait(timeout=HANGS_S) == 0
+    told = os.read(main, 65536).decode()
+    os.close(main)
+    assert "unknown algorithm 'ppoo'; did you mean" in told
+    assert "next        hybridmap fit" in said
+    document = load_job(tmp_path / "job.yaml").document
+    assert document["algorithm"] == "ppo"
+    assert document["models"]["critic"]["shape"] == "qwen2.5-0.5b"

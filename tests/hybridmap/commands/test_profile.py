@@ -1,0 +1,135 @@
+"""Protects `hybridmap profile` and `hybridmap validate`: profile, plan, validate and calibrate work for real."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.work import wait_until
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples" / "run"
+CONFIG = EXAMPLES / "tiny-config.json"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of this machine, quickly and roughly: a few sizes of everything but Ray."""
+    from executor.profiling.environment import describe, pick_device
+    from executor.profiling.journal import Journal
+    from executor.profiling.request import Request
+    from executor.profiling.run_profile import Profiler
+    from executor.profiling.timing import Precision
+    from hybridmap.profiling.folder import write_profile
+    from hybridmap.profiling.quality import Wanted
+    from profiles.models.catalogue import load_model
+    from profiles.tables.write import KEYS
+
+    out = tmp_path_factory.mktemp("profile")
+    request = Request(
+        device="cpu", dtype="fp32", models=(load_model(str(CONFIG)),), configs=(json.loads(CONFIG.read_text()),),
+        budget_s=40.0, target=0.5, parts=("memory", "copy", "gemm", "attention", "collective", "dispatch", "engine"),
+        launchers=("local",), precision=Precision(0.2, 3, 9, 0.0, 0.3),
+    )  # fmt: skip
+    device = pick_device("cpu")
+    with Journal(out / "journal.jsonl", {}) as journal:
+        Profiler(request, journal, lambda part, what: None).run()
+    measured = {t: journal.of(t) for t in KEYS}
+    write_profile(out, measured, describe(device, 1), "cpu", Wanted(ray=False, neighbours=False))
+    return out
+
+
+def taken(profile: Path) -> tuple[object, ...]:
+    """However rough it is, and whatever else the machine did: neither is what these tests are about."""
+    return "--profile", profile, "--force-profile"
+
+
+@pytest.mark.slow
+def test_a_plan_for_this_machine(run, profile: Path, tmp_path: Path) -> None:
+    done = run("plan", EXAMPLES / "remax-tiny.yaml", *taken(profile), "--out", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["iteration_s"] > 0
+    again = run("simulate", "--plan", tmp_path / "plan.json", "--json")
+    assert again.exit_code == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_a_run_without_a_plan_plans_for_the_measured_machine_first(run, profile: Path, tmp_path: Path) -> None:
+    document = yaml.safe_load((EXAMPLES / "remax-tiny.yaml").read_text())
+    del document["run"]["plan"]
+    job = shutil.copytree(EXAMPLES, tmp_path / "run") / "without-plan.yaml"  # its paths start from its folder
+    job.write_text(yaml.safe_dump(document))
+    refused = run("run", job)
+    done = run("run", job, *taken(profile), "--iterations", "1", "--out", tmp_path / "out", "--json")
+    both = run("run", job, *taken(profile), "--plan", EXAMPLES / "ppo-tiny.yaml")
+    assert refused.exit_code == both.exit_code == 2
+    assert "--profile hybridmap-profile plans for it" in refused.stderr
+    assert "give one of them" in both.stderr
+    assert done.exit_code == 0, done.output
+    assert "planned for this machine: " in done.stderr
+    assert (tmp_path / "out" / "timeline.json").is_file()
+
+
+@pytest.mark.slow
+def test_validate_compares_and_calibrates(run, profile: Path, tmp_path: Path) -> None:
+    job = EXAMPLES / "remax-tiny.yaml"
+    options = [*taken(profile), "--iterations", "8", "--json"]
+    done = run("validate", job, *options, "--out", tmp_path / "a", "--calibrate")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    lines = {line["name"]: line for line in found["timings"]}
+    for name in ("generation", "training", "preparation", "iteration"):
+        assert lines[name]["predicted_s"] > 0 and lines[name]["measured_s"] > 0  # how near: benchmarks.loop
+    assert {a["kind"] for a in found["amounts"]} == {"memory", "transfer"}
+    prompts = next(a for a in found["amounts"] if a["name"] == "generate_sequences")
+    assert prompts["predicted_bytes"] == prompts["measured_bytes"]
+    assert {Path(f).name for f in found["written"]} == {
+        "validation.json",
+        "predicted.json",
+        "measured.json",
+        "timeline.html",
+    }
+    layer = yaml.safe_load((profile / "calibration.yaml").read_text())
+    assert layer["provenance"] == "measured here"
+    update = next(c for c in layer["corrections"] if c["call"] == "update_actor")
+    assert abs(update["error_after"]) <= abs(update["error_before"]) + 0.1
+    assert not found["calibrated"]
+    calibrated = json.loads(run("validate", job, *options, "--out", tmp_path / "b").stdout)
+    assert calibrated["calibrated"]
+    after = {line["name"]: line for line in calibrated["timings"]}["update_actor"]
+    assert after["predicted_s"] == pytest.approx(update["predicted_s"] * update["factor"], rel=1e-6)
+    (profile / "calibration.yaml").unlink()
+
+
+def test_validate_without_a_profile_says_how_to_make_one(run, tmp_path: Path) -> None:
+    done = run("validate", EXAMPLES / "remax-tiny.yaml", "--profile", tmp_path / "none")
+    assert done.exit_code == 2 and "hybridmap profile --quick" in done.stderr
+
+
+def test_profile_refuses_a_gpu_that_is_not_there(run, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = run("profile", "--device", "cuda", "--out", tmp_path / "p")
+    assert done.exit_code == 2 and "--device cpu" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_rows_and_the_command_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hybridmap", "profile", "--quick", "--models", str(CONFIG), "--out", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        journal = tmp_path / "journal.jsonl"
+        wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 10, "ten rows")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        assert process.wait() == 130
+    assert "keeps" in said and "the same command goes on" in said
+    assert journal.read_bytes().count(b"\n") >= 10

@@ -1,0 +1,56 @@
+"""Protects that every command asks the search for the whole job: one request, made in one place."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hybridmap.job.load import job_from_document, job_from_mapping
+from hybridmap.job.request import modes_of, schedule_of
+from mapper.execution_mode import SYNC, Mode
+from mapper.search.find_plan import find_plan
+
+FACE = Path(__file__).parents[3] / "hybridmap"
+
+
+def test_a_request_holds_all_that_a_job_asks(small_job, tmp_path):
+    small_job |= {
+        "schedule": {"kind": "async", "steps_in_flight": 3}, "search": {"offload": True},
+        "objective": {"minimise": "cost", "price_per_gpu_hour": {"h100-80gb-sxm": 3.6}},
+        "pin": {"critic": {"training": {"tp": 2}}, "share": {"forbid": [["actor", "critic"]]}},
+    }  # fmt: skip
+    job = job_from_mapping(small_job, "job", tmp_path)
+    request = job.request()
+    assert request.facts is job.facts()
+    assert request.pins == job.pins() and len(request.pins) == 2
+    assert request.modes == (Mode("async", True, 3),)
+    assert request.space.offload and not request.space.interleaving
+    assert request.objective.goal == "cost"
+
+
+def test_no_command_makes_a_request_of_its_own():
+    makers = {
+        path.relative_to(FACE).as_posix()
+        for path in FACE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "SearchRequest"
+    }
+    assert makers == {"config.py"}
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [SYNC, Mode(own_pool=True), Mode("one-step-off", True), Mode("async", True, 4), Mode("async", True, 2, True)],
+)
+def test_a_schedule_written_down_is_read_as_it_was(mode):
+    assert modes_of(schedule_of(mode)) == (mode,)
+
+
+def test_a_job_takes_on_the_schedule_of_a_plan(small_job, tmp_path):
+    job = job_from_mapping(small_job | {"schedule": "one-step-off"}, "job", tmp_path)
+    plan = find_plan(job.request()).plan
+    sync = job_from_mapping(small_job, "job", tmp_path)
+    moved = sync.scheduled_as(plan)
+    assert sync.modes() == (SYNC,)
+    assert moved.modes() == (Mode("one-step-off", True),)
+    assert job_from_document(moved.document).document == moved.document

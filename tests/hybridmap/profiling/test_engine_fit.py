@@ -1,0 +1,132 @@
+"""Protects the fit of host costs: constants that made the times are found again, disturbed rows notwithstanding."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from executor.profiling.engine_step import CALLS, Probe
+from executor.profiling.probes import SMALL_WORK
+from hybridmap.profiling.engine_files import _dispatch_rank, write_engine_files
+from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together, fit_wake
+from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
+from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.models.probe_models import is_ours, tiny_config
+from profiles.records import Basis
+from profiles.store import load_device
+
+TRUE = {
+    "training": {"element_wise_ratio": 2.0, "forward_s_per_layer": 2e-4, "forward_s_per_pass": 1e-4, "call_s": 1e-3,
+                 "backward_s_per_layer": 8e-4, "backward_s_per_pass": 3e-4, "step_fixed_s": 2e-3},
+    "generation": {"attention_ratio": 1.5, "element_wise_ratio": 3.0, "launch_s_per_layer": 1e-4,
+                   "prefill_launch_s_per_layer": 3e-4, "host_s_per_step": 2e-4, "host_s_per_sequence": 1e-6,
+                   "call_s": 5e-4},
+}  # fmt: skip
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Engines:
+    """A device whose kernels cost what an A100's do, as a CPU: launching adds to them."""
+    shipped = load_device("a100-80gb-sxm")
+    device = replace(shipped, spec=replace(shipped.spec, kind="cpu"))
+    write_engine_files(tmp_path, device, {})
+    training = load_training_engine(str(tmp_path / FOLDER / TRAINING))
+    return Engines(device, training, load_generation_engine(str(tmp_path / FOLDER / GENERATION)))
+
+
+def rows(engines: Engines, kind: str) -> list[dict[str, object]]:
+    configs = [tiny_config(layers=2, hidden=64), tiny_config(layers=4, hidden=64), tiny_config(layers=2, hidden=256)]
+    found: list[dict[str, object]] = []
+    for config in configs:
+        for work in SMALL_WORK:
+            for call in CALLS:
+                row = Probe(config, *work).key("bf16", call)
+                if (call == "generate_sequences") == (kind == "generation"):
+                    found.append({**row, "latency_s": engines.price(row, kind, TRUE[kind])})
+    return found
+
+
+@pytest.mark.parametrize("kind", ["training", "generation"])
+def test_constants_are_found_again(engines: Engines, kind: str) -> None:
+    made = rows(engines, kind)
+    fit = fit_constants(made, engines, kind)
+    for row in made:
+        assert engines.price(row, kind, fit.constants) == pytest.approx(row["latency_s"], rel=2e-3)
+    assert max(fit.left_out.values()) < 0.02 and fit.rows == len(made)
+
+
+def test_each_constant_says_whether_it_was_measured_fitted_or_neither(engines: Engines, tmp_path: Path) -> None:
+    assert {b for e in (engines.training, engines.generation) for b in e.bases.values()} == {
+        Basis.MEASURED, Basis.ANALYTIC, Basis.ASSUMED,
+    }  # fmt: skip
+    write_engine_files(
+        tmp_path, engines.device, {"engine_step": [*rows(engines, "training"), *rows(engines, "generation")]}
+    )
+    training = load_training_engine(str(tmp_path / FOLDER / TRAINING))
+    generation = load_generation_engine(str(tmp_path / FOLDER / GENERATION))
+    for kind, engine in (("training", training), ("generation", generation)):
+        assert {engine.basis(name) for name in TRUE[kind]} == {Basis.FITTED}
+    assert training.basis("dispatch_s") is training.basis("meeting_s") is Basis.ASSUMED  # no row of either
+    assert training.basis("grad_bytes_per_param") is Basis.MEASURED  # counted
+    assert generation.basis("reload_bytes_per_s") is Basis.ANALYTIC
+
+
+def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:
+    made = rows(engines, "training")
+    random = np.random.default_rng(0)
+    for i in random.choice(len(made), len(made) // 8, replace=False):
+        made[i]["latency_s"] = float(made[i]["latency_s"]) * 1.6  # type: ignore[arg-type]
+    fit = fit_constants(made, engines, "training")
+    errors = [abs(engines.price(r, "training", fit.constants) / engines.price(r, "training", TRUE["training"]) - 1)
+              for r in made]  # fmt: skip
+    assert np.median(errors) < 0.02
+
+
+def test_waiting_of_two_ranks_is_skew_and_meetings(engines: Engines) -> None:
+    engines = replace(engines, training=replace(engines.training, meetings_per_step=4))
+    slow = replace(engines, training=replace(engines.training, meeting_s=3e-4, start_skew_s=2e-3))
+    made = []
+    for call in ("generate_sequences", "update_actor"):
+        row = {**Probe(tiny_config(layers=2, hidden=64), 64, 4, 1, 16, 2).key("bf16", call), "ranks": 2}
+        made.append({**row, "latency_s": slow.price_on(row, 2)})
+    skew_s, meeting_s = fit_together(made, engines)
+    assert skew_s == pytest.approx(2e-3, rel=0.01) and meeting_s == pytest.approx(3e-4, rel=0.01)
+
+
+def test_a_further_rank_costs_what_lies_between_one_and_four() -> None:
+    def row(ranks: int, latency_s: float, samples: int = 32, launcher: str = "ray") -> dict[str, object]:
+        return {"launcher": launcher, "samples": samples, "ranks": ranks, "latency_s": latency_s}
+
+    measured = [row(1, 5e-3), row(4, 8e-3), row(1, 6e-3, 256), row(4, 12e-3, 256), row(1, 1e-3, launcher="local")]
+    assert _dispatch_rank(measured)["value"] == pytest.approx(1.5e-3)
+    faster = [row(1, 5e-3), row(4, 4e-3)]
+    assert _dispatch_rank(faster)["value"] == 0.0, "no rank makes calls come sooner"
+    assert _dispatch_rank([row(1, 5e-3)]) == {**_dispatch_rank([]), "value": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["training", "generation"])
+def test_waking_is_what_a_call_behind_a_controller_takes_longer_than_its_price(engines: Engines, kind: str) -> None:
+    alone = [{**row, "neighbours": 0} for row in rows(engines, kind)[:4]]
+    priced = replace(engines, **{kind: replace(getattr(engines, kind), **TRUE[kind])})
+    later = [
+        {**row, "latency_s": row["latency_s"] + extra}
+        for row, extra in zip(alone, (1e-3, 1e-3, 9e-3, 1e-3), strict=True)
+    ]
+    beside = [{**row, "neighbours": 1, "latency_s": 99.0} for row in alone]
+    assert fit_wake([*later, *beside], priced, kind) == pytest.approx(1e-3)
+    sooner = [{**row, "latency_s": row["latency_s"] * 0.5} for row in alone]
+    assert fit_wake(sooner, priced, kind) == 0.0
+    assert fit_wake(beside, priced, kind) is None
+
+
+def test_models_that_the_profile_is_for_count_more(engines: Engines) -> None:
+    made = rows(engines, "training")
+    config = tiny_config(layers=3, hidden=96)
+    asked = [Probe(config, *work).key("bf16", call) for work in SMALL_WORK for call in CALLS[1:]]
+    slower = [{**row, "latency_s": 1.3 * engines.price(row, "training", TRUE["training"])} for row in asked]
+    ours = [row for row in made if is_ours(row)]
+    assert ours and not any(is_ours(row) for row in slower)
+    constants = fit_constants([*ours, *slower], engines, "training").constants
+    off = [engines.price(row, "training", constants) / row["latency_s"] - 1.0 for row in slower]
+    assert abs(float(np.median(off))) < 0.05

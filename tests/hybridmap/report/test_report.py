@@ -1,0 +1,164 @@
+"""Protects the report's content: valid charts, escaped text, one file without network, numbers of the plan file."""
+
+import json
+import re
+
+import pytest
+
+from hybridmap.files.plan import read_plan_file
+from hybridmap.files.timeline import read_timeline
+from hybridmap.job.load import job_from_document
+from hybridmap.report.content import content_of
+from hybridmap.report.html import page, script_json
+from hybridmap.validation.lanes import lanes
+from tests.hybridmap.exports.plans import plan_file
+
+
+@pytest.fixture(scope="module")
+def content(planned):
+    file = read_plan_file(planned.plan)
+    return content_of(file, job_from_document(file.job))
+
+
+@pytest.fixture(scope="module")
+def html(content):
+    return page(content)
+
+
+def charts_of(html):
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_every_chart_is_a_valid_plotly_figure(html):
+    from plotly.graph_objects import Figure
+
+    charts = charts_of(html)
+    figures = [*charts["fixed"].values(), *(f for plan in charts["byPlan"].values() for f in plan.values())]
+    assert len(figures) >= 5
+    for figure in figures:
+        Figure(figure)  # raises for a property that Plotly does not know
+
+
+def test_the_gantt_chart_is_the_timeline(content, html):
+    bars = charts_of(html)["byPlan"]["best"]["gantt"]["data"]
+    drawn = sorted(
+        (base, round(length, 9)) for trace in bars for base, length in zip(trace["base"], trace["x"], strict=True)
+    )
+    spans = [s for s in content.best.timeline.spans if s.duration_s > 0]
+    assert drawn == sorted((s.start_s, round(s.duration_s, 9)) for s in spans)
+
+
+def test_memory_bars_add_up_to_what_is_used(content, html):
+    data = charts_of(html)["byPlan"]["best"]["memory"]["data"]
+    used = [m.used_bytes / 2**30 for m in content.best.timeline.memory.values()]
+    totals = [sum(t["y"][i] for t in data if t["type"] == "bar") for i in range(len(used))]
+    assert totals == pytest.approx(used)
+
+
+def test_it_asks_for_nothing(html):
+    without_library = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!#|data:)', without_library)
+    assert "default-src 'none'" in html
+
+
+def test_names_are_escaped(planned):
+    """A model's name comes from a file that anybody may have written."""
+    nasty = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
+    raw = json.loads(planned.plan.read_text())
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
+              "head_dim": 64, "max_position_embeddings": 131072}  # fmt: skip
+    for role in raw["job"]["models"].values():
+        role["shape"] = {"config": config, "name": nasty}
+    job = job_from_document(raw["job"])
+    file = read_plan_file(planned.plan).model_copy(update={"job": dict(job.document)})
+    text = page(content_of(file, job))
+    assert nasty not in text
+    assert "<img src=x" not in text
+    assert script_json({"a": "</script>"}) == '{"a":"\\u003c/script\\u003e"}'
+
+
+def strings_in(document):
+    """Every text of a document, keys too."""
+    if isinstance(document, str):
+        yield document
+    for inner in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
+        yield from strings_in(inner)
+
+
+NASTY = '<script>alert(1)</script><a href="https://example.com">b</a>'
+
+
+def test_names_of_pools_and_calls_are_escaped_in_charts_and_drawings(planned, tmp_path):
+    """Plotly reads some HTML in labels, links among it; a plan and a timeline may come from anybody."""
+    raw = json.loads(planned.plan.read_text().replace('"A"', json.dumps(NASTY)))
+    assert raw["plan"]["pools"][0]["name"] == NASTY
+    (tmp_path / "nasty.json").write_text(json.dumps(raw))
+    file = read_plan_file(tmp_path / "nasty.json")
+    timeline = json.loads((planned.out / "timeline.json").read_text())
+    for span in timeline["spans"]:
+        span |= {"call": NASTY, "role": NASTY, "pool": NASTY, "basis": {NASTY: 1.0}}
+    (tmp_path / "nasty-timeline.json").write_text(json.dumps(timeline))
+    measured = read_timeline(tmp_path / "nasty-timeline.json")
+    text = page(content_of(file, job_from_document(file.job), measured=measured))
+    assert "<script>alert" not in text
+    assert "<a href" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL).replace('<a class="skip"', "")
+    assert not [each for each in strings_in(charts_of(text)) if "<a" in each or "<script" in each]
+    both = lanes(measured, measured).to_plotly_json()
+    assert not [each for each in strings_in(json.loads(json.dumps(both, default=list))) if "<a" in each]
+
+
+def test_placeholders_in_names_stay_as_they_are(content):
+    text = page(content)
+    assert "@@" not in re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_runners_up_have_their_reason(planned):
+    file = plan_file("split")
+    content = content_of(file, job_from_document(file.job))
+    assert len(content.shown) == 1  # this file was made without
+    content = content_of(read_plan_file(planned.plan), job_from_document(read_plan_file(planned.plan).job))
+    assert len(content.shown) == 1 + len(planned.answer["runners_up"])
+    assert all(re.match(r"[+-][\d.]+ %: ", each.why) for each in content.shown[1:])
+
+
+def test_sensitivity_is_the_plan_priced_again(content):
+    now = content.best.timeline.iteration_s
+    assert content.sensitivity
+    for each in content.sensitivity:
+        assert each.faster_s <= now <= each.slower_s
+    widths = [each.slower_s - each.faster_s for each in content.sensitivity]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_the_command_takes_what_others_wrote(run, planned, tmp_path):
+    run("what-if", planned.job, "--set", "workload.response_length=128,512", "--out", tmp_path)
+    run("frontier", planned.job, "--out", tmp_path)
+    result = run(
+        "report", planned.plan, "--what-if", tmp_path / "what-if.json", "--frontier", tmp_path / "frontier.json",
+        "--measured", planned.out / "timeline.json", "-o", tmp_path / "r.html", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    charts = charts_of((tmp_path / "r.html").read_text())
+    assert {"what-if", "frontier"} <= set(charts["fixed"])
+    rows = {row for trace in charts["byPlan"]["best"]["gantt"]["data"] for row in trace["y"]}
+    assert {"pool A predicted", "pool A measured"} <= rows
+
+
+def test_a_job_that_allows_several_schedules_has_a_frontier_in_the_plans(run, small_job, write_job, tmp_path):
+    small_job |= {"algorithm": "grpo", "schedule": "any"}
+    small_job["models"] = {role: small_job["models"][role] for role in ("actor", "reference")}
+    assert run("plan", write_job(small_job), "--out", tmp_path).exit_code == 0
+    result = run("report", tmp_path / "plan.json", "--frontier-limit", 600, "-o", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    assert "More or fewer GPUs" in (tmp_path / "report.html").read_text()
+
+
+def test_another_jobs_files_are_refused(run, planned, small_job, write_job, tmp_path):
+    small_job["workload"]["prompts"] = 32
+    run("frontier", write_job(small_job), "--out", tmp_path)
+    result = run("report", planned.plan, "--frontier", tmp_path / "frontier.json", "-o", tmp_path / "r.html")
+    assert result.exit_code == 2
+    assert "workload.prompts: 32" in result.stderr
+    assert not (tmp_path / "r.html").exists()

@@ -1,0 +1,165 @@
+"""Protects the two references: brute force itself against a brute force without any shortcut, and the paper's
+Algorithms 1 and 2 as printed.
+"""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapper.analysis.algorithm1 import allocations, d_cost, exhaustive, paper
+from mapper.execution_mode import ROLLOUT, Mode
+from mapper.model.instance import Instance, make_instance
+from mapper.problem import make_problem
+from mapper.request import SearchRequest
+from mapper.search.find_plan import find_plan
+from mapper.search.place import build_plan
+from profiles.hardware import ClusterGroup
+from simulator.plan.dataflow import CONTROLLER
+from simulator.play import simulate as simulate_module
+from simulator.play.simulate import play, simulate
+from tests.builders import make_facts, on_toy, toy_instance
+
+JOBS = [
+    ("grpo", ("actor", "reference", "reward")),
+    ("remax", ("actor", "reference", "reward")),
+    ("rloo", ("actor", "reward")),
+    ("grpo", ("actor", "reference")),
+]
+
+
+def naive(x: Instance) -> int | None:
+    """Everything there is, one by one, played by the event queue."""
+    best = None
+    for partition in x.partitions:
+        pool_of = {role: str(i) for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: CONTROLLER}
+        for sizes in itertools.product(*(x.sizes[group] for group in partition)):
+            pools = tuple(zip(partition, sizes, strict=True))
+            if any(sum(n for g, n in pools if g.kind == k) > most for k, most in x.gpus.items()):
+                continue
+            if x.spent(pools) > x.budget or (x.equal_sizes and len(set(sizes)) > 1):
+                continue
+            on = {role: pool for pool in pools for role in pool[0].roles}
+            for rows in itertools.product(*(x.rows(role, *on[role]).tolist() for role in x.flow.roles)):
+                row = dict(zip(x.flow.roles, rows, strict=True))
+                if any(
+                    sum(x.resident_mib[r][row[r]] for r in g.roles) + max(x.transient_mib[r][row[r]] for r in g.roles)
+                    > x.capacity_mib[g.kind]
+                    for g in partition
+                ):
+                    continue
+                durations = {k: int(t[row.get(r, 0)]) for r, calls in x.ticks.items() for k, t in calls.items()}
+                if x.sync is not None:
+                    engine = x.tables[ROLLOUT].take(np.asarray([row[ROLLOUT]]))
+                    senders = int(x.tables["actor"].layouts.weights.num_gpus[row["actor"]])
+                    durations["transition"] = int(x.sync.ticks(engine, on["actor"][0].kind, senders)[0])
+                end = max(record.end_s for record in play(x.flow, durations, pool_of))
+                best = end if best is None else min(best, end)
+    return best
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 6), st.integers(8, 40), st.booleans())
+def test_exhaustive_equals_brute_force_without_shortcuts(
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, capacity: int, equal: bool
+) -> None:
+    x = toy_instance(*job, seed, num_gpus=gpus, sizes=(1, 2), capacity_mib=capacity, equal_sizes=equal)
+    choice, ticks = exhaustive(x)
+    assert (ticks if choice is not None else None) == naive(x)
+
+
+MODES = [
+    Mode(own_pool=True),
+    Mode("one-step-off", own_pool=True),
+    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
+]
+"""Generation on a pool of its own: in turn, at once, and with updates in flight."""
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(JOBS[2:]), st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3), st.integers(12, 40))
+def test_exhaustive_equals_brute_force_on_two_kinds_of_gpu(
+    job: tuple[str, tuple[str, ...]], seed: int, first: int, second: int, capacity: int
+) -> None:
+    x = toy_instance(*job, seed, num_gpus=first, second_kind=second, sizes=(1, 2), most_rows=2, capacity_mib=capacity)
+    x = replace(x, weight={"toy": 3, "other": 2}, budget=8) if seed % 2 else x
+    choice, ticks = exhaustive(x)
+    assert (ticks if choice is not None else None) == naive(x)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(JOBS[2:]), st.sampled_from(MODES), st.integers(0, 10_000), st.integers(2, 4), st.integers(0, 1),
+    st.integers(12, 40),
+)  # fmt: skip
+def test_exhaustive_equals_brute_force_with_a_generation_pool(
+    job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int
+) -> None:
+    x = toy_instance(
+        *job, seed, num_gpus=first, second_kind=second, sizes=(1, 2), most_rows=2, capacity_mib=capacity, mode=mode
+    )
+    choice, ticks = exhaustive(x)
+    assert (ticks if choice is not None else None) == naive(x)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exhaustive_equals_brute_force_for_safe_rlhf_and_ppo(seed: int) -> None:
+    for job in (("safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
+                ("ppo", ("actor", "critic", "reference", "reward"))):  # fmt: skip
+        x = toy_instance(*job, seed, num_gpus=4, sizes=(1, 2), most_rows=2, capacity_mib=30)
+        assert exhaustive(x)[1] == naive(x)
+
+
+def test_allocations_of_the_paper_use_every_gpu() -> None:
+    """C(N - 1, k - 1) of them for k models on N GPUs (paper, section 6), if every whole size is allowed."""
+    x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 0, num_gpus=8, sizes=tuple(range(1, 9)))
+    alone = on_toy(*((role,) for role in x.flow.roles))
+    all_used = list(allocations(x, alone, use_all=True))
+    assert len(all_used) == 35  # C(7, 3)
+    assert all(sum(sizes) == 8 for sizes in all_used)
+    assert all(sum(sizes) <= 8 for sizes in allocations(x, alone))
+    equal = list(allocations(replace(x, equal_sizes=True), alone))
+    assert equal == [(1, 1, 1, 1), (2, 2, 2, 2)]
+
+
+def test_d_cost_by_hand_from_the_papers_lines_25_to_34() -> None:
+    x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 0)
+    ticks = {
+        "actor": {"transition": 100, "generate_sequences": 10, "update_actor": 7},
+        "critic": {"compute_values": 2, "update_critic": 5},
+        "reference": {"compute_ref_log_prob": 3},
+        "reward": {"compute_reward": 4},
+        CONTROLLER: {"compute_advantage": 1000},
+    }
+    x = replace(x, ticks={r: {k: np.asarray([v]) for k, v in calls.items()} for r, calls in ticks.items()})
+    rows = dict.fromkeys(x.flow.roles, 0)
+    assert d_cost(x, on_toy(("actor", "critic", "reference", "reward")), rows) == 10 + (2 + 3 + 4) + (7 + 5)
+    assert d_cost(x, on_toy(("actor", "reference"), ("critic", "reward")), rows) == 10 + max(3, 2 + 4) + max(7, 5)
+    assert d_cost(x, on_toy(("actor",), ("critic",), ("reference",), ("reward",)), rows) == 10 + 4 + 7
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "nodes"),
+    [("ppo", "llama-2-7b", 1), ("ppo", "llama-2-7b", 2), ("ppo", "llama-2-13b", 4), ("remax", "llama-2-13b", 2)],
+)
+def test_the_papers_plan_is_never_better_than_ours(algorithm: str, model: str, nodes: int) -> None:
+    facts = make_facts(algorithm, model, nodes=nodes)
+    problem = make_problem(facts)
+    x = make_instance(problem)
+    choice, cost_s = paper(x)
+    assert choice is not None
+    assert sum(n for _, n in choice.pools) == facts.group.num_gpus
+    plan = build_plan(x, choice, problem)
+    assert simulate_module.d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
+    ours = find_plan(SearchRequest(facts, runners_up=False))
+    assert ours.iteration_s <= simulate(plan, facts).iteration_s + x.rounding_s
+    assert cost_s > 0
+
+
+def test_the_paper_finds_nothing_where_nothing_fits() -> None:
+    facts = make_facts("ppo", "llama-2-70b")
+    facts = replace(facts, group=ClusterGroup(facts.group.device, 1, 8, 25e9, 8))
+    assert paper(make_instance(make_problem(facts))) == (None, 0.0)

@@ -1,0 +1,203 @@
+"""Protects the compute of a layer: GEMM sizes and traffic by hand, and that splitting a layer splits its work."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiles.models.catalogue import load_model
+from profiles.models.shape import ModelShape
+from simulator.cost import compute
+from simulator.cost.compute import Batch
+from simulator.facts import AttentionKernel, Implementation
+from tests.builders import MOE, TINY, make_facts
+
+ONE = np.asarray([1], dtype=np.int64)
+LLAMA = load_model("llama-2-7b")
+
+
+def weights(gemms: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    return sum(float((np.asarray(n) * k)[0]) for n, k in gemms)
+
+
+def batch(tokens: float = 4096.0, length: float = 1024.0) -> Batch:
+    return Batch(np.asarray([tokens]), np.asarray([tokens / length]), np.asarray([length]))
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", "llama-2-70b", "qwen2.5-7b", "deepseek-v3"])
+def test_attention_gemms_hold_every_projection_weight(model: str) -> None:
+    shape = load_model(model)
+    biases = shape.q_width + 2 * shape.kv_width if shape.qkv_bias else 0
+    assert weights(compute.attention_gemms(shape, ONE)) == shape.attention_params - biases
+
+
+def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
+    few = replace(TINY, num_kv_heads=2)
+    (qkv_two, _), _ = compute.attention_gemms(few, 2 * ONE)
+    (qkv_four, _), _ = compute.attention_gemms(few, 4 * ONE)
+    assert qkv_two[0] == few.q_width / 2 + 2 * few.head_dim
+    assert qkv_four[0] == few.q_width / 4 + 2 * few.head_dim
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
+    shape = replace(LLAMA, gated_mlp=gated)
+    assert weights(compute.mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
+
+
+def test_long_dense_work_is_held_to_the_sustained_rate_and_short_work_is_not() -> None:
+    facts = make_facts()
+    n, k = np.asarray([8192.0]), np.asarray([8192.0])
+    for rows in (1.0, 64.0, 16384.0):
+        table = facts.device.gemm(rows, n, k).s[0]
+        floor = 2 * rows * 8192**2 / facts.device.spec.sustained("bf16")
+        short, long = (
+            compute.run_gemms(facts, np.asarray([rows]), [(n, k)], "bf16", how).s[0] for how in (False, True)
+        )
+        assert short == pytest.approx(table)
+        assert long == pytest.approx(facts.training.gemm_ratio * max(table, floor))
+
+
+def test_backward_gemms_are_the_two_transposed_ones() -> None:
+    facts = make_facts()
+    n, k, rows = np.asarray([11008.0]), np.asarray([4096.0]), np.asarray([1000.0])
+    inputs, into_weights = compute.run_gemms_backward(facts, rows, [(n, k)])
+    assert inputs.s == pytest.approx(compute.run_gemms(facts, rows, [(k, n)], "bf16", sustained=True).s)
+    assert into_weights.s == pytest.approx(compute.run_gemms(facts, n, [(k, rows)], "bf16", sustained=True).s)
+
+
+def test_elementwise_traffic_of_llama_by_hand() -> None:
+    """(10 h + 2 (q + kv) + 3 f) x 2 bytes, over t."""
+    by_hand = 2 * (10 * 4096 + 2 * (4096 + 4096) + 3 * 11008)
+    assert compute.elementwise_bytes_per_token(LLAMA, np.asarray([1, 8])).tolist() == [by_hand, by_hand / 8]
+
+
+def test_elementwise_traffic_of_an_moe_counts_the_experts_a_token_visits() -> None:
+    shape = load_model(MOE)
+    assert shape.moe is not None
+    width = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    dense = replace(shape, moe=None, ffn=width)
+    assert compute.elementwise_bytes_per_token(shape, ONE) == compute.elementwise_bytes_per_token(dense, ONE)
+
+
+@pytest.mark.parametrize("shape", [LLAMA, load_model("qwen2.5-7b"), TINY], ids=lambda s: s.name)
+def test_a_layer_on_more_ranks_is_faster_but_not_more_than_so_many_times(shape: ModelShape) -> None:
+    facts = make_facts()
+    tp = np.asarray([1, 2, 4], dtype=np.int64)
+    wide = Batch(*(np.repeat(x, 3) for x in (batch().tokens, batch().sequences, batch().length)))
+    layer = compute.dense_layer(facts, shape, wide, tp, np.ones_like(tp))
+    for part in (layer.forward.s, layer.backward.s):
+        assert part[0] > part[1] > part[2]
+        assert np.all(part * tp >= 0.8 * part[0])
+
+
+def test_backward_is_about_twice_forward() -> None:
+    layer = compute.dense_layer(make_facts(), LLAMA, batch(), ONE, ONE)
+    assert 1.7 < layer.backward.s[0] / layer.forward.s[0] < 2.6
+    parts = layer.backward_input.s + layer.backward_weight.s + layer.backward_other.s
+    assert layer.backward.s == pytest.approx(parts)
+
+
+def test_attention_grows_with_the_square_of_the_length() -> None:
+    facts = make_facts()
+    short, long = (compute.attention_forward(facts, LLAMA, batch(32768.0, s), ONE, ONE).s[0] for s in (2048.0, 16384.0))
+    assert 5 < long / short < 10  # equal tokens: 8 times the work
+    halves = compute.attention_forward(facts, LLAMA, batch(), ONE, 2 * ONE).s
+    assert halves * 2 == pytest.approx(compute.attention_forward(facts, LLAMA, batch(), ONE, ONE).s)
+
+
+def test_a_layer_runs_near_the_roofline() -> None:
+    """Utilisation of one forward layer at 8192 tokens: between 40 and 100 % of the A100's dense bf16 peak."""
+    facts = make_facts()
+    flop = 2 * 8192 * (LLAMA.attention_params + LLAMA.dense_mlp_params)
+    seconds = compute.dense_layer(facts, LLAMA, batch(8192.0), ONE, ONE).forward.s[0]
+    assert 0.4 < flop / seconds / facts.device.spec.peak("bf16") < 1.0
+
+
+def test_loss_heads_differ_as_their_implementations_do() -> None:
+    facts, tokens = make_facts(), np.asarray([4096.0])
+    plain, fused, fp32 = (
+        compute.vocabulary_head(replace(facts, implementation=Implementation(loss_head=kind)), LLAMA, tokens, ONE)
+        for kind in ("parallel", "fused", "fp32")
+    )
+    gemm = [(np.asarray([32000.0]), np.asarray([4096.0]))]
+    projection = compute.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s
+    assert fused[0].s == plain[0].s
+    assert fused[1].s == pytest.approx(plain[1].s + projection)
+    assert fp32[0].s > 2 * plain[0].s
+
+
+def test_the_unfused_head_passes_over_its_logits_again_and_again() -> None:
+    """54 bytes per logit forward and 26 backward around the same three GEMMs; 8 and 10 where the loss is fused."""
+    facts, tokens, tp = make_facts(), np.asarray([4096.0]), np.asarray([2], dtype=np.int64)
+    plain, unfused = (
+        compute.vocabulary_head(replace(facts, implementation=Implementation(loss_head=kind)), LLAMA, tokens, tp)
+        for kind in ("parallel", "unfused")
+    )
+    logits = 4096 * 32000 / 2
+    traffic = {n: float(facts.device.memory_bound(logits * n, 3).s) for n in (8, 10, 54, 26)}
+    gemm = [(np.asarray([16000.0]), np.asarray([4096.0]))]
+    projection = compute.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s[0]
+    gradients = sum(x.s[0] for x in compute.run_gemms_backward(facts, tokens, gemm))
+    assert (plain[0].s[0], unfused[0].s[0]) == pytest.approx((projection + traffic[8], projection + traffic[54]))
+    assert (plain[1].s[0], unfused[1].s[0]) == pytest.approx((gradients + traffic[10], gradients + traffic[26]))
+
+
+def test_eager_elementwise_traffic_of_llama_by_hand() -> None:
+    """Two norms of 34 bytes and two residuals of 6 per element, 20 per query and key element, 10 of the activation."""
+    by_hand = (2 * 34 + 2 * 6) * 4096 + 20 * (4096 + 4096) + 10 * 11008
+    assert compute.elementwise_bytes_per_token(LLAMA, np.asarray([1, 8]), "eager").tolist() == [by_hand, by_hand / 8]
+
+
+def attention(device: str, kernel: AttentionKernel, length: float) -> tuple[float, float]:
+    """Attention of one layer, forward and backward: what is left of it without its linear and small parts."""
+    facts = replace(make_facts(device=device), implementation=Implementation(attention_kernel=kernel))
+    tokens = np.asarray([16384.0])
+    layer = compute.dense_layer(facts, LLAMA, batch(16384.0, length), ONE, ONE)
+    gemms = compute.attention_gemms(LLAMA, ONE) + compute.mlp_gemms(LLAMA, np.asarray([11008.0]))
+    linear, _, _ = compute.linear_training(facts, tokens, gemms, "bf16", sustained=True)
+    small = compute.elementwise(facts, LLAMA, tokens, ONE)
+    forward = layer.forward.s[0] - linear.s[0] - small.s[0]
+    return float(forward), float(layer.backward_other.s[0] - 2 * small.s[0])
+
+
+RATES = {
+    "h100-80gb-sxm": (370e12, 310e12), "h200-sxm": (370e12, 310e12),
+    "b200-sxm": (450e12, 375e12), "gb200": (450e12, 375e12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "rates"), RATES.items())
+def test_flash_2_takes_the_longer_of_the_table_and_its_own_rate(device: str, rates: tuple[float, float]) -> None:
+    """Causal attention of 16384 tokens: 2 x tokens x length x width FLOPs forward, 2.5 times that backward."""
+    for length in (256.0, 16384.0):
+        flop = 2 * 16384 * length * LLAMA.q_width
+        at_rate = (flop / rates[0], 2.5 * flop / rates[1])
+        newest, flash_2 = attention(device, "newest", length), attention(device, "flash-2", length)
+        assert flash_2 == pytest.approx([max(table, rate) for table, rate in zip(newest, at_rate, strict=True)])
+        assert (flash_2[0] > 1.2 * newest[0]) is (length > 8192), "short sequences are slower than any rate"
+
+
+def test_a_frozen_head_has_no_weight_gradients() -> None:
+    facts, tokens = make_facts(), np.asarray([8192.0])
+    lora = replace(facts, implementation=Implementation(lora_rank=16))
+    backward = [compute.vocabulary_head(f, LLAMA, tokens, ONE)[1].s[0] for f in (facts, lora)]
+    assert backward[1] < 0.8 * backward[0]
+
+
+def test_flash_2_changes_nothing_where_the_tables_hold_it() -> None:
+    assert attention("a100-80gb-sxm", "flash-2", 16384.0) == attention("a100-80gb-sxm", "newest", 16384.0)
+
+
+def test_blackwell_gains_little_from_an_older_kernel() -> None:
+    """Its own rate, not the H100's: more SMs, the same instructions."""
+    hopper, blackwell = (attention(d, "flash-2", 16384.0)[0] for d in ("h100-80gb-sxm", "b200-sxm"))
+    assert hopper / blackwell == pytest.approx(450 / 370)
+
+
+def test_attention_backward_is_derived_and_says_so() -> None:
+    """No table holds the backward kernel: whatever the forward price rests on, the backward one is analytic."""
+    facts = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16", generation="vllm@0.32")
+    layer = compute.dense_layer(facts, load_model("llama-3.1-8b"), batch(4096, 4096), ONE, ONE)
+    assert layer.backward_other.share()["analytic"] == 1.0
+    assert layer.forward.share()["analytic"] < 1.0

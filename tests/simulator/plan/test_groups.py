@@ -1,0 +1,214 @@
+"""Protects the 3D hybrid engine's groups: those printed in the paper's Figs 7 and 8, and that a rank's training shard
+always lies inside its generation shard.
+"""
+
+import itertools
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.errors import InputError
+from simulator.plan.groups import (
+    Degrees,
+    Shard,
+    TransitionShares,
+    gather_groups,
+    generation_coordinates,
+    generation_order,
+    generation_replica,
+    generation_shard,
+    generation_tp_groups,
+    in_buckets,
+    micro_dp_groups,
+    ranks_without_overlap,
+    training_coordinates,
+    training_dp_groups,
+    training_shard,
+    training_tp_groups,
+    transition_shares,
+)
+
+FIG_7 = Degrees(p=1, t=2, d=2, pg=1, tg=1)
+FIG_8 = Degrees(p=1, t=4, d=2, pg=1, tg=2)
+
+
+def gpus(groups: list[list[int]]) -> list[list[str]]:
+    """Ranks as the paper prints them, from G1."""
+    return [[f"G{rank + 1}" for rank in group] for group in groups]
+
+
+def test_fig_7() -> None:
+    assert FIG_7.dg == 2
+    assert gpus(training_tp_groups(FIG_7)) == [["G1", "G2"], ["G3", "G4"]]
+    assert gpus(training_dp_groups(FIG_7)) == [["G1", "G3"], ["G2", "G4"]]
+    assert gpus(micro_dp_groups(FIG_7)) == [["G1", "G2"], ["G3", "G4"]]
+    assert gpus(generation_tp_groups(FIG_7)) == [["G1"], ["G2"], ["G3"], ["G4"]]
+
+
+def test_fig_8_training() -> None:
+    assert gpus(training_tp_groups(FIG_8)) == [["G1", "G2", "G3", "G4"], ["G5", "G6", "G7", "G8"]]
+    assert gpus(training_dp_groups(FIG_8)) == [["G1", "G5"], ["G2", "G6"], ["G3", "G7"], ["G4", "G8"]]
+
+
+def test_fig_8_hybridflow_v() -> None:
+    assert gpus(generation_tp_groups(FIG_8, "hybridflow-v")) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
+    assert gpus(micro_dp_groups(FIG_8, "hybridflow-v")) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
+    assert gpus([ranks_without_overlap(FIG_8, "hybridflow-v")]) == [["G2", "G3", "G6", "G7"]]
+
+
+def test_fig_8_hybridflow() -> None:
+    assert gpus(generation_tp_groups(FIG_8)) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
+    assert gpus(micro_dp_groups(FIG_8)) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
+    assert ranks_without_overlap(FIG_8) == []
+
+
+def every_degrees() -> list[Degrees]:
+    powers = (1, 2, 4, 8)
+    return [
+        Degrees(p, t, d, pg, tg)
+        for p, t, d, pg, tg in itertools.product(powers, powers, (1, 2), powers, powers)
+        if p % pg == 0 and t % tg == 0
+    ]
+
+
+def test_the_training_shard_is_always_inside_the_generation_shard() -> None:
+    cases = every_degrees()
+    assert len(cases) == 2 * 10 * 10
+    for x in cases:
+        for rank in range(x.num_ranks):
+            assert generation_shard(rank, x).contains(training_shard(rank, x)), (x, rank)
+
+
+def test_the_consecutive_rule_breaks_that() -> None:
+    broken = [
+        x for x in every_degrees()
+        if not all(generation_shard(r, x, "hybridflow-v").contains(training_shard(r, x)) for r in range(x.num_ranks))
+    ]  # fmt: skip
+    assert FIG_8 in broken
+
+
+@pytest.mark.parametrize("grouping", ["hybridflow", "hybridflow-v"])
+def test_groups_are_partitions_of_the_right_size(grouping: str) -> None:
+    for x in every_degrees():
+        for groups, size in (
+            (micro_dp_groups(x, grouping), x.dg),
+            (generation_tp_groups(x, grouping), x.tg),
+            (training_tp_groups(x), x.t),
+            (training_dp_groups(x), x.d),
+        ):
+            assert sorted(itertools.chain(*groups)) == list(range(x.num_ranks))
+            assert {len(group) for group in groups} == {size}
+        places = {generation_coordinates(rank, x, grouping) for rank in range(x.num_ranks)}
+        assert len(places) == x.num_ranks
+        assert len({training_coordinates(rank, x) for rank in range(x.num_ranks)}) == x.num_ranks
+
+
+def test_a_micro_dp_group_holds_exactly_its_generation_shard() -> None:
+    """So one all-gather in the group is all the transition needs."""
+    for x in every_degrees():
+        for group in micro_dp_groups(x):
+            whole = generation_shard(group[0], x)
+            assert all(generation_shard(rank, x) == whole for rank in group)
+            parts = {training_shard(rank, x) for rank in group}
+            assert len(parts) == len(group)
+            area = sum((s.layers[1] - s.layers[0]) * (s.tensor[1] - s.tensor[0]) for s in parts)
+            assert area == (whole.layers[1] - whole.layers[0]) * (whole.tensor[1] - whole.tensor[0])
+
+
+@pytest.mark.parametrize(("pg", "tg"), [(1, 8), (8, 1), (2, 8)])
+def test_degrees_that_do_not_nest_have_no_micro_dp_groups_but_replicas_of_consecutive_ranks(pg: int, tg: int) -> None:
+    x = Degrees(p=4, t=4, d=1, pg=pg, tg=tg)
+    assert not x.nests
+    with pytest.raises(InputError, match="strided groups need"):
+        micro_dp_groups(x)
+    with pytest.raises(InputError, match="strided groups need"):
+        generation_coordinates(0, x, "hybridflow")
+    assert generation_order(x) == list(range(16))
+    assert [generation_replica(rank, x) for rank in range(16)] == [rank // (pg * tg) for rank in range(16)]
+    assert {generation_shard(rank, x).layers[1] for rank in range(16)} >= {Fraction(1, pg)}
+
+
+@pytest.mark.parametrize(("pg", "tg"), [(1, 3), (3, 1), (1, 32)])
+def test_replicas_that_do_not_fill_the_ranks_are_refused(pg: int, tg: int) -> None:
+    with pytest.raises(InputError, match="do not fill 16 ranks"):
+        Degrees(p=4, t=4, d=1, pg=pg, tg=tg)
+
+
+def divisors(n: int) -> list[int]:
+    return [k for k in range(1, n + 1) if n % k == 0]
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Degrees:
+    """Any p, t, d with p_g | p and t_g | t, up to 64 ranks."""
+    p = draw(st.integers(1, 64))
+    t = draw(st.integers(1, 64 // p))
+    d = draw(st.integers(1, 64 // (p * t)))
+    return Degrees(p, t, d, draw(st.sampled_from(divisors(p))), draw(st.sampled_from(divisors(t))))
+
+
+@given(nested())
+def test_up_to_64_ranks_strided_groups_nest_and_partition(x: Degrees) -> None:
+    for rank in range(x.num_ranks):
+        assert generation_shard(rank, x).contains(training_shard(rank, x))
+    assert ranks_without_overlap(x) == []
+    for groups, size in ((micro_dp_groups(x), x.dg), (generation_tp_groups(x), x.tg)):
+        assert sorted(itertools.chain(*groups)) == list(range(x.num_ranks))
+        assert {len(group) for group in groups} == {size}
+    assert {generation_replica(rank, x) for rank in range(x.num_ranks)} == set(range(x.num_replicas))
+
+
+@given(nested())
+def test_which_ranks_the_consecutive_rule_leaves_without_overlap(x: Degrees) -> None:
+    """Stated without shards: a rank overlaps if its stage and its slice fall into the intervals it generates with."""
+
+    def apart(rank: int) -> bool:
+        tp, pp, _ = training_coordinates(rank, x)
+        tg, pg = rank % x.tg, rank // x.tg % x.pg
+        return tp // (x.t // x.tg) != tg or pp // (x.p // x.pg) != pg
+
+    found = [rank for rank in range(x.num_ranks) if apart(rank)]
+    assert ranks_without_overlap(x, "hybridflow-v") == found
+    assert (found == []) == all(
+        generation_shard(rank, x, "hybridflow-v").contains(training_shard(rank, x)) for rank in range(x.num_ranks)
+    )
+
+
+@given(nested())
+def test_table_2_follows_from_groups_and_shards(x: Degrees) -> None:
+    """Received: what the others of the group hold. Peak: what is held after. Redundant: held, and not part of it."""
+
+    def area(shard: Shard) -> Fraction:
+        return (shard.layers[1] - shard.layers[0]) * (shard.tensor[1] - shard.tensor[0])
+
+    for rank in {0, x.num_ranks // 2, x.num_ranks - 1}:
+        (group,) = (group for group in gather_groups("hybridflow", x) if rank in group)
+        others = sum((area(training_shard(r, x)) for r in group if r != rank), Fraction(0))
+        found = transition_shares("hybridflow", x)
+        assert found == TransitionShares(others, area(generation_shard(rank, x)), Fraction(0))
+        (replica,) = (group for group in gather_groups("hybridflow-v", x) if rank in group)
+        others = sum((area(training_shard(r, x)) for r in replica if r != rank), Fraction(0))
+        assert transition_shares("hybridflow-v", x) == TransitionShares(
+            others, Fraction(1), area(training_shard(rank, x))
+        )
+    assert gather_groups("ds-chat", x) == [list(range(x.num_ranks))]
+    assert transition_shares("ds-chat", x).moved == 1 - Fraction(1, x.num_ranks)
+
+
+def test_the_order_of_an_engine_that_numbers_consecutively() -> None:
+    """Fig 8: strided generation groups [G1,G3],[G2,G4] are the engine's consecutive ones in this order."""
+    assert gpus([generation_order(FIG_8)]) == [["G1", "G3", "G2", "G4", "G5", "G7", "G6", "G8"]]
+    assert generation_order(FIG_8, "hybridflow-v") == list(range(8))
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30), most=st.integers(1, 80))
+def test_buckets_hold_all_items_in_order(sizes, most):
+    buckets = in_buckets(sizes, most)
+    assert [i for bucket in buckets for i in bucket] == list(range(len(sizes)))
+    filled = [sum(sizes[i] for i in bucket) for bucket in buckets]
+    assert all(size <= most or len(bucket) == 1 for size, bucket in zip(filled, buckets, strict=True))
+    for first, second in pairwise(buckets):
+        assert sum(sizes[i] for i in first) + sizes[second[0]] > most  # none is cut short

@@ -1,0 +1,76 @@
+"""Protects serving on a profiled engine: tables against direct prices, the cache, and a published row per engine."""
+
+import numpy as np
+import pytest
+
+from profiles.errors import InfeasibleError
+from profiles.models.catalogue import load_model
+from simulator.cost import generate
+from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout
+from simulator.serving.engine import kv_tokens, serve_on, weight_bytes
+from simulator.serving.prices import tabulate
+from simulator.serving.run import Load
+from tests.builders import make_facts
+
+QWEN = load_model("qwen3-32b")
+
+
+def layout(tp: int, slots: int = 64, **more: int) -> GenerationLayout:
+    return GenerationLayout(dp=1, tp=tp, max_num_seqs=slots, kv_cache_bytes=0, **more)
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.12", "vllm@0.3.1"])
+def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation=engine)
+    layouts = GenerationLayouts.of([layout(4)])
+    prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
+    for active in (1, 3, 17, 64):
+        for context in (100, 777, 4000):
+            one = np.asarray([[float(active)]])
+            direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+            direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
+            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
+
+
+def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
+    prices = tabulate(facts, QWEN, GenerationLayouts.of([layout(4)]), "bf16", 4096, 4096)
+    alone = prices.decode_steps_s(16, 16 * 500, 1)[0] + prices.mixed_step_s(0, 0, [(64, 0)], 1)
+    together = prices.mixed_step_s(16, 16 * 500, [(64, 0)], 17)
+    assert together < 0.75 * alone
+    pieces = sum(prices.mixed_step_s(0, 0, [(1024, past)], 1) for past in (0, 1024, 2048, 3072))
+    assert pieces == pytest.approx(prices.mixed_step_s(0, 0, [(4096, 0)], 1), rel=0.15)
+
+
+def test_the_cache_is_what_the_engines_rule_leaves() -> None:
+    vllm = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
+    weights = weight_bytes(QWEN, GenerationLayouts.of([layout(2)]), "bf16")
+    assert weights == pytest.approx(QWEN.num_params)  # 2 bytes over 2 GPUs
+    left = 0.9 * vllm.memory_capacity_bytes - 4.2e9 - weights
+    assert kv_tokens(vllm, QWEN, layout(2), "bf16") == int(left / (2 * 128 * 4 * 64 * 2))
+    trt = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
+    assert kv_tokens(trt, QWEN, layout(2), "fp8") > 2 * kv_tokens(trt, QWEN, layout(2), "fp8_block") * 0.99
+    assert kv_tokens(vllm, QWEN, layout(8, attention_dp=2), "bf16") > 0
+    stated = layout(2).model_copy(update={"kv_cache_bytes": 131072 * 1000})
+    assert kv_tokens(vllm, QWEN, stated, "bf16") == 1000
+
+
+def test_a_model_that_leaves_no_cache_is_refused() -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
+    with pytest.raises(InfeasibleError, match="one request needs"):
+        serve_on(facts, load_model("llama-3-70b"), layout(1), Load(128, 128, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("engine", "tp", "lengths", "clients", "tpot_ms"),
+    [("vllm@0.12", 4, (1024, 1024), 64, 17.31), ("sglang@0.5", 4, (2048, 512), 128, 28.59)],
+)
+def test_regression_published_rows(
+    engine: str, tp: int, lengths: tuple[int, int], clients: int, tpot_ms: float
+) -> None:
+    """Regression guard, not evidence: host times were fitted on rows like these. Qwen3-32B, 8 % on TPOT."""
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation=engine)
+    served = serve_on(facts, QWEN, layout(tp, clients), Load(*lengths, clients, 10 * clients))
+    assert served.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.08)
+    assert served.throughput_tokens_per_s > clients / (served.tpot_s * 2)

@@ -1,0 +1,202 @@
+"""Protects the request-level scheduler: the loop that skips runs of decode steps against one that takes every step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles.errors import InfeasibleError, InputError
+from simulator.serving.loop import serve
+from simulator.serving.run import Load, Scheduler
+
+
+@dataclass(frozen=True)
+class LinearPrices:
+    """Prices that any slip shows in: each size has a rate of its own."""
+
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> np.ndarray:
+        return 1.0 + 0.01 * active + 1e-4 * (context_tokens + active * np.arange(steps))
+
+    def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
+        prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
+        return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
+
+
+class Reference:
+    """The same rules, one request and one step at a time, everything counted anew in every step."""
+
+    def __init__(self, rules: Scheduler, load: Load) -> None:
+        self.rules, self.load, self.prices = rules, load, LinearPrices()
+        self.now = self.planned = self.front = 0.0
+        self.queue: list[dict] = []  # sent, not yet seen
+        self.waiting: list[dict] = []
+        self.inside: list[dict] = []  # admitted, oldest first
+        self.done: list[dict] = []
+        self.sent = self.evictions = 0
+
+    def run(self) -> tuple[float, float, float, int]:
+        for _ in range(min(self.load.concurrency, self.load.num_requests)):
+            self.send()
+        while len(self.done) < self.load.num_requests:
+            seen = self.planned if self.rules.plans_ahead else self.now
+            for r in sorted((r for r in self.queue if r["arrives"] <= seen), key=lambda r: (r["arrives"], r["id"])):
+                self.queue.remove(r)
+                self.waiting.append(r)
+            self.step()
+        kept = self.done[self.load.warm_up :]
+        ttft = float(np.mean([r["first"] - r["sent"] for r in kept]))
+        tpot = float(np.mean([(r["end"] - r["first"]) / max(self.load.output_tokens - 1, 1) for r in kept]))
+        return ttft, tpot, self.now, self.evictions
+
+    def send(self) -> None:
+        start = max(self.now, self.front)
+        self.front = start + self.load.front_end_s_per_prompt_token * self.load.input_tokens
+        self.queue.append({"id": self.sent, "sent": self.now, "arrives": self.front + self.load.front_end_s,
+                           "made": 0, "cached": 0, "decodes": False, "first": None})  # fmt: skip
+        self.sent += 1
+
+    def missing(self, r: dict) -> int:
+        return 0 if r["decodes"] else self.load.input_tokens + r["made"] - r["cached"]
+
+    def held(self) -> int:
+        return sum(self.load.input_tokens + r["made"] - r["decodes"] for r in self.inside)
+
+    def decoding(self) -> list[dict]:
+        return [r for r in self.inside if r["decodes"]]
+
+    def evict(self) -> bool:
+        before = self.evictions
+        while self.decoding() and self.held() + len(self.decoding()) > self.rules.kv_tokens:
+            r = self.inside.pop()
+            r.update(cached=0, decodes=False)
+            self.waiting.insert(0, r)
+            self.evictions += 1
+        return self.evictions > before
+
+    def plan(self, evicted: bool) -> list[tuple[dict, int]]:
+        beside = len(self.decoding()) if self.rules.mixes else 0
+        budget, out = self.rules.token_budget - beside, []
+        begun = [r for r in self.inside if not r["decodes"]]
+        for r in begun:
+            size = min(self.missing(r), budget)
+            if size > 0:
+                out.append((r, size))
+                budget -= size
+        coming = self.rules.keeps_for_running * sum(self.load.output_tokens - r["made"] for r in self.inside)
+        admitted = 0
+        while not evicted and self.waiting and budget > 0 and len(self.inside) < self.rules.max_num_seqs:
+            r = self.waiting[0]
+            size = min(self.missing(r), budget) if self.rules.chunked else self.missing(r)
+            if size > budget and (beside or begun or admitted):
+                break
+            own = self.rules.admits_with_output * (self.load.output_tokens - r["made"])
+            if self.held() + self.missing(r) + max(coming + own, beside) > self.rules.kv_tokens:
+                break
+            coming += own
+            self.inside.append(self.waiting.pop(0))
+            out.append((r, size))
+            budget -= size
+            admitted += 1
+        return out
+
+    def step(self) -> None:
+        evicted = self.rules.mixes and self.evict()
+        plan = self.plan(evicted)
+        if not plan and not self.rules.mixes:
+            self.evict()
+        decoding = self.decoding() if self.rules.mixes or not plan else []
+        if not plan and not decoding:
+            self.now = self.planned = min(r["arrives"] for r in self.queue)
+            return
+        context = sum(self.load.input_tokens + r["made"] - 1 for r in decoding)
+        chunks = [(size, r["cached"]) for r, size in plan]
+        finished = [r for r, size in plan if size == self.missing(r)]
+        self.planned = self.now
+        if plan:
+            self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
+        else:
+            self.now += float(self.prices.decode_steps_s(len(decoding), context, 1)[0])
+        for r, size in plan:
+            r["cached"] += size
+        for r in decoding:
+            r["made"] += 1
+        for r in finished:
+            r.update(made=r["made"] + 1, decodes=True, first=self.now if r["first"] is None else r["first"])
+        ends = [r for r in self.inside if r["decodes"] and r["made"] >= self.load.output_tokens]
+        for r in ends:
+            self.inside.remove(r)
+            r["end"] = self.now
+            self.done.append(r)
+            if self.sent < self.load.num_requests:
+                self.send()
+
+
+def rules(kind: str, **changes: object) -> Scheduler:
+    mixes, chunked, own, kept = {
+        "mixed": (True, True, 0.0, 0.0), "prefill-first": (False, True, 1.0, 0.1),
+        "in-flight": (True, False, 1.0, 1.0), "in-flight-chunked": (True, True, 1.0, 1.0),
+        "max-utilization": (True, True, 0.0, 0.0),
+    }[kind]  # fmt: skip
+    values = {"plans_ahead": False, "max_num_seqs": 64, "token_budget": 64, "kv_tokens": 10_000, **changes}
+    return Scheduler(mixes, chunked, admits_with_output=own, keeps_for_running=kept, **values)  # type: ignore[arg-type]
+
+
+KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
+
+
+@settings(max_examples=400)
+@given(
+    kind=st.sampled_from(KINDS), ahead=st.booleans(), slots=st.integers(1, 8), budget=st.integers(9, 40),
+    prompt=st.integers(1, 30), response=st.integers(1, 20), clients=st.integers(1, 10), more=st.integers(0, 14),
+    spare=st.sampled_from([0, 3, 10, 40, 100, 10_000]), front=st.sampled_from([0.0, 0.7, 3.0]),
+    serial=st.sampled_from([0.0, 0.05]),
+)  # fmt: skip
+def test_equals_a_step_by_step_reference(
+    kind: str, ahead: bool, slots: int, budget: int, prompt: int, response: int, clients: int, more: int, spare: int,
+    front: float, serial: float,
+) -> None:  # fmt: skip
+    scheduler = rules(
+        kind, plans_ahead=ahead, max_num_seqs=slots, token_budget=budget, kv_tokens=prompt + response + spare
+    )
+    load = Load(prompt, response, clients, clients + more, 0, front, serial)
+    ttft, tpot, duration, evictions = Reference(scheduler, load).run()
+    served = serve(scheduler, load, LinearPrices())
+    assert served.evictions == evictions
+    assert served.duration_s == pytest.approx(duration)
+    assert served.ttft_s == pytest.approx(ttft)
+    assert served.tpot_s == pytest.approx(tpot)
+    assert served.throughput_tokens_per_s == pytest.approx(load.num_requests * response / duration)
+
+
+def test_one_request_by_hand() -> None:
+    served = serve(rules("mixed"), Load(10, 3, 1, 1), LinearPrices())
+    assert served.ttft_s == pytest.approx(1.3 + 0.3 + 0.01 + 1e-3)
+    assert served.tpot_s == pytest.approx((1.01 + 1e-3 + 1.01 + 1.1e-3) / 2)
+
+
+def test_prefill_first_puts_the_queue_into_the_first_token_and_mixing_into_the_others() -> None:
+    load = Load(30, 40, 8, 80, warm_up=8)
+    first, mixed = (serve(rules(kind, token_budget=40), load, LinearPrices()) for kind in ("prefill-first", "mixed"))
+    assert first.ttft_s > mixed.ttft_s
+    assert first.tpot_s < mixed.tpot_s
+
+
+def test_a_small_cache_makes_requests_wait_or_evicts_them() -> None:
+    load = Load(30, 40, 8, 40)
+    whole = serve(rules("in-flight-chunked"), load, LinearPrices())
+    waits = serve(rules("in-flight-chunked", kv_tokens=160), load, LinearPrices())
+    evicts = serve(rules("mixed", kv_tokens=160), load, LinearPrices())
+    assert whole.evictions == waits.evictions == 0
+    assert waits.ttft_s > 5 * whole.ttft_s
+    assert evicts.evictions > 0
+
+
+def test_what_cannot_end_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match="holds 69 tokens, one request needs 70"):
+        serve(rules("mixed", kv_tokens=69), Load(30, 40, 1, 1), LinearPrices())
+    with pytest.raises(InputError, match=r"load\.output_tokens is 0"):
+        serve(rules("mixed"), Load(30, 0, 1, 1), LinearPrices())
+    with pytest.raises(InputError, match="leaves none"):
+        serve(rules("mixed"), Load(30, 4, 1, 4, warm_up=4), LinearPrices())
