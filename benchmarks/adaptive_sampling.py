@@ -74,11 +74,17 @@ def study(device: str, table: str, target: float) -> dict[str, Any]:
     other, points = regular(grid, found.num_measured)
     theirs = errors(grid, other)
     return {
-        "table": table, "full": full, "measured": found.num_measured, "mean": float(mine.mean()),
-        "median": float(np.median(mine)), "p90": float(np.quantile(mine, 0.9)), "regular": points,
-        "regular_mean": float(theirs.mean()), "regular_median": float(np.median(theirs)),
+        "table": table,
+        "full": full,
+        "measured": found.num_measured,
+        "mean": float(mine.mean()),
+        "median": float(np.median(mine)),
+        "p90": float(np.quantile(mine, 0.9)),
+        "regular": points,
+        "regular_mean": float(theirs.mean()),
+        "regular_median": float(np.median(theirs)),
         "regular_p90": float(np.quantile(theirs, 0.9)),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

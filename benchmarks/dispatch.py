@@ -75,9 +75,11 @@ def line(workers: list[int], seconds: list[float]) -> dict[str, float]:
     (fixed, slope), *_ = np.linalg.lstsq(design, np.ones(len(x)), rcond=None)
     worst = float(np.abs((fixed + slope * x) / y - 1).max())
     return {
-        "fixed_s": float(fixed), "per_worker_s": float(slope), "worst_relative_error": worst,
+        "fixed_s": float(fixed),
+        "per_worker_s": float(slope),
+        "worst_relative_error": worst,
         f"at_{EXTRAPOLATED_TO}_s": float(fixed + slope * EXTRAPOLATED_TO),
-    }  # fmt: skip
+    }
 
 
 def run(most: int, calls: int, fan_out: int) -> dict[str, Any]:

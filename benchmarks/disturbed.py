@@ -29,9 +29,11 @@ SAVING = "begin_save"
 Sets = tuple[tuple[tuple[str, ...], tuple[int, int, int]], ...]
 """Roles that share a pool, with the (p, t, d) of all of them."""
 ALL = {
-    "ppo": ("actor", "critic", "reference", "reward"), "remax": ("actor", "reference", "reward"),
-    "grpo": ("actor", "reference"), "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
-}  # fmt: skip
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "remax": ("actor", "reference", "reward"),
+    "grpo": ("actor", "reference"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+}
 WIDE: dict[str, Sets] = {
     "ppo colocate": ((ALL["ppo"], (1, 2, 1)),),
     "ppo split": ((("actor", "reference"), (1, 1, 2)), (("critic", "reward"), (1, 1, 1))),
@@ -83,10 +85,13 @@ def plan_of(algorithm: str, sets: Sets) -> Plan:
             scores = any(call.kind == "forward" for call in flow.calls_of(role))
             entries.append(
                 RolePlan(
-                    role=role, pool=letter, training=layout if flow.is_trained(role) else None,
-                    inference=layout if scores else None, generation=engine if role == "actor" else None,
+                    role=role,
+                    pool=letter,
+                    training=layout if flow.is_trained(role) else None,
+                    inference=layout if scores else None,
+                    generation=engine if role == "actor" else None,
                 )
-            )  # fmt: skip
+            )
     name = placement_name(tuple(roles for roles, _ in sets))
     return Plan(algorithm=algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
@@ -94,10 +99,16 @@ def plan_of(algorithm: str, sets: Sets) -> Plan:
 def config_of(weights: Path = TINY, **changes: Any) -> RunConfig:
     """A run section for sorting digits, on one thread a rank, so that equal runs are equal to the bit."""
     document = {
-        "weights": {"actor": str(weights)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1, "cpu_ranks": 4,
+        "weights": {"actor": str(weights)},
+        "dtype": "fp32",
+        "learning_rate": 1e-3,
+        "seed": 1,
+        "cpu_ranks": 4,
         "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"},
-        "reward": {"function": "per-character"}, "cost": {"function": "first-is-even"}, "launcher": "ray",
-    }  # fmt: skip
+        "reward": {"function": "per-character"},
+        "cost": {"function": "first-is-even"},
+        "launcher": "ray",
+    }
     return parse_run(document | changes)
 
 
@@ -151,11 +162,15 @@ def survived(
     seconds = time.time() - started_s
     curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
     return Survived(
-        faults=faults, noticed_in=tuple(r["call"] for r in recoveries), down_s=tuple(r["down_s"] for r in recoveries),
-        iterations=len(curve), lost_iterations=sum(r["lost_iterations"] for r in recoveries),
+        faults=faults,
+        noticed_in=tuple(r["call"] for r in recoveries),
+        down_s=tuple(r["down_s"] for r in recoveries),
+        iterations=len(curve),
+        lost_iterations=sum(r["lost_iterations"] for r in recoveries),
         wrong_steps=num_steps_wrong(curve, trained_roles(plan), MINIBATCHES),
-        largest_difference=largest_difference(curve, expected), seconds=seconds,
-    )  # fmt: skip
+        largest_difference=largest_difference(curve, expected),
+        seconds=seconds,
+    )
 
 
 Durations = dict[tuple[str, str], float]
@@ -186,9 +201,14 @@ def random_kill(plan: Plan, durations_s: Durations, attempt: int, calls: range, 
         pool = plan.pool_of(role).name
     num_ranks = next((p.num_gpus for p in plan.pools if p.name == pool), 1)
     return Fault(
-        role, api, call=0 if api == LOADING else draw.choice(calls), rank=draw.randrange(num_ranks), kind="kill",
-        delay_s=draw.uniform(0.0, spans[role, api]), attempt=attempt,
-    )  # fmt: skip
+        role,
+        api,
+        call=0 if api == LOADING else draw.choice(calls),
+        rank=draw.randrange(num_ranks),
+        kind="kill",
+        delay_s=draw.uniform(0.0, spans[role, api]),
+        attempt=attempt,
+    )
 
 
 def num_steps_wrong(curve: Sequence[Mapping[str, float]], trained: Sequence[str], steps: int) -> int:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from hybridmap.cli import app
 from hybridmap.commands.export import System
-from hybridmap.text.console import new_table, say, say_table
+from hybridmap.console import new_table, say, say_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -37,16 +37,30 @@ def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path, calls:
     """Run one case undisturbed and killed ``kills`` times in one of the ``calls`` of a kind; what was found."""
     plan, draw = plan_of(name.split()[0], sets), random.Random(f"{name} {seed}")
     found = survived(
-        plan, 2 * kills + 3 + calls.start, kills, calls, draw, folder, max_restarts=kills, checkpoint={"every": 1},
+        plan,
+        2 * kills + 3 + calls.start,
+        kills,
+        calls,
+        draw,
+        folder,
+        max_restarts=kills,
+        checkpoint={"every": 1},
         timeouts={"collective_s": 60},
-    )  # fmt: skip
+    )
     return {
-        "case": name, "layouts": [list(layout) for _, layout in sets], "kills": kills,
-        "recoveries": len(found.down_s), "iterations": found.iterations, "wrong_steps": found.wrong_steps,
-        "largest_difference": found.largest_difference, "seconds": found.seconds, "down_s": list(found.down_s),
-        "killed_in": [f"{fault.role}.{fault.api}" for fault in found.faults], "noticed_in": list(found.noticed_in),
+        "case": name,
+        "layouts": [list(layout) for _, layout in sets],
+        "kills": kills,
+        "recoveries": len(found.down_s),
+        "iterations": found.iterations,
+        "wrong_steps": found.wrong_steps,
+        "largest_difference": found.largest_difference,
+        "seconds": found.seconds,
+        "down_s": list(found.down_s),
+        "killed_in": [f"{fault.role}.{fault.api}" for fault in found.faults],
+        "noticed_in": list(found.noticed_in),
         "lost_iterations": found.lost_iterations,
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

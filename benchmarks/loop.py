@@ -60,9 +60,14 @@ def main() -> None:
     runs = [validated(job, profile, options.out, options.iterations) for job in JOBS]
     placements = run_benchmark(profile, options.iterations, 3)
     document = {
-        "date": datetime.date.today().isoformat(), "machine": platform.machine(), "cores": os.cpu_count(),
-        "left_out_errors": made["left_out_errors"], "engine": made["engine"], "runs": runs, "placements": placements,
-    }  # fmt: skip
+        "date": datetime.date.today().isoformat(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "left_out_errors": made["left_out_errors"],
+        "engine": made["engine"],
+        "runs": runs,
+        "placements": placements,
+    }
     (options.out / "loop.json").write_text(json.dumps(document, indent=1) + "\n")
     for run in runs:
         for stage in run["stages"]:

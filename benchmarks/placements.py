@@ -53,11 +53,13 @@ def plan_of(facts: Facts, sets: Sequence[tuple[tuple[str, ...], int]], micro_bat
             calls = facts.dataflow.calls_of(role)
             entries.append(
                 RolePlan(
-                    role=role, pool=letter, training=layout if facts.dataflow.is_trained(role) else None,
+                    role=role,
+                    pool=letter,
+                    training=layout if facts.dataflow.is_trained(role) else None,
                     inference=layout if any(call.kind == "forward" for call in calls) else None,
                     generation=engine if role == "actor" else None,
                 )
-            )  # fmt: skip
+            )
     name = placement_name(tuple(roles for roles, _ in sets))
     return Plan(algorithm=facts.algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
@@ -104,14 +106,23 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
         low, median, high = (float(x) for x in np.quantile(times[name], (0.25, 0.5, 0.75)))
         rows.append(
             {
-                "placement": name, "predicted_s": simulate(plan, facts).iteration_s, "measured_s": median,
-                "low_s": low, "high_s": high, "iterations": len(times[name]),
+                "placement": name,
+                "predicted_s": simulate(plan, facts).iteration_s,
+                "measured_s": median,
+                "low_s": low,
+                "high_s": high,
+                "iterations": len(times[name]),
             }
-        )  # fmt: skip
+        )
     return {
-        "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "cores": os.cpu_count(),
-        "load_before": load, "load_after": os.getloadavg()[0], "rows": rows, "swapped": swapped(rows),
-    }  # fmt: skip
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load_before": load,
+        "load_after": os.getloadavg()[0],
+        "rows": rows,
+        "swapped": swapped(rows),
+    }
 
 
 def main() -> None:

@@ -52,15 +52,26 @@ def soak(iterations: int, kills: int, every: int, seed: int, folder: Path) -> di
     """One run that is killed ``kills`` times."""
     calls = range(max(1, 2 * iterations // (kills + 1)))
     found = survived(
-        plan_of("ppo", WIDE[CASE]), iterations, kills, calls, random.Random(seed), folder, max_restarts=10,
+        plan_of("ppo", WIDE[CASE]),
+        iterations,
+        kills,
+        calls,
+        random.Random(seed),
+        folder,
+        max_restarts=10,
         checkpoint={"every": every},
-    )  # fmt: skip
+    )
     return {
-        "iterations": found.iterations, "recoveries": len(found.down_s), "every": every, "seconds": found.seconds,
-        "down_s": sum(found.down_s), "median_down_s": statistics.median(found.down_s) if found.down_s else 0.0,
-        "lost_iterations": found.lost_iterations, "wrong_steps": found.wrong_steps,
+        "iterations": found.iterations,
+        "recoveries": len(found.down_s),
+        "every": every,
+        "seconds": found.seconds,
+        "down_s": sum(found.down_s),
+        "median_down_s": statistics.median(found.down_s) if found.down_s else 0.0,
+        "lost_iterations": found.lost_iterations,
+        "wrong_steps": found.wrong_steps,
         "largest_difference": found.largest_difference,
-    }  # fmt: skip
+    }
 
 
 def overhead(model: Path, iterations: int, rounds: int) -> dict[str, dict[str, float]]:
@@ -78,14 +89,15 @@ def overhead(model: Path, iterations: int, rounds: int) -> dict[str, dict[str, f
                 walls[name] += [b - a for a, b in zip(times[WARMUP - 1 :], times[WARMUP:], strict=False)]
     return {
         name: {
-            "wall_s": statistics.fmean(walls[name]), "median_wall_s": statistics.median(walls[name]),
+            "wall_s": statistics.fmean(walls[name]),
+            "median_wall_s": statistics.median(walls[name]),
             "iteration_s": statistics.median(line["iteration_s"] for line in found),
             "transition_s": statistics.median(line.get("seconds/transition", 0.0) for line in found),
             "check_s": sum(line.get("checks/replicas_s", 0.0) for line in found) / len(found),
             "blocking_s": sum(line.get("checkpoint/blocking_s", 0.0) for line in found) / len(found),
         }
         for name, found in lines.items()
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

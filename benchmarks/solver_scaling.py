@@ -123,10 +123,14 @@ def measured_here(case: Case, with_paper: bool) -> dict[str, str]:
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
     return {
-        "status": found.status, "seconds": f"{seconds:.3f}", "cpu_s": f"{cpu_s:.3f}",
-        "peak_memory_mib": f"{peak_kib / 1024:.0f}", "gap": f"{found.gap:.2e}",
-        "priced": str(found.num_priced), "candidates": str(found.num_candidates),
-    }  # fmt: skip
+        "status": found.status,
+        "seconds": f"{seconds:.3f}",
+        "cpu_s": f"{cpu_s:.3f}",
+        "peak_memory_mib": f"{peak_kib / 1024:.0f}",
+        "gap": f"{found.gap:.2e}",
+        "priced": str(found.num_priced),
+        "candidates": str(found.num_candidates),
+    }
 
 
 def measured(case: Case, with_paper: bool, limit_s: float) -> dict[str, str] | None:

@@ -39,15 +39,30 @@ PAPER_AVERAGE, PAPER_BEST = 0.552, 0.891
 """Reductions of transition time that section 8.4 of the paper reports, against all systems it compares with."""
 
 LAYOUTS = [
-    Degrees(1, 4, 1, 1, 1), Degrees(1, 4, 1, 1, 2), Degrees(1, 2, 2, 1, 1), Degrees(2, 2, 1, 1, 1),
-    Degrees(2, 2, 1, 1, 2), Degrees(2, 2, 1, 2, 1), Degrees(4, 1, 1, 1, 1), Degrees(4, 1, 1, 2, 1),
+    Degrees(1, 4, 1, 1, 1),
+    Degrees(1, 4, 1, 1, 2),
+    Degrees(1, 2, 2, 1, 1),
+    Degrees(2, 2, 1, 1, 1),
+    Degrees(2, 2, 1, 1, 2),
+    Degrees(2, 2, 1, 2, 1),
+    Degrees(4, 1, 1, 1, 1),
+    Degrees(4, 1, 1, 2, 1),
     Degrees(2, 1, 2, 1, 1),
-]  # fmt: skip
+]
 QUICK_LAYOUTS = [1, 2, 4, 8]
 COLUMNS = (
-    "model", "parameters", "layout", "method", "time_ms", "quartile_1_ms", "quartile_3_ms", "received_mb", "table_2_mb",
-    "peak_mb", "redundant_mb",
-)  # fmt: skip
+    "model",
+    "parameters",
+    "layout",
+    "method",
+    "time_ms",
+    "quartile_1_ms",
+    "quartile_3_ms",
+    "received_mb",
+    "table_2_mb",
+    "peak_mb",
+    "redundant_mb",
+)
 
 
 def model(hidden: int, layers: int, vocab: int = 4096) -> Architecture:
@@ -111,16 +126,19 @@ def table(found: list[Any]) -> list[dict[str, Any]]:
             raise AssertionError(f"{name} {x} {method}: wrong tensors {[o.wrong[:2] for o in outcomes]}")
         rows.append(
             {
-                "model": name, "parameters": num_parameters(MODELS[name]),
-                "layout": f"t{x.t} p{x.p} d{x.d} -> tg{x.tg} pg{x.pg}", "method": method,
-                "time_ms": round(median(turns_ms), 2), "quartile_1_ms": round(first, 2),
+                "model": name,
+                "parameters": num_parameters(MODELS[name]),
+                "layout": f"t{x.t} p{x.p} d{x.d} -> tg{x.tg} pg{x.pg}",
+                "method": method,
+                "time_ms": round(median(turns_ms), 2),
+                "quartile_1_ms": round(first, 2),
                 "quartile_3_ms": round(third, 2),
                 "received_mb": round(max(o.received_bytes for o in outcomes) / 1e6, 3),
                 "table_2_mb": "" if said is None else round(float(said) / 1e6, 3),
                 "peak_mb": round(max(o.peak_bytes for o in outcomes) / 1e6, 3),
                 "redundant_mb": round(max(o.redundant_bytes for o in outcomes) / 1e6, 3),
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -223,9 +241,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     judged, random_cases = verdicts(rows), tried([cases for _, cases in found])
     show(rows, judged, random_cases)
     about = {
-        "date": str(date.today()), "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
-        "load_before": load_before, "load_after": os.getloadavg()[0], "seconds": time.perf_counter() - started_s,
-    }  # fmt: skip
+        "date": str(date.today()),
+        "machine": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "seconds": time.perf_counter() - started_s,
+    }
     print(
         ", ".join(
             f"{name} {value:.1f}" if isinstance(value, float) else f"{name} {value}" for name, value in about.items()

@@ -204,9 +204,8 @@ def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:
 
 
 def _outcome(
-    plan: TransferPlan, rank: int, wire: Wire, meter: MemoryMeter, seconds: float, wrong: list[str],
-    lent_bytes: int = 0,
-) -> Outcome:  # fmt: skip
+    plan: TransferPlan, rank: int, wire: Wire, meter: MemoryMeter, seconds: float, wrong: list[str], lent_bytes: int = 0
+) -> Outcome:
     size, peak_bytes = 4, meter.peak_bytes - lent_bytes
     causes = {cause: n * size for cause, n in plan.received_elements(rank).items()}
     return Outcome(wire.count.received_bytes, wire.count.sent_bytes, peak_bytes, 0, 0, seconds, causes, tuple(wrong))
@@ -221,9 +220,11 @@ def random_case(seed: int, num_ranks: int) -> Case:
     """An architecture and two layouts at random; some of them cannot be, and are then refused."""
     draw = random.Random(seed)
     shapes = [
-        (p, t, num_ranks // (p * t)) for p in range(1, num_ranks + 1) for t in range(1, num_ranks + 1)
+        (p, t, num_ranks // (p * t))
+        for p in range(1, num_ranks + 1)
+        for t in range(1, num_ranks + 1)
         if num_ranks % (p * t) == 0
-    ]  # fmt: skip
+    ]
     source: Source = draw.choice(["native", "megatron", "megatron", "fsdp"])
     p, t, d = draw.choice([shape for shape in shapes if shape[0] == 1 or source != "fsdp"])
     pg, tg, _ = draw.choice(shapes)
@@ -233,12 +234,18 @@ def random_case(seed: int, num_ranks: int) -> Case:
     ep = draw.choice([1, 2]) if source == "megatron" and moe and p == 1 and d % 2 == 0 else 1
     kv = draw.choice([1, 2, 3, 4, widest, 2 * widest])
     arch = Architecture(
-        model_type=family, hidden=draw.choice([4, 6, 8]),
+        model_type=family,
+        hidden=draw.choice([4, 6, 8]),
         num_layers=draw.choice([max(p * vpp, pg) * draw.randint(1, 2), draw.randint(1, 8)]),
-        vocab=draw.choice([7, 16, 24, 65]), num_heads=kv * draw.choice([1, 2, 4]), num_kv_heads=kv,
-        head_dim=draw.choice([2, 4]), ffn=draw.choice([8, 16, 24]), tied=draw.random() < 0.4,
-        num_experts=draw.choice([2, 4]) if moe else 0, experts_per_token=1 if moe else 0,
-    )  # fmt: skip
+        vocab=draw.choice([7, 16, 24, 65]),
+        num_heads=kv * draw.choice([1, 2, 4]),
+        num_kv_heads=kv,
+        head_dim=draw.choice([2, 4]),
+        ffn=draw.choice([8, 16, 24]),
+        tied=draw.random() < 0.4,
+        num_experts=draw.choice([2, 4]) if moe else 0,
+        experts_per_token=1 if moe else 0,
+    )
     x = Degrees(p, t, d, pg, tg)
     method: TransitionMethod = draw.choice(["hybridflow", "hybridflow", "hybridflow-v", "ds-chat"])
     target: Target = draw.choice(["native", "vllm"])

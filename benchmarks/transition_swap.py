@@ -53,9 +53,16 @@ class Swap:
         wrong = wrong_tensors(self.arch, self.layouts[1], self.rank, self.tensors[1])
         received, sent, source = self._counted[1], self._counted[0], self.tensors[0].values()
         return Outcome(
-            received, sent, self._meter.peak_bytes, 0, sum(tensor.nbytes for tensor in source), min(self.times_s), {},
-            tuple(wrong), times_s=tuple(self.times_s),
-        )  # fmt: skip
+            received,
+            sent,
+            self._meter.peak_bytes,
+            0,
+            sum(tensor.nbytes for tensor in source),
+            min(self.times_s),
+            {},
+            tuple(wrong),
+            times_s=tuple(self.times_s),
+        )
 
 
 def _model(arch: Architecture, degrees: Degrees) -> Any:

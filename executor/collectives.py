@@ -136,9 +136,13 @@ _TIMEOUT_S = [COLLECTIVE_TIMEOUT_S]
 
 
 def join_world(
-    identity: Identity, address: str, device: torch.device, *, alone: bool = False,
+    identity: Identity,
+    address: str,
+    device: torch.device,
+    *,
+    alone: bool = False,
     timeout_s: float = COLLECTIVE_TIMEOUT_S,
-) -> None:  # fmt: skip
+) -> None:
     """Meet the pool's other ranks. The first role of a process does it for all, and its ``timeout_s`` holds.
 
     A pool of one meets nobody, unless an engine wants a process group even ``alone``.
@@ -147,9 +151,12 @@ def join_world(
         return
     timeout = timedelta(seconds=timeout_s)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", store=meeting_store(address, identity.rank == 0, timeout),
-        rank=identity.rank, world_size=identity.num_ranks, timeout=timeout,
-    )  # fmt: skip
+        "nccl" if device.type == "cuda" else "gloo",
+        store=meeting_store(address, identity.rank == 0, timeout),
+        rank=identity.rank,
+        world_size=identity.num_ranks,
+        timeout=timeout,
+    )
     _TIMEOUT_S[0] = timeout_s
 
 
@@ -184,10 +191,15 @@ def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
         return (0, tp, dp, 0) if pp in (0, x.p - 1) else (1, tp, dp, pp)
 
     return Groups(
-        tp=train(1, 2), pp=train(0, 2), dp=train(0, 1), model=train(2), ends=by(end),
-        gen_tp=generate(1, 2, 3), gen_pp=generate(0, 2, 3),
+        tp=train(1, 2),
+        pp=train(0, 2),
+        dp=train(0, 1),
+        model=train(2),
+        ends=by(end),
+        gen_tp=generate(1, 2, 3),
+        gen_pp=generate(0, 2, 3),
         micro_dp=own_group(rank, micro_dp_groups(x) if x.nests else [[r] for r in range(x.num_ranks)], clock),
-    )  # fmt: skip
+    )
 
 
 def own_group(rank: int, partition: list[list[int]], clock: CommClock) -> Group:

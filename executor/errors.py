@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SYMPTOMS = (
-    "Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe",
-    "Timed out waiting", "collective operation timeout",
-)  # fmt: skip
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    "Timed out waiting",
+    "collective operation timeout",
+)
 """What the other ranks of a collective say when one is gone or hangs: a symptom, never the reason."""
 
 

@@ -24,9 +24,15 @@ _NEAR_S = 1e-9
 
 
 def timeline_of(
-    records: Iterable[CallRecord], flow: Dataflow, start_s: float, end_s: float, *, tokens: float, num_gpus: int,
+    records: Iterable[CallRecord],
+    flow: Dataflow,
+    start_s: float,
+    end_s: float,
+    *,
+    tokens: float,
+    num_gpus: int,
     per_rank: bool = False,
-) -> Timeline:  # fmt: skip
+) -> Timeline:
     """One iteration between two wall-clock times, from the records of its calls; other calls are left out.
 
     A span is a call on its pool, from its first rank's start to its last rank's end, or with ``per_rank`` a call on
@@ -41,10 +47,15 @@ def timeline_of(
     spans = [_span(place, found, stages, start_s) for (_, place), found in sorted(grouped.items())]
     marked, shares = _critical(spans, end_s - start_s)
     return Timeline(
-        source="measured", iteration_s=end_s - start_s, stages=shares, spans=tuple(marked),
-        memory=_memory([r for found in grouped.values() for r in found]), basis={"measured": 1.0},
-        tokens=tokens, num_gpus=num_gpus,
-    )  # fmt: skip
+        source="measured",
+        iteration_s=end_s - start_s,
+        stages=shares,
+        spans=tuple(marked),
+        memory=_memory([r for found in grouped.values() for r in found]),
+        basis={"measured": 1.0},
+        tokens=tokens,
+        num_gpus=num_gpus,
+    )
 
 
 def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], origin_s: float) -> Span:
@@ -52,11 +63,18 @@ def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], o
     comm_s = longest.comm_s + longest.host_s
     start_s, end_s = min(r.start_s for r in records), max(r.end_s for r in records)
     return Span(
-        call=longest.key, api=longest.api, role=longest.role, pool=place, stage=stages[longest.key],
-        start_s=start_s - origin_s, end_s=end_s - origin_s,
-        compute_s=max(longest.end_s - longest.start_s - comm_s, 0.0), comm_s=comm_s,
-        basis={"measured": end_s - start_s}, counts=_counts(records),
-    )  # fmt: skip
+        call=longest.key,
+        api=longest.api,
+        role=longest.role,
+        pool=place,
+        stage=stages[longest.key],
+        start_s=start_s - origin_s,
+        end_s=end_s - origin_s,
+        compute_s=max(longest.end_s - longest.start_s - comm_s, 0.0),
+        comm_s=comm_s,
+        basis={"measured": end_s - start_s},
+        counts=_counts(records),
+    )
 
 
 def _counts(records: Sequence[CallRecord]) -> Counts:

@@ -50,11 +50,20 @@ class JobFacts(Protocol):
 
 
 def run(
-    job_facts: JobFacts, plan: Plan, run_config: RunConfig, out_dir: str | Path, iterations: int | None = None, *,
-    watch: Watcher | None = None, engines: Mapping[str, EngineChoice] | None = None,
-    on_records: RecordsTaker | None = None, resume: str | Path | bool = False, replan: Replan | None = None,
-    on_recovery: Callable[[Recovery], None] | None = None, on_damaged: Callable[[str], None] | None = None,
-) -> list[Timeline]:  # fmt: skip
+    job_facts: JobFacts,
+    plan: Plan,
+    run_config: RunConfig,
+    out_dir: str | Path,
+    iterations: int | None = None,
+    *,
+    watch: Watcher | None = None,
+    engines: Mapping[str, EngineChoice] | None = None,
+    on_records: RecordsTaker | None = None,
+    resume: str | Path | bool = False,
+    replan: Replan | None = None,
+    on_recovery: Callable[[Recovery], None] | None = None,
+    on_damaged: Callable[[str], None] | None = None,
+) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
     ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
@@ -93,7 +102,7 @@ def run(
     policy = Policy(run_config.on_failure, run_config.max_restarts)
     keeper = Keeper(
         launcher, policy, lambda: candidates(folder_of(run_config, out), told), out, replan=replan, told=on_recovery
-    )  # fmt: skip
+    )
     timelines: dict[int, Timeline] = {}
     given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, told, timelines)
     try:
@@ -143,9 +152,15 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
         require_free(folder_of(config, given.out_dir), start.iteration, start.damaged)
     keeper.ready(start)
     with Saving(
-        models, controller, config, given.out_dir, identity=given.identity, layout=plan.placement, last=given.count,
+        models,
+        controller,
+        config,
+        given.out_dir,
+        identity=given.identity,
+        layout=plan.placement,
+        last=given.count,
         damaged=start.damaged,
-    ) as saving:  # fmt: skip
+    ) as saving:
         _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
 
 
@@ -181,9 +196,12 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
     """The learning section with what the job's workload and the plan's schedule say."""
     work = job_facts.workload
     given = {
-        "max_tokens": work.response.maximum, "epochs": work.epochs, "minibatches": work.minibatches,
-        "seed": config.seed, "staleness_bound": generate_ahead(plan),
-    }  # fmt: skip
+        "max_tokens": work.response.maximum,
+        "epochs": work.epochs,
+        "minibatches": work.minibatches,
+        "seed": config.seed,
+        "staleness_bound": generate_ahead(plan),
+    }
     return config.learning.model_copy(update=given)
 
 

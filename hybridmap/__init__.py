@@ -12,8 +12,6 @@ the profile tables are imported on first use, so that ``import hybridmap`` costs
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 from hybridmap.api import (
     compare,
     devices,
@@ -36,9 +34,28 @@ from hybridmap.api import (
     write_plan,
     write_report,
 )
+from hybridmap.version import __version__
 
 __all__ = [
-    "__version__", "compare", "devices", "explain", "export", "fit", "frontier", "import_verl", "load_job", "make_job",
-    "memory", "models", "plan", "plan_record", "read_plan", "robust", "simulate", "trace", "what_if", "write_plan",
+    "__version__",
+    "compare",
+    "devices",
+    "explain",
+    "export",
+    "fit",
+    "frontier",
+    "import_verl",
+    "load_job",
+    "make_job",
+    "memory",
+    "models",
+    "plan",
+    "plan_record",
+    "read_plan",
+    "robust",
+    "simulate",
+    "trace",
+    "what_if",
+    "write_plan",
     "write_report",
-]  # fmt: skip
+]

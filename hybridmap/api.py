@@ -59,10 +59,17 @@ def plan(
     """
     from mapper.search.find_plan import find_plan
 
-    return find_plan(replace(
-        job.request(), placement=placement, even=even, seed=seed, time_limit_s=time_limit_s, runners_up=runners_up,
-        hint=hint,
-    ))  # fmt: skip
+    return find_plan(
+        replace(
+            job.request(),
+            placement=placement,
+            even=even,
+            seed=seed,
+            time_limit_s=time_limit_s,
+            runners_up=runners_up,
+            hint=hint,
+        )
+    )
 
 
 def simulate(plan: Plan, job: Job) -> Timeline:
@@ -89,11 +96,17 @@ def compare(job: Job) -> pd.DataFrame:
             rows.append({"placement": name, "status": "infeasible", "error": str(row.error)})
             continue
         timeline = row.result.timeline
-        rows.append({
-            "placement": name, "status": row.result.status, "iteration_s": timeline.iteration_s,
-            "tokens_per_s": timeline.tokens_per_s, "num_gpus": timeline.num_gpus,
-            **{f"{stage}_s": seconds for stage, seconds in timeline.stages.items()}, "plan": row.result.plan,
-        })  # fmt: skip
+        rows.append(
+            {
+                "placement": name,
+                "status": row.result.status,
+                "iteration_s": timeline.iteration_s,
+                "tokens_per_s": timeline.tokens_per_s,
+                "num_gpus": timeline.num_gpus,
+                **{f"{stage}_s": seconds for stage, seconds in timeline.stages.items()},
+                "plan": row.result.plan,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -229,10 +242,15 @@ def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> 
 
 
 def import_verl(
-    path: StrPath, device: str, *, inter_node_gbps: float | None = None, mean_response_length: int | None = None,
-    prompt_tokens: float | None = None, models: Mapping[str, str] | None = None,
+    path: StrPath,
+    device: str,
+    *,
+    inter_node_gbps: float | None = None,
+    mean_response_length: int | None = None,
+    prompt_tokens: float | None = None,
+    models: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Imported:  # fmt: skip
+) -> Imported:
     """Read a verl run (a launch script, or Hydra's overrides.yaml or load.yaml) as a job and a plan.
 
     ``environment``: variables that the script finds set; those of this process are not looked at.
@@ -252,10 +270,20 @@ def models() -> pd.DataFrame:
     from profiles.models.catalogue import load_model, model_names
 
     shapes = [(name, load_model(name)) for name in model_names()]
-    return pd.DataFrame([
-        {"name": name, "parameters": s.num_params, "layers": s.num_layers, "hidden": s.hidden, "heads": s.num_heads,
-         "kv_heads": s.num_kv_heads, "positions": s.max_position} for name, s in shapes
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "name": name,
+                "parameters": s.num_params,
+                "layers": s.num_layers,
+                "hidden": s.hidden,
+                "heads": s.num_heads,
+                "kv_heads": s.num_kv_heads,
+                "positions": s.max_position,
+            }
+            for name, s in shapes
+        ]
+    )
 
 
 def devices() -> pd.DataFrame:
@@ -265,8 +293,17 @@ def devices() -> pd.DataFrame:
     from profiles.store import device_names, load_device
 
     specs = [load_device(name).spec for name in device_names()]
-    return pd.DataFrame([
-        {"name": s.name, "memory_bytes": s.memory_bytes, "bf16_flop_per_s": s.peak("bf16"),
-         "memory_bytes_per_s": s.memory_bytes_per_s, "nvlink_bytes_per_s": s.nvlink_bytes_per_s,
-         "gpus_per_node": s.gpus_per_node, "inter_node_bytes_per_s": s.inter_node_bytes_per_s_per_node} for s in specs
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "name": s.name,
+                "memory_bytes": s.memory_bytes,
+                "bf16_flop_per_s": s.peak("bf16"),
+                "memory_bytes_per_s": s.memory_bytes_per_s,
+                "nvlink_bytes_per_s": s.nvlink_bytes_per_s,
+                "gpus_per_node": s.gpus_per_node,
+                "inter_node_bytes_per_s": s.inter_node_bytes_per_s_per_node,
+            }
+            for s in specs
+        ]
+    )

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hybridmap import __version__
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
@@ -31,8 +30,9 @@ from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
 from hybridmap.commands.what_if import what_if
-from hybridmap.text.console import fail, shown, stop_writing, unread_is_fine
+from hybridmap.console import fail, shown, stop_writing, unread_is_fine
 from hybridmap.text.help_examples import epilog
+from hybridmap.version import __version__
 from profiles.errors import HybridmapError, InputError
 
 PRINT_AT_WORK = ("run", "profile", "validate")

@@ -68,8 +68,10 @@ class Pin:
     def of(self, stage: Stage) -> Mapping[str, Value]:
         """The pinned fields of one stage."""
         stages: dict[Stage, Mapping[str, Value]] = {
-            "training": self.training, "inference": self.inference, "generation": self.generation,
-        }  # fmt: skip
+            "training": self.training,
+            "inference": self.inference,
+            "generation": self.generation,
+        }
         return stages[stage]
 
     def __str__(self) -> str:

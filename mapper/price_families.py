@@ -39,9 +39,12 @@ MEANING: dict[Family, str] = {
 }
 
 _BASIS = {
-    "compute": "interpolated", "memory": "interpolated", "nvlink": "interpolated", "network": "analytic",
+    "compute": "interpolated",
+    "memory": "interpolated",
+    "nvlink": "interpolated",
+    "network": "analytic",
     "host": "fitted",
-}  # fmt: skip
+}
 """The evidence that a family's prices mostly rest on: operator and collective tables, a rule without a measurement,
 constants of an engine file."""
 
@@ -53,10 +56,19 @@ MOST_OF_LIMIT = 0.95
 
 _RATES = ("reload_bytes_per_s", "offload_bytes_per_s")
 _TIMES = (
-    "launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step", "host_s_per_sequence", "transition_fixed_s",
-    "collective_launch_s", "gather_s_per_layer_per_gpu", "rollout_s_per_sequence", "sync_s_per_byte",
-    "iteration_fixed_s", "export_s_per_tensor", "step_fixed_s",
-)  # fmt: skip
+    "launch_s_per_layer",
+    "prefill_launch_s_per_layer",
+    "host_s_per_step",
+    "host_s_per_sequence",
+    "transition_fixed_s",
+    "collective_launch_s",
+    "gather_s_per_layer_per_gpu",
+    "rollout_s_per_sequence",
+    "sync_s_per_byte",
+    "iteration_fixed_s",
+    "export_s_per_tensor",
+    "step_fixed_s",
+)
 
 
 def default_errors(facts: Facts) -> dict[Family, float]:

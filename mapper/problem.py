@@ -99,9 +99,13 @@ class Problem:
 
 
 def make_problem(
-    facts: Facts, placement: str = "any", even: bool = False, pins: tuple[AnyPin, ...] = (), mode: Mode = SYNC,
+    facts: Facts,
+    placement: str = "any",
+    even: bool = False,
+    pins: tuple[AnyPin, ...] = (),
+    mode: Mode = SYNC,
     space: Space = PLAIN,
-) -> Problem:  # fmt: skip
+) -> Problem:
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
     A generation pool of its own is one more pool beside a named placement. Raises ``InputError`` for a placement that

@@ -85,10 +85,15 @@ def best_of(results: tuple[Result, ...]) -> Result:
     others = [RunnerUp(r.plan.placement, r.iteration_s, r.plan) for r in results if r is not best]
     rivals = (*others, *(rival for r in results for rival in r.runners_up))
     return replace(
-        best, status="optimal" if gap <= OPTIMAL_GAP else "feasible", bound_s=min(bound_s, best.iteration_s), gap=gap,
-        value_bound=least, seconds=sum(r.seconds for r in results), num_priced=sum(r.num_priced for r in results),
+        best,
+        status="optimal" if gap <= OPTIMAL_GAP else "feasible",
+        bound_s=min(bound_s, best.iteration_s),
+        gap=gap,
+        value_bound=least,
+        seconds=sum(r.seconds for r in results),
+        num_priced=sum(r.num_priced for r in results),
         num_candidates=sum(r.num_candidates for r in results),
         runners_up=tuple(sorted(rivals, key=lambda r: (r.iteration_s, r.placement))),
         notes=tuple(dict.fromkeys(note for r in results for note in r.notes)),
         open_because=tuple(dict.fromkeys(line for r in results for line in r.open_because)),
-    )  # fmt: skip
+    )

@@ -230,10 +230,14 @@ def load_training_engine(name: str) -> TrainingEngine:
     file, digest = _checked(name, "training")
     values = {key: fact.value for key, fact in file.facts.items()}
     fixed = {
-        "facts_hash": digest, "zero_stages": file.zero_stages, "interleaving": file.interleaving,
-        "sequence_parallel": file.sequence_parallel, "head_on_responses": file.head_on_responses,
-        "scoring_layouts": file.scoring_layouts, "bases": _bases(file),
-    }  # fmt: skip
+        "facts_hash": digest,
+        "zero_stages": file.zero_stages,
+        "interleaving": file.interleaving,
+        "sequence_parallel": file.sequence_parallel,
+        "head_on_responses": file.head_on_responses,
+        "scoring_layouts": file.scoring_layouts,
+        "bases": _bases(file),
+    }
     return _build(TrainingEngine, name, {**fixed, **values})
 
 

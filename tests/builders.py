@@ -28,31 +28,69 @@ from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 TINY = ModelShape(
-    name="tiny", architecture="llama", hidden=1024, num_layers=8, vocab=32000, num_heads=8, num_kv_heads=4,
-    head_dim=128, ffn=2816, max_position=4096,
-)  # fmt: skip
+    name="tiny",
+    architecture="llama",
+    hidden=1024,
+    num_layers=8,
+    vocab=32000,
+    num_heads=8,
+    num_kv_heads=4,
+    head_dim=128,
+    ffn=2816,
+    max_position=4096,
+)
 """A model small enough that one GPU holds four of it."""
 
 MOE = "qwen1.5-moe-a2.7b"
 
 RL_CELLS = {
-    "id": "r", "row_kind": "step", "spec_level": "A", "system": "NeMo-RL v0.5.0", "gpu_kind": "H100-SXM-80GB",
-    "num_gpus": "16", "gpus_per_node": "8", "model": "meta-llama/Llama-3.1-8B-Instruct", "algorithm": "GRPO",
-    "train_backend": "Megatron-Core", "gen_backend": "vLLM", "precision_train": "BF16", "precision_gen": "BF16",
-    "prompts_per_step": "64", "samples_per_prompt": "32", "max_seq_len": "4096", "max_response_len": "4096",
-    "mean_prompt_len": "100", "mean_response_len": "1000", "train_tp": "1", "train_pp": "2", "gen_tp": "1",
-    "micro_batch": "1", "logprob_micro_batch": "2", "global_batch": "512", "placement": "colocated",
-    "schedule": "sync", "recompute": "full", "seq_packing": "on, 4096 tokens per micro-batch",
-    "gen_gpu_mem_util": "0.6", "logprob_passes": "policy+reference", "step_time_s": "90",
-}  # fmt: skip
+    "id": "r",
+    "row_kind": "step",
+    "spec_level": "A",
+    "system": "NeMo-RL v0.5.0",
+    "gpu_kind": "H100-SXM-80GB",
+    "num_gpus": "16",
+    "gpus_per_node": "8",
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "algorithm": "GRPO",
+    "train_backend": "Megatron-Core",
+    "gen_backend": "vLLM",
+    "precision_train": "BF16",
+    "precision_gen": "BF16",
+    "prompts_per_step": "64",
+    "samples_per_prompt": "32",
+    "max_seq_len": "4096",
+    "max_response_len": "4096",
+    "mean_prompt_len": "100",
+    "mean_response_len": "1000",
+    "train_tp": "1",
+    "train_pp": "2",
+    "gen_tp": "1",
+    "micro_batch": "1",
+    "logprob_micro_batch": "2",
+    "global_batch": "512",
+    "placement": "colocated",
+    "schedule": "sync",
+    "recompute": "full",
+    "seq_packing": "on, 4096 tokens per micro-batch",
+    "gen_gpu_mem_util": "0.6",
+    "logprob_passes": "policy+reference",
+    "step_time_s": "90",
+}
 """A complete row of an RL table, of 2048 samples on two nodes."""
 
 
 def workload(
-    prompts: int = 1024, prompt_length: int = 1024, response: int | LengthDistribution = 1024, *,
-    samples_per_prompt: int = 1, epochs: int = 1, minibatches: int = 8, prompt_tokens: float | None = None,
+    prompts: int = 1024,
+    prompt_length: int = 1024,
+    response: int | LengthDistribution = 1024,
+    *,
+    samples_per_prompt: int = 1,
+    epochs: int = 1,
+    minibatches: int = 8,
+    prompt_tokens: float | None = None,
     reward_s_per_sample: float = 0.0,
-) -> Workload:  # fmt: skip
+) -> Workload:
     """The work of the HybridFlow paper's runs, unless told otherwise."""
     lengths = LengthDistribution.fixed(response) if isinstance(response, int) else response
     return Workload(
@@ -61,11 +99,21 @@ def workload(
 
 
 def make_facts(
-    algorithm: str = "ppo", model: str | ModelShape = "llama-2-7b", *, nodes: int = 1, gpus_per_node: int = 8,
-    roles: dict[str, str | ModelShape] | None = None, work: Workload | None = None, device: str = "a100-80gb-sxm",
-    inter_node_bytes_per_s: float = 25e9, memory_bytes: int | None = None, training: str = "megatron-core@0.6",
-    generation: str = "vllm@0.3.1", zero_stages: tuple[int, ...] | None = None, reserve_bytes: float | None = None,
-) -> Facts:  # fmt: skip
+    algorithm: str = "ppo",
+    model: str | ModelShape = "llama-2-7b",
+    *,
+    nodes: int = 1,
+    gpus_per_node: int = 8,
+    roles: dict[str, str | ModelShape] | None = None,
+    work: Workload | None = None,
+    device: str = "a100-80gb-sxm",
+    inter_node_bytes_per_s: float = 25e9,
+    memory_bytes: int | None = None,
+    training: str = "megatron-core@0.6",
+    generation: str = "vllm@0.3.1",
+    zero_stages: tuple[int, ...] | None = None,
+    reserve_bytes: float | None = None,
+) -> Facts:
     """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
     named = roles if roles is not None else dict.fromkeys(REQUIRED_ROLES[algorithm], model)
     specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
@@ -86,9 +134,14 @@ def tiny_facts(
 ) -> Facts:
     """A job of ``TINY`` models on one node, small enough for brute force, short of memory on purpose."""
     return make_facts(
-        algorithm, TINY, gpus_per_node=gpus, memory_bytes=int(memory_gib * 2**30), roles=roles, reserve_bytes=1e9,
+        algorithm,
+        TINY,
+        gpus_per_node=gpus,
+        memory_bytes=int(memory_gib * 2**30),
+        roles=roles,
+        reserve_bytes=1e9,
         work=workload(16, 512, 512, minibatches=2),
-    )  # fmt: skip
+    )
 
 
 def make_plan(facts: Facts, sets: Sets, sizes: tuple[int, ...], *, tp: int = 1, slots: int = 8) -> Plan:
@@ -100,9 +153,11 @@ def make_plan(facts: Facts, sets: Sets, sizes: tuple[int, ...], *, tp: int = 1, 
         entries += [_role_plan(facts, role, name, n, tp, slots) for role in roles]
         first += n
     return Plan(
-        algorithm=facts.algorithm, placement=placement_name(sets), pools=tuple(pools),
+        algorithm=facts.algorithm,
+        placement=placement_name(sets),
+        pools=tuple(pools),
         roles=tuple(sorted(entries, key=lambda e: facts.dataflow.roles.index(e.role))),
-    )  # fmt: skip
+    )
 
 
 def _role_plan(facts: Facts, role: str, pool: str, num_gpus: int, tp: int, slots: int) -> RolePlan:
@@ -110,10 +165,12 @@ def _role_plan(facts: Facts, role: str, pool: str, num_gpus: int, tp: int, slots
     layout = ParallelLayout(dp=num_gpus // tp, tp=tp, zero_stage=1 if "train" in kinds else 0, recompute="full")
     plain = layout.model_copy(update={"recompute": "none"})
     return RolePlan(
-        role=role, pool=pool, training=layout if "train" in kinds else None,
+        role=role,
+        pool=pool,
+        training=layout if "train" in kinds else None,
         inference=plain if "forward" in kinds else None,
         generation=engine_layout(facts, role, num_gpus // tp, tp, slots=slots) if "generate" in kinds else None,
-    )  # fmt: skip
+    )
 
 
 def engine_layout(facts: Facts, role: str, dp: int, tp: int, pp: int = 1, slots: int = 8) -> GenerationLayout:
@@ -140,9 +197,18 @@ def with_engine_pool(plan: Plan, num_gpus: int, **changes: object) -> Plan:
 
 
 def toy_instance(
-    algorithm: str, roles: tuple[str, ...], seed: int, *, num_gpus: int = 4, sizes: tuple[int, ...] = (1, 2, 4),
-    most_rows: int = 3, capacity_mib: int = 24, equal_sizes: bool = False, second_kind: int = 0, mode: Mode = SYNC,
-) -> Instance:  # fmt: skip
+    algorithm: str,
+    roles: tuple[str, ...],
+    seed: int,
+    *,
+    num_gpus: int = 4,
+    sizes: tuple[int, ...] = (1, 2, 4),
+    most_rows: int = 3,
+    capacity_mib: int = 24,
+    equal_sizes: bool = False,
+    second_kind: int = 0,
+    mode: Mode = SYNC,
+) -> Instance:
     """A search instance of random small integers: every placement, a few made-up configurations per kind and size.
 
     ``second_kind``: GPUs of another kind, with two thirds of the memory.
@@ -167,17 +233,28 @@ def toy_instance(
     apart = Share(("actor", ROLLOUT), wanted=False)
     partitions = tuple(
         tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
-        for p in set_partitions(flow.roles) if not mode.own_pool or apart.allows(p)
+        for p in set_partitions(flow.roles)
+        if not mode.own_pool or apart.allows(p)
         for chosen in product(gpus_of, repeat=len(p))
-    )  # fmt: skip
+    )
     groups = dict.fromkeys(g for p in partitions for g in p)
     return Instance(
-        flow=flow, partitions=partitions, kinds=tuple(gpus_of), sizes=dict.fromkeys(groups, sizes), gpus=gpus_of,
-        weight=dict.fromkeys(gpus_of, 1), budget=sum(gpus_of.values()), equal_sizes=equal_sizes, tables=tables,
-        ticks=ticks, resident_mib=resident, transient_mib=transient,
-        capacity_mib={TOY: capacity_mib} | ({OTHER: capacity_mib * 2 // 3} if second_kind else {}), tick_s=1.0,
+        flow=flow,
+        partitions=partitions,
+        kinds=tuple(gpus_of),
+        sizes=dict.fromkeys(groups, sizes),
+        gpus=gpus_of,
+        weight=dict.fromkeys(gpus_of, 1),
+        budget=sum(gpus_of.values()),
+        equal_sizes=equal_sizes,
+        tables=tables,
+        ticks=ticks,
+        resident_mib=resident,
+        transient_mib=transient,
+        capacity_mib={TOY: capacity_mib} | ({OTHER: capacity_mib * 2 // 3} if second_kind else {}),
+        tick_s=1.0,
         sync=ToySync() if mode.own_pool else None,
-    )  # fmt: skip
+    )
 
 
 TOY, OTHER = "toy", "other"

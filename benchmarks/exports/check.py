@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
-CATALOGUE = HERE.parents[1] / "profiles" / "models"
+CATALOGUE = HERE.parents[1] / "profiles" / "models" / "configs"
 SPLIT = "ppo-7b-16xa100"
 """The example that is checked in its split placement too, where the critic has GPUs of its own."""
 
@@ -59,9 +59,17 @@ class Checked:
 
 def write_models(folder: Path) -> None:
     """A Hugging Face folder per catalogue model: the published config, and a tokenizer that knows two words."""
-    words = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-             "pre_tokenizer": None, "post_processor": None, "decoder": None,
-             "model": {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "a"}}  # fmt: skip
+    words = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "a"},
+    }
     for name in model_names():
         place = folder / hf_id(name).replace("/", "--")
         place.mkdir(parents=True)

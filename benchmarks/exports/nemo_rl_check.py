@@ -14,8 +14,12 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-SCHEMA = ("nemo_rl/algorithms/grpo.py", "nemo_rl/models/policy/__init__.py", "nemo_rl/models/generation/interfaces.py",
-          "nemo_rl/models/generation/vllm/config.py")  # fmt: skip
+SCHEMA = (
+    "nemo_rl/algorithms/grpo.py",
+    "nemo_rl/models/policy/__init__.py",
+    "nemo_rl/models/generation/interfaces.py",
+    "nemo_rl/models/generation/vllm/config.py",
+)
 FREE = ("policy.generation.vllm_kwargs.",)
 
 

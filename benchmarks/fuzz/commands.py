@@ -21,10 +21,18 @@ LEFT_OUT = ("ui", "profile", "run", "validate")
 """Commands that start processes, and stay or measure for minutes: their files and sections are targets of their own."""
 
 FILES = {
-    "job": "job.yaml", "plan": "plan.json", "config": "run.sh", "file": "timeline.json", "hint": "plan.json",
-    "measured": "timeline.json", "what_if": "frontier.json", "frontier": "frontier.json", "profile": "device",
-    "models": "config.json", "name": "llama-3.2-1b",
-}  # fmt: skip
+    "job": "job.yaml",
+    "plan": "plan.json",
+    "config": "run.sh",
+    "file": "timeline.json",
+    "hint": "plan.json",
+    "measured": "timeline.json",
+    "what_if": "frontier.json",
+    "frontier": "frontier.json",
+    "profile": "device",
+    "models": "config.json",
+    "name": "llama-3.2-1b",
+}
 """What a parameter of that name takes. Commands write where they stand, so names of outputs stay relative."""
 
 SHORT = ("--time-limit", "1")

@@ -34,7 +34,7 @@ def read_plan(path: Path) -> object:
     """A plan file, simulated and written again."""
     from hybridmap.files.plan import read_plan, read_plan_file
     from hybridmap.job.load import job_from_document
-    from hybridmap.text.json import to_json
+    from hybridmap.json_text import to_json
     from simulator.play.simulate import simulate
 
     read_plan(path)
@@ -58,8 +58,8 @@ def read_timeline(path: Path) -> object:
     """A timeline, drawn and written for Perfetto."""
     from hybridmap.files.timeline import read_any_timeline
     from hybridmap.files.trace import trace_document
+    from hybridmap.json_text import to_json
     from hybridmap.report import figures
-    from hybridmap.text.json import to_json
 
     timeline, plan = read_any_timeline(path)
     to_json([figures.gantt(timeline), figures.memory(timeline)])
@@ -71,8 +71,8 @@ def read_records(path: Path) -> object:
     from hybridmap.answers.what_if import WhatIfFile
     from hybridmap.files.frontier import FrontierFile
     from hybridmap.files.plan import read_record
+    from hybridmap.json_text import to_json
     from hybridmap.report import figures
-    from hybridmap.text.json import to_json
 
     try:
         known = read_record(path, FrontierFile)

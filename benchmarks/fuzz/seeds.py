@@ -26,10 +26,11 @@ def plans() -> tuple[bytes, ...]:
     out = []
     for algorithm, roles in (("ppo", ("actor", "critic", "reference", "reward")), ("grpo", ("actor", "reference"))):
         raw = {
-            "algorithm": algorithm, "models": dict.fromkeys(roles, "llama-3.2-1b"),
+            "algorithm": algorithm,
+            "models": dict.fromkeys(roles, "llama-3.2-1b"),
             "workload": {"prompts": 64, "prompt_length": 256, "response_length": 256, "minibatches": 2},
             "cluster": [{"device": "h100-80gb-sxm", "nodes": 1}],
-        }  # fmt: skip
+        }
         job = job_from_mapping(raw, "seed", ROOT)
         out.append(as_json(plan_file_of(job, find_plan(job.request()), "any", False).model_dump(mode="json")))
     return tuple(out)
@@ -60,13 +61,24 @@ def written_records() -> tuple[bytes, ...]:
     raw = json.loads(plans()[0])
     timeline = {"iteration_s": 2.0, "bound_s": 2.0, "tokens_per_s": 1e3, "status": "optimal", "num_gpus": 8}
     point = {
-        **timeline, "up_to_gpus": 8, "gap": 0.0, "proven": True, "tokens_per_s_per_gpu": 125.0,
-        "cost_per_iteration": None, "plan": raw["plan"],
-    }  # fmt: skip
+        **timeline,
+        "up_to_gpus": 8,
+        "gap": 0.0,
+        "proven": True,
+        "tokens_per_s_per_gpu": 125.0,
+        "cost_per_iteration": None,
+        "plan": raw["plan"],
+    }
     case = {
-        **timeline, "settings": {"workload.prompts": 1}, "placement": "{actor}", "plan": raw["plan"], "changes": "",
-        "error": None, "fewest_gpus": None, "stages": {"generation": 2.0},
-    }  # fmt: skip
+        **timeline,
+        "settings": {"workload.prompts": 1},
+        "placement": "{actor}",
+        "plan": raw["plan"],
+        "changes": "",
+        "error": None,
+        "fewest_gpus": None,
+        "stages": {"generation": 2.0},
+    }
     frontier = {"schema_version": 1, "hybridmap_version": "0", "job": raw["job"], "facts_hash": "", "seed": 0}
     what_if = {**frontier, "settings": {"workload.prompts": [1, 2]}, "base": case, "cases": [case]}
     return as_json({**frontier, "points": [point, point]}), as_json(what_if)
@@ -74,7 +86,7 @@ def written_records() -> tuple[bytes, ...]:
 
 def configs() -> tuple[bytes, ...]:
     """config.json files of six families."""
-    folder = ROOT / "profiles" / "models"
+    folder = ROOT / "profiles" / "models" / "configs"
     names = ("llama-3.1-8b", "qwen2.5-7b", "qwen3-30b-a3b", "deepseek-v2-lite", "gemma-3-1b-pt", "mixtral-8x7b-v0.1")
     return tuple((folder / f"{name}.json").read_bytes() for name in names)
 
@@ -155,16 +167,39 @@ def engines() -> tuple[bytes, ...]:
 
 
 CALIBRATION = {
-    "device": "d", "job": "j", "command": "c", "date": "2026-01-01",
-    "corrections": [{"call": "update_actor", "factor": 1.1, "measured_s": 1.0, "predicted_s": 0.9, "iterations": 5,
-                     "spread": 0.1, "error_before": 0.1, "error_after": 0.01}],
-}  # fmt: skip
+    "device": "d",
+    "job": "j",
+    "command": "c",
+    "date": "2026-01-01",
+    "corrections": [
+        {
+            "call": "update_actor",
+            "factor": 1.1,
+            "measured_s": 1.0,
+            "predicted_s": 0.9,
+            "iterations": 5,
+            "spread": 0.1,
+            "error_before": 0.1,
+            "error_after": 0.01,
+        }
+    ],
+}
 MANIFEST = {
-    "schema_version": 1, "iteration": 12, "next_call": 100, "controls": {"kl": 0.1}, "ahead": 0,
-    "identity": {"algorithm": "ppo", "seed": 1}, "layout": "{actor}",
-    "roles": {"actor": {"num_ranks": 1, "counters": {"steps": 12}, "files": {
-        "a.safetensors": {"num_bytes": 4, "sha256": hashlib.sha256(b"1234").hexdigest()}}}},
-}  # fmt: skip
+    "schema_version": 1,
+    "iteration": 12,
+    "next_call": 100,
+    "controls": {"kl": 0.1},
+    "ahead": 0,
+    "identity": {"algorithm": "ppo", "seed": 1},
+    "layout": "{actor}",
+    "roles": {
+        "actor": {
+            "num_ranks": 1,
+            "counters": {"steps": 12},
+            "files": {"a.safetensors": {"num_bytes": 4, "sha256": hashlib.sha256(b"1234").hexdigest()}},
+        }
+    },
+}
 HISTOGRAMS = (b"length,count\n16,4\n64,10\n512,1\n", b"count,length\r\n1,2\r\n3,4\r\n")
 PROMPTS = (b'{"prompt": "12=", "answer": "12"}\n{"prompt": "3+4="}\n', b'{"prompt": "\\u00e9", "answer": 3}\n')
 JOURNAL = (
@@ -172,15 +207,22 @@ JOURNAL = (
     b'{"table": "gemm", "key": {"m": 1, "n": 2}, "result": {"latency_s": 1e-6, "error": ""}}\n'
     b'{"table": "copy", "key": {"kind": "x"}, "result": {"latency_s": null, "error": "no"}}\n',
 )
-SETTINGS = (b"workload.prompts=256,512", b"cluster.0.nodes=4", b"pin={spare_nodes: 1}",
-            b"models.actor={shape: llama-3.2-1b, precision: fp8}",
-            b"workload.response_length={distribution: lognormal, mean: 5, max: 9}")  # fmt: skip
+SETTINGS = (
+    b"workload.prompts=256,512",
+    b"cluster.0.nodes=4",
+    b"pin={spare_nodes: 1}",
+    b"models.actor={shape: llama-3.2-1b, precision: fp8}",
+    b"workload.response_length={distribution: lognormal, mean: 5, max: 9}",
+)
 
 
 @functools.cache
 def good_inputs() -> dict[str, bytes]:
     """A file as it should be for each name that a command line may give."""
     return {
-        "plan.json": plans()[0], "timeline.json": timelines()[0], "frontier.json": written_records()[0],
-        "config.json": configs()[0], "run.sh": SCRIPT,
-    }  # fmt: skip
+        "plan.json": plans()[0],
+        "timeline.json": timelines()[0],
+        "frontier.json": written_records()[0],
+        "config.json": configs()[0],
+        "run.sh": SCRIPT,
+    }

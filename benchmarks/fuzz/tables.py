@@ -28,11 +28,23 @@ CELLS: tuple[Any, ...] = (
     b"z",
 )
 TYPES = (
-    pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(),
+    pa.int8(),
+    pa.int64(),
+    pa.uint64(),
+    pa.float16(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.large_string(),
     pa.bool_(),
-    pa.binary(), pa.timestamp("s"), pa.decimal128(38, 3), pa.list_(pa.int64()), pa.dictionary(pa.int32(), pa.string()),
-    pa.dictionary(pa.int8(), pa.int64()), pa.null(),
-)  # fmt: skip
+    pa.binary(),
+    pa.timestamp("s"),
+    pa.decimal128(38, 3),
+    pa.list_(pa.int64()),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int8(), pa.int64()),
+    pa.null(),
+)
 
 
 def changed_table(random: Random, seed: bytes) -> bytes:
@@ -94,11 +106,16 @@ def _spread(random: Random, table: pa.Table) -> pa.Table:
     """Thousands of rows that share no size: a grid of them all would not fit into any memory."""
     num = random.choice((300, 3000))
     sizes = range(1, num + 1)
-    return pa.table({
-        "dtype": pa.array(["bf16"] * num), **{name: pa.array(list(sizes), pa.int64()) for name in "mnk"},
-        "latency_s": pa.array([1e-6] * num), "repeats": pa.array([1] * num), "outliers": pa.array([0] * num),
-        "error": pa.array([""] * num),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "dtype": pa.array(["bf16"] * num),
+            **{name: pa.array(list(sizes), pa.int64()) for name in "mnk"},
+            "latency_s": pa.array([1e-6] * num),
+            "repeats": pa.array([1] * num),
+            "outliers": pa.array([0] * num),
+            "error": pa.array([""] * num),
+        }
+    )
 
 
 def _text(random: Random, table: pa.Table) -> pa.Table:

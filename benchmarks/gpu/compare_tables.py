@@ -52,10 +52,12 @@ def _compared(table: str, rows: list[dict[str, Any]], theirs: DeviceProfile) -> 
     far = sorted(ratios, key=lambda x: -abs(np.log(x[0])))[:10]
     keys = [k for k in rows[0] if k not in ("low_s", "high_s", "repeats", "outliers", "error")]
     return {
-        "rows": len(ratios), "median_ratio": float(np.median(values)), "p10": float(np.quantile(values, 0.1)),
+        "rows": len(ratios),
+        "median_ratio": float(np.median(values)),
+        "p10": float(np.quantile(values, 0.1)),
         "p90": float(np.quantile(values, 0.9)),
         "furthest": [{"ratio": float(ratio), **{k: row[k] for k in keys}} for ratio, row in far],
-    }  # fmt: skip
+    }
 
 
 def _price(table: str, row: dict[str, Any], theirs: DeviceProfile) -> float | None:

@@ -93,10 +93,13 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
         Profiler(request, journal, report).run()
         print(f"{len(journal.rows):,} rows in {options.out / JOURNAL}")
     about |= {
-        "command": " ".join(sys.argv), "date": datetime.date.today().isoformat(), "dtype": request.dtype,
-        "conditions_before": before, "conditions_after": conditions(device),
+        "command": " ".join(sys.argv),
+        "date": datetime.date.today().isoformat(),
+        "dtype": request.dtype,
+        "conditions_before": before,
+        "conditions_after": conditions(device),
         "kind": "gpu" if device.type == "cuda" else "cpu",
-    }  # fmt: skip
+    }
     (options.out / "machine.json").write_text(json.dumps(about, indent=1) + "\n")
     return about
 
@@ -120,10 +123,18 @@ def _request(options: argparse.Namespace, budget_s: float) -> Any:
         configs = tuple(json.loads(model_config_file(name).read_text()) for name in MODELS)
     parts = ("memory", "copy", "gemm", "attention", *(("dispatch", "engine") if can_run else ()))
     return Request(
-        device=options.device, dtype="bf16" if gpu else "fp32", models=shapes, configs=configs, budget_s=budget_s,
-        target=0.03, groups=(), quick=True, parts=parts, launchers=("local",),
+        device=options.device,
+        dtype="bf16" if gpu else "fp32",
+        models=shapes,
+        configs=configs,
+        budget_s=budget_s,
+        target=0.03,
+        groups=(),
+        quick=True,
+        parts=parts,
+        launchers=("local",),
         precision=Precision(0.3, 3, 9, 0.0, 0.1) if options.toy else Precision(),
-    )  # fmt: skip
+    )
 
 
 def _tables(out: Path, about: dict[str, Any]) -> dict[str, Any]:
@@ -141,9 +152,12 @@ def _tables(out: Path, about: dict[str, Any]) -> dict[str, Any]:
     made = write_profile(profile, {table: journal.of(table) for table in KEYS}, about, about["kind"], alone)
     errors = {table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in made.errors.items()}
     return {
-        "device": made.device, "rows": made.rows, "failed": made.failed, "left_out": errors,
+        "device": made.device,
+        "rows": made.rows,
+        "failed": made.failed,
+        "left_out": errors,
         "against_catalogue": compare_with_catalogue(profile, about["device_string"]),
-    }  # fmt: skip
+    }
 
 
 def _runs(options: argparse.Namespace, deadline_s: float) -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from executor.run import run
 from executor.run_config import parse_run
-from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from hybridmap.validation.comparison import compare, memory_amounts
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_model, model_config_file
 from profiles.models.probe_models import tiny_config
@@ -46,13 +46,19 @@ def run_and_compare(out: Path, model: str, algorithm: str, device: str, left_s: 
     timelines = run(facts, plan, config, folder, iterations)
     found = compare(predicted, iteration_s, timelines[WARMUP:], memory_amounts(predicted, timelines[-1]))
     (folder / "predicted.json").write_text(predicted.model_dump_json(indent=1) + "\n")
-    lines = [{"name": t.name, "predicted_s": t.predicted_s, "measured_s": t.measured_s, "spread": t.spread,
-              "error": t.error} for t in (*found.stages, found.iteration)]  # fmt: skip
+    lines = [
+        {"name": t.name, "predicted_s": t.predicted_s, "measured_s": t.measured_s, "spread": t.spread, "error": t.error}
+        for t in (*found.stages, found.iteration)
+    ]
     calls = [{"name": t.name, "predicted_s": t.predicted_s, "measured_s": t.measured_s} for t in found.calls]
     return {
-        "model": model, "algorithm": algorithm, "iterations": found.iterations, "stages": lines, "calls": calls,
+        "model": model,
+        "algorithm": algorithm,
+        "iterations": found.iterations,
+        "stages": lines,
+        "calls": calls,
         "memory": [a.model_dump() for a in found.amounts],
-    }  # fmt: skip
+    }
 
 
 def _facts(profile: Path, config: Path, algorithm: str, model: str, dtype: str) -> Facts:
@@ -61,13 +67,15 @@ def _facts(profile: Path, config: Path, algorithm: str, model: str, dtype: str) 
     training = load_training_engine(str(profile / FOLDER / TRAINING))
     spec = RoleSpec(load_model(str(config)), dtype)
     return Facts(
-        algorithm=algorithm, roles=dict.fromkeys(ROLES[algorithm], spec),
+        algorithm=algorithm,
+        roles=dict.fromkeys(ROLES[algorithm], spec),
         workload=Workload(samples // 4, 4, prompt, LengthDistribution.fixed(response), 1, 2),
-        group=ClusterGroup(device.name, 1, 1, device.spec.inter_node_bytes_per_s_per_node, 1), device=device,
+        group=ClusterGroup(device.name, 1, 1, device.spec.inter_node_bytes_per_s_per_node, 1),
+        device=device,
         training=replace(training, dispatch_s=training.dispatch_local_s),
         generation=load_generation_engine(str(profile / FOLDER / GENERATION)),
         implementation=Implementation(kernels="eager", loss_head="unfused", training_dtype=dtype),
-    )  # fmt: skip
+    )
 
 
 def _plan(facts: Facts, micro_batch: int) -> Plan:
@@ -78,23 +86,31 @@ def _plan(facts: Facts, micro_batch: int) -> Plan:
     roles = tuple(facts.roles)
     entries = tuple(
         RolePlan(
-            role=role, pool="A", training=layout if facts.dataflow.is_trained(role) else None,
+            role=role,
+            pool="A",
+            training=layout if facts.dataflow.is_trained(role) else None,
             inference=layout if any(c.kind == "forward" for c in facts.dataflow.calls_of(role)) else None,
             generation=engine if role == "actor" else None,
         )
         for role in roles
-    )  # fmt: skip
+    )
     return Plan(
-        algorithm=facts.algorithm, placement=placement_name((roles,)), roles=entries,
+        algorithm=facts.algorithm,
+        placement=placement_name((roles,)),
+        roles=entries,
         pools=(Pool(name="A", device=facts.group.device, first_gpu=0, num_gpus=1, roles=roles),),
-    )  # fmt: skip
+    )
 
 
 def _config(path: Path, dtype: str) -> Any:
     return parse_run(
         {
-            "weights": {"actor": str(path)}, "dtype": dtype, "launcher": "local", "learning_rate": 1e-6,
+            "weights": {"actor": str(path)},
+            "dtype": dtype,
+            "launcher": "local",
+            "learning_rate": 1e-6,
             "data": {"task": "sorted-digits", "digits": 5, "alphabet": ALPHABET},
-            "reward": {"function": "per-character"}, "learning": {"entropy_coefficient": 0.01},
+            "reward": {"function": "per-character"},
+            "learning": {"entropy_coefficient": 0.01},
         }
-    )  # fmt: skip
+    )

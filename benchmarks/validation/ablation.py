@@ -54,9 +54,16 @@ _KEY = ["table", "figure", "id", "quantity"]
 _ERRORS = ("mean_with", "mean_without", "worst_with", "worst_without")
 _MEDIANS = ("median_with", "median_without")
 COLUMNS = (
-    "constant", "file", "value", "neutral", "rows", "moved", *_ERRORS, "lost",
+    "constant",
+    "file",
+    "value",
+    "neutral",
+    "rows",
+    "moved",
+    *_ERRORS,
+    "lost",
     *(f"{group}_{name}" for group in ("other", "rest") for name in ("rows", "moved", *_ERRORS, *_MEDIANS)),
-)  # fmt: skip
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,10 +26,22 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).parent / "accuracy_template.md"
 _FITTED = ("file", "constant", "meaning", "fitted rows", "error of these", "other rows of the table", "error of those")
 _WITHOUT = (
-    "constant", "file", "meaning", "value", "left out", "fitted rows that move", "mean error", "without", "worst",
-    "worst without", "unfitted, same systems", "error, without", "unfitted, other systems", "errors, without",
+    "constant",
+    "file",
+    "meaning",
+    "value",
+    "left out",
+    "fitted rows that move",
+    "mean error",
+    "without",
+    "worst",
+    "worst without",
+    "unfitted, same systems",
+    "error, without",
+    "unfitted, other systems",
+    "errors, without",
     "what goes wrong",
-)  # fmt: skip
+)
 SMALL = 0.005
 """Rise of a mean or median error up to which the page says that a constant is not needed."""
 

@@ -54,8 +54,11 @@ def calibrated(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     for (table,), part in residuals(frame).groupby(["table"], sort=True):
         low, high = spread_of(part["ratio"].tolist())
         found[str(table)] = {
-            "low": round(low, 4), "high": round(high, 4), "rows": len(part), "systems": int(part["system"].nunique())
-        }  # fmt: skip
+            "low": round(low, 4),
+            "high": round(high, 4),
+            "rows": len(part),
+            "systems": int(part["system"].nunique()),
+        }
     return found
 
 

@@ -78,9 +78,14 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
     if "ttft_ms" in found and "tpot_ms" in found and output is not None and output >= 1:
         found["latency_sum_ms"] = found["ttft_ms"] + (output - 1) * found["tpot_ms"]
     base = Row(
-        "generation", text_of(cells.get("id")), "", float("nan"), system=_system(cells),
-        level=text_of(cells.get("spec_level")), device=text_of(cells.get("gpu_kind")),
-    )  # fmt: skip
+        "generation",
+        text_of(cells.get("id")),
+        "",
+        float("nan"),
+        system=_system(cells),
+        level=text_of(cells.get("spec_level")),
+        device=text_of(cells.get("gpu_kind")),
+    )
     rows = [replace(base, quantity=quantity, measured=measured) for quantity, measured in found.items()]
     return rows or [base.without("the row publishes no quantity that is predicted")]
 
@@ -181,9 +186,7 @@ def _layout(cells: Mapping[str, Any], kind: Kind, most: int) -> tuple[Generation
         raise NotPredicted(f"the degrees do not divide: tp {tp}, pp {pp}, attention_dp {copies}, moe_ep {ep}")
     slots = integer(cells.get("max_batch"), 0) * copies or integer(cells.get("concurrency"), 0) or most
     slots = max(slots, integer(cells.get("concurrency"), 1)) if kind != "offline" else slots
-    layout = GenerationLayout(
-        dp=1, tp=stage, pp=pp, ep=ep, attention_dp=copies, max_num_seqs=slots, kv_cache_bytes=0
-    )  # fmt: skip
+    layout = GenerationLayout(dp=1, tp=stage, pp=pp, ep=ep, attention_dp=copies, max_num_seqs=slots, kv_cache_bytes=0)
     return layout, stage * pp
 
 

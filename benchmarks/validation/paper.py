@@ -140,9 +140,17 @@ def _unpredicted(figure: str, cells: Cells) -> list[Row]:
 def _row(figure: str, cells: Cells, last: str, *, system: str = "", placement: str = "", quantity: str = "") -> Row:
     parts = [figure, cells.get("model", ""), cells.get("num_gpus", ""), last]
     return Row(
-        "paper", ":".join(part for part in parts if part), quantity, math.nan, figure=figure, system=system,
-        placement=placement, schedule="sync", model_kind="dense", device="a100-80gb-sxm",
-    )  # fmt: skip
+        "paper",
+        ":".join(part for part in parts if part),
+        quantity,
+        math.nan,
+        figure=figure,
+        system=system,
+        placement=placement,
+        schedule="sync",
+        model_kind="dense",
+        device="a100-80gb-sxm",
+    )
 
 
 def _number(text: str | None) -> float | None:

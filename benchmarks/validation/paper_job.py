@@ -43,7 +43,12 @@ def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
         algorithm=algorithm,
         roles={role: RoleSpec(load_model(MODELS[sizes[role]])) for role in roles},
         workload=Workload(
-            PROMPTS, 1, PROMPT_TOKENS, LengthDistribution.fixed(RESPONSE_TOKENS), epochs=1, minibatches=UPDATES,
+            PROMPTS,
+            1,
+            PROMPT_TOKENS,
+            LengthDistribution.fixed(RESPONSE_TOKENS),
+            epochs=1,
+            minibatches=UPDATES,
             prompt_tokens=ENGINE_PROMPT_TOKENS,
         ),
         group=ClusterGroup.of(device.spec, nodes),
@@ -51,7 +56,7 @@ def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
         training=load_training_engine("megatron-core@0.6"),
         generation=load_generation_engine("vllm@0.3.1"),
         implementation=IMPLEMENTATION,
-    )  # fmt: skip
+    )
 
 
 def role_sizes(models: str, roles: tuple[str, ...]) -> dict[str, str]:

@@ -94,8 +94,10 @@ def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> flo
         engine = GenerationLayouts(*np.asarray([[max(1, half // tg)], [tg], [1], [1]], dtype=np.int64))
         return float(reshard.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
     methods: dict[str, Resharding] = {
-        "hybridflow": "hybridflow", "hybridflow-v": "hybridflow-v", "deepspeed-chat": "ds-chat",
-    }  # fmt: skip
+        "hybridflow": "hybridflow",
+        "hybridflow-v": "hybridflow-v",
+        "deepspeed-chat": "ds-chat",
+    }
     if system not in methods:
         raise UnknownNameError("system with a transition", system, [*methods, "openrlhf"])
     training = Layouts.of([ParallelLayout(dp=dp, tp=t, pp=p)])
@@ -114,9 +116,12 @@ def generation_sweep(models: str, num_gpus: int, t_g: int) -> tuple[float, float
     facts = paper_facts("ppo", models, num_gpus)
     trained = {"tp": 8, "pp": 1}
     fixed = tuple(
-        Pin(role, trained, {}, {"tp": t_g, "pp": 1}) if role == "actor"
-        else Pin(role, trained) if role == "critic" else Pin(role, inference={"tp": 8, "pp": 1})
+        Pin(role, trained, {}, {"tp": t_g, "pp": 1})
+        if role == "actor"
+        else Pin(role, trained)
+        if role == "critic"
+        else Pin(role, inference={"tp": 8, "pp": 1})
         for role in facts.dataflow.roles
-    )  # fmt: skip
+    )
     stages = find_plan(SearchRequest(facts, placement="colocate", runners_up=False, pins=fixed)).timeline.stages
     return stages["generation"], stages["transition"]

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 QUANTITIES = (
-    "step_time_s", "gen_time_s", "logprob_time_s", "old_logprob_time_s", "ref_logprob_time_s", "critic_time_s",
-    "train_time_s", "refit_time_s", "tokens_per_s_per_gpu",
-)  # fmt: skip
+    "step_time_s",
+    "gen_time_s",
+    "logprob_time_s",
+    "old_logprob_time_s",
+    "ref_logprob_time_s",
+    "critic_time_s",
+    "train_time_s",
+    "refit_time_s",
+    "tokens_per_s_per_gpu",
+)
 
 CALLS_OF: dict[str, tuple[str, ...]] = {
     "gen_time_s": ("generate_sequences",),

@@ -41,11 +41,14 @@ def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Pl
     if separate:
         pools.append(Pool(name="G", device=facts.group.device, first_gpu=train_gpus, num_gpus=gen_gpus, roles=()))
     plan = Plan(
-        algorithm=facts.algorithm, placement=placement_name((roles,)), pools=tuple(pools), schedule=schedule,
+        algorithm=facts.algorithm,
+        placement=placement_name((roles,)),
+        pools=tuple(pools),
+        schedule=schedule,
         steps_in_flight=steps,
         in_flight_updates=schedule != "sync" and "nemo" in text_of(cells.get("system")).lower(),
         roles=tuple(_role(cells, facts, role, trained, engine, separate) for role in roles),
-    )  # fmt: skip
+    )
     # What fits and how finely nodes are cut the run has shown; what does not add up is a mistake of the row.
     broken = [v.message for v in check_plan(plan, facts) if v.rule not in ("memory", "granularity")]
     if broken:
@@ -116,9 +119,16 @@ def _trained(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: lis
         assumed.append(words)
     zero: Literal[1, 3] = 3 if facts.training.zero_stages == (3,) else 1
     return ParallelLayout(
-        dp=num_gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp, ep=ep, vpp=vpp, zero_stage=zero,
-        micro_batch=integer(cells.get("micro_batch"), 1), recompute=level,
-    )  # fmt: skip
+        dp=num_gpus // (tp * pp * cp),
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        vpp=vpp,
+        zero_stage=zero,
+        micro_batch=integer(cells.get("micro_batch"), 1),
+        recompute=level,
+    )
 
 
 def _engine(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list[str]) -> GenerationLayout:

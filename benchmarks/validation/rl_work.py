@@ -32,9 +32,16 @@ AZURE_A100_BYTES_PER_S = 200e9
 """Network of the A100 nodes of the cloud that DeepSpeed-Chat's blog priced its runs on: one 200 Gbit/s card per GPU."""
 
 ALGORITHMS = {
-    "grpo": "grpo", "dapo": "dapo", "ppo": "ppo", "rloo": "rloo", "remax": "remax", "reinforce++": "reinforce++",
-    "gspo": "grpo", "dr.grpo": "grpo", "safe-rlhf": "safe-rlhf",
-}  # fmt: skip
+    "grpo": "grpo",
+    "dapo": "dapo",
+    "ppo": "ppo",
+    "rloo": "rloo",
+    "remax": "remax",
+    "reinforce++": "reinforce++",
+    "gspo": "grpo",
+    "dr.grpo": "grpo",
+    "safe-rlhf": "safe-rlhf",
+}
 
 
 def simulated_system(cells: Mapping[str, Any]) -> str:
@@ -59,9 +66,10 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     num_gpus = _whole(cells, "num_gpus")
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
     group = replace(
-        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))), gpus_per_node=per_node,
+        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
+        gpus_per_node=per_node,
         nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
-    )  # fmt: skip
+    )
     if system == "deepspeed-chat":
         group = replace(group, inter_node_bytes_per_s=AZURE_A100_BYTES_PER_S)
         assumed.append("network not stated: Azure's A100 nodes, 8 x 200 Gbit/s")
@@ -71,10 +79,15 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
         training, generation = training_engine(cells), generation_engine(cells)
     precision = _generation_precision(text_of(cells.get("precision_gen")))
     return Facts(
-        algorithm, _roles(cells, algorithm, precision), _workload(cells, assumed), group, device,
-        load_training_engine(training), load_generation_engine(generation),
+        algorithm,
+        _roles(cells, algorithm, precision),
+        _workload(cells, assumed),
+        group,
+        device,
+        load_training_engine(training),
+        load_generation_engine(generation),
         _implementation(cells, training),
-    )  # fmt: skip
+    )
 
 
 def training_engine(cells: Mapping[str, Any]) -> str:

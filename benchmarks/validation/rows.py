@@ -9,9 +9,22 @@ Table = Literal["rl", "training", "generation", "paper"]
 ModelKind = Literal["dense", "moe", ""]
 
 COLUMNS = (
-    "table", "figure", "id", "system", "placement", "schedule", "model_kind", "level", "device", "quantity",
-    "measured", "predicted", "relative_error", "fit", "reason",
-)  # fmt: skip
+    "table",
+    "figure",
+    "id",
+    "system",
+    "placement",
+    "schedule",
+    "model_kind",
+    "level",
+    "device",
+    "quantity",
+    "measured",
+    "predicted",
+    "relative_error",
+    "fit",
+    "reason",
+)
 
 
 @dataclass(frozen=True)

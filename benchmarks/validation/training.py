@@ -69,11 +69,16 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
         if measured is not None and measured > 0:
             rows.append(
                 Row(
-                    "training", text_of(cells.get("id")), quantity, measured,
-                    system=text_of(cells.get("system")), level=text_of(cells.get("spec_level")),
-                    device=text_of(cells.get("gpu_kind")), schedule="sync",
+                    "training",
+                    text_of(cells.get("id")),
+                    quantity,
+                    measured,
+                    system=text_of(cells.get("system")),
+                    level=text_of(cells.get("spec_level")),
+                    device=text_of(cells.get("gpu_kind")),
+                    schedule="sync",
                 )
-            )  # fmt: skip
+            )
     if not rows:
         nothing = Row("training", text_of(cells.get("id")), "step_time_s", float("nan"))
         return [nothing.without("the row publishes no step time, throughput or memory")]
@@ -121,14 +126,21 @@ def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _
     layout = layout.model_copy(update={"micro_batch": min(layout.micro_batch, max(1, global_batch // layout.dp))})
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
     group = replace(
-        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))), gpus_per_node=per_node,
+        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
+        gpus_per_node=per_node,
         nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
-    )  # fmt: skip
+    )
     work = Workload(global_batch, 1, 1, LengthDistribution.fixed(seq_len - 1))
     facts = Facts(
-        "grpo", {"actor": RoleSpec(shape)}, work, group, device, load_training_engine(trainer.engine),
-        load_generation_engine(default_engine("generation")), trainer.implementation,
-    )  # fmt: skip
+        "grpo",
+        {"actor": RoleSpec(shape)},
+        work,
+        group,
+        device,
+        load_training_engine(trainer.engine),
+        load_generation_engine(default_engine("generation")),
+        trainer.implementation,
+    )
     return _Step(facts, shape, layout, seq_len, global_batch, num_gpus, tuple(assumed))
 
 

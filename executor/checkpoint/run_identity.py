@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from executor.run_config import Hyperparameters, RunConfig
     from simulator.plan.plan import Plan
 
-SAME = (
-    "data", "reward", "cost", "learning_rate", "critic_learning_rate", "max_grad_norm", "seed", "dtype",
-)  # fmt: skip
+SAME = ("data", "reward", "cost", "learning_rate", "critic_learning_rate", "max_grad_norm", "seed", "dtype")
 """Keys of the run section that decide what is learned, beside ``learning`` and ``weights``."""
 
 
@@ -37,8 +35,9 @@ def identity_of(job_facts: JobFacts, plan: Plan, config: RunConfig, hyper: Hyper
     learning = hyper.model_dump(mode="json", exclude={"staleness_bound"})  # the plan's schedule decides it
     weights = {
         entry.role: _contents(Path(config.weights_of(entry.role)))
-        for entry in plan.roles if config.function_of(entry.role) is None
-    }  # fmt: skip
+        for entry in plan.roles
+        if config.function_of(entry.role) is None
+    }
     work = dataclasses.asdict(job_facts.workload)
     given = {"algorithm": plan.algorithm, "workload": work, "learning": learning, "weights": weights, **found}
     document: dict[str, Any] = json.loads(json.dumps(given))

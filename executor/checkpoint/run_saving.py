@@ -33,9 +33,13 @@ def folder_of(config: RunConfig, out_dir: Path) -> Path:
 
 
 def where_to_begin(
-    config: RunConfig, out_dir: Path, resume: str | Path | bool, identity: Mapping[str, Any], iterations: int,
+    config: RunConfig,
+    out_dir: Path,
+    resume: str | Path | bool,
+    identity: Mapping[str, Any],
+    iterations: int,
     told: Callable[[str], None],
-) -> tuple[Checkpoint, ...]:  # fmt: skip
+) -> tuple[Checkpoint, ...]:
     """Checkpoints that a run may go on from, newest first; none for one that begins anew. ``resume`` as in ``run``.
 
     ``told`` hears of each that is skipped since it is damaged. ``InputError`` where the newest is another run's, where
@@ -82,9 +86,17 @@ class Saving:
     """
 
     def __init__(
-        self, models: Models, controller: Controller, config: RunConfig, out_dir: Path, *, identity: Mapping[str, Any],
-        layout: str, last: int, damaged: Collection[Path] = (),
-    ) -> None:  # fmt: skip
+        self,
+        models: Models,
+        controller: Controller,
+        config: RunConfig,
+        out_dir: Path,
+        *,
+        identity: Mapping[str, Any],
+        layout: str,
+        last: int,
+        damaged: Collection[Path] = (),
+    ) -> None:
         self._section, self._last, self._told = config.checkpoint, last, 0
         self._saver: Saver | None = None
         if self._section is not None:

@@ -53,9 +53,16 @@ class Saver:
     """
 
     def __init__(
-        self, models: Models, controller: Controller, root: Path, *, keep: int, identity: Mapping[str, Any],
-        layout: str = "", damaged: Collection[Path] = (),
-    ) -> None:  # fmt: skip
+        self,
+        models: Models,
+        controller: Controller,
+        root: Path,
+        *,
+        keep: int,
+        identity: Mapping[str, Any],
+        layout: str = "",
+        damaged: Collection[Path] = (),
+    ) -> None:
         prepare(root)
         self.models, self.controller, self.root, self.keep = models, controller, root, keep
         self.identity, self.layout = dict(identity), layout
@@ -88,9 +95,14 @@ class Saver:
             future.wait()
         ahead = {GENERATED: write_generated(aside / GENERATED, actor.generated)} if actor.generated else {}
         manifest = Manifest(
-            iteration=iteration, next_call=self.controller.next_number(), controls=controls, ahead=actor.ahead,
-            identity=self.identity, layout=self.layout, roles=ahead,
-        )  # fmt: skip
+            iteration=iteration,
+            next_call=self.controller.next_number(),
+            controls=controls,
+            ahead=actor.ahead,
+            identity=self.identity,
+            layout=self.layout,
+            roles=ahead,
+        )
         ranks = {name: group.degrees.num_ranks for name, group in groups.items()}
         blocking_s = time.perf_counter() - start_s
         self._begun = _Begun(aside, manifest, ranks, blocking_s, time.perf_counter())

@@ -70,9 +70,14 @@ class Controller:
                 self._tell(pool.name, ranks, "suffer", [(self.faults,)] * len(ranks))
 
     def add_group(
-        self, role: str, pool: str, worker_class: type, degrees: Degrees, options: dict[str, Any],
+        self,
+        role: str,
+        pool: str,
+        worker_class: type,
+        degrees: Degrees,
+        options: dict[str, Any],
         scoring: Degrees | None = None,
-    ) -> WorkerGroup:  # fmt: skip
+    ) -> WorkerGroup:
         """Make a role's workers on a pool's processes. All ranks of the pool meet at one address per role."""
         ranks = self._ranks[pool]
         given = {"address": self.meeting_place(pool), "degrees": degrees, **options}
@@ -98,9 +103,15 @@ class Controller:
         self._numbers = itertools.count(number)
 
     def dispatch(
-        self, group: WorkerGroup, number: int, key: str, method: str, inputs: dict[int, Any], sources: set[int],
+        self,
+        group: WorkerGroup,
+        number: int,
+        key: str,
+        method: str,
+        inputs: dict[int, Any],
+        sources: set[int],
         options: dict[str, Any],
-    ) -> dict[int, Future]:  # fmt: skip
+    ) -> dict[int, Future]:
         """Hand one call to the ranks in ``inputs``; returns a future per rank without waiting."""
         requests = [
             CallRequest(number, key, group.role, method, argument, options, rank in sources)

@@ -145,9 +145,12 @@ def overlaps(rows: Sequence[int], start: int, stop: int) -> list[tuple[int, int,
 
 
 def _pull(
-    sources: Sequence[Source], start: int, stop: int, fetch: Callable[[Sequence[Any]], list[Any]],
+    sources: Sequence[Source],
+    start: int,
+    stop: int,
+    fetch: Callable[[Sequence[Any]], list[Any]],
     columns: frozenset[str] | None,
-) -> TensorDict | None:  # fmt: skip
+) -> TensorDict | None:
     """Rows ``[start, stop)`` of a part, from the sources that hold them and no other; ``None`` without columns."""
     needed = overlaps(rows_of(sources, fetch), start, stop)
     wires = [

@@ -66,9 +66,12 @@ class Models:
 
 
 def build_models(
-    controller: Controller, plan: Plan, config: RunConfig, hyper: Hyperparameters,
+    controller: Controller,
+    plan: Plan,
+    config: RunConfig,
+    hyper: Hyperparameters,
     engines: Mapping[str, EngineChoice] | None = None,
-) -> Models:  # fmt: skip
+) -> Models:
     """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake)."""
     groups: dict[str, Group] = {}
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
@@ -162,11 +165,14 @@ def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig)
         )
         scoring = HybridSpec(model=frozen, training=engine, **_beyond_degrees(entry.inference))  # type: ignore[arg-type]
     return HybridSpec(
-        model=spec, training=engine,  # type: ignore[arg-type]
+        model=spec,
+        training=engine,  # type: ignore[arg-type]
         generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
-        recompute=layout.recompute if layout else "none", method=plan.resharding, scoring=scoring,
+        recompute=layout.recompute if layout else "none",
+        method=plan.resharding,
+        scoring=scoring,
         **_beyond_degrees(layout),
-    )  # fmt: skip
+    )
 
 
 def _beyond_degrees(layout: ParallelLayout | None) -> dict[str, Any]:

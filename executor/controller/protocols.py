@@ -75,9 +75,12 @@ class Registration:
 
 
 def register(
-    *, protocol: TransferProtocol | str, reads: Iterable[str] | None = None,
-    returns: Iterable[str] | Returns | None = None, scores: bool = False,
-) -> Callable[[Method], Method]:  # fmt: skip
+    *,
+    protocol: TransferProtocol | str,
+    reads: Iterable[str] | None = None,
+    returns: Iterable[str] | Returns | None = None,
+    scores: bool = False,
+) -> Callable[[Method], Method]:
     """Mark a worker method as callable from the controller; parameters as in ``Registration``.
 
     ``returns`` may be a function of the call's options. ``UnknownNameError`` for a protocol that does not exist.

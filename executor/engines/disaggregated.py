@@ -111,9 +111,14 @@ class ReceivingEngine:
     """
 
     def __init__(
-        self, identity: Identity, address: str, spec: ModelSpec, link: PoolLink,
-        source: Callable[[Architecture], Layout], make_generator: Callable[[Architecture, torch.dtype, CommClock], Any],
-    ) -> None:  # fmt: skip
+        self,
+        identity: Identity,
+        address: str,
+        spec: ModelSpec,
+        link: PoolLink,
+        source: Callable[[Architecture], Layout],
+        make_generator: Callable[[Architecture, torch.dtype, CommClock], Any],
+    ) -> None:
         self.identity, self.address, self.spec, self._link = identity, address, spec, link
         self._source, self._make_generator = source, make_generator
         self.clock = CommClock()

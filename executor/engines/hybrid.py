@@ -45,9 +45,15 @@ class HybridEngine:
     """
 
     def __init__(
-        self, identity: Identity, degrees: Degrees, trainer: Any, make_generator: Any, *,
-        method: TransitionMethod = "hybridflow", check_weights: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        identity: Identity,
+        degrees: Degrees,
+        trainer: Any,
+        make_generator: Any,
+        *,
+        method: TransitionMethod = "hybridflow",
+        check_weights: bool = True,
+    ) -> None:
         self.identity, self.degrees, self.method = identity, degrees, method
         self.trainer: Trainer = trainer
         self._make_generator = make_generator
@@ -195,14 +201,18 @@ class HybridEngine:
             raise
         held = sum(tensor.nbytes for tensor in target.values())
         self.report = TransitionReport(
-            path=self._path, received_bytes=self.wire.count.received_bytes,
-            sent_bytes=self.wire.count.sent_bytes, peak_bytes=meter.peak_bytes,
+            path=self._path,
+            received_bytes=self.wire.count.received_bytes,
+            sent_bytes=self.wire.count.sent_bytes,
+            peak_bytes=meter.peak_bytes,
             bucket_bytes=meter.peak_bytes - shards_bytes,
-            training_bytes=sum(tensor.nbytes for tensor in source.values()), generation_bytes=held,
-            seconds=time.perf_counter() - started_s, by_cause=self._by_cause(),
+            training_bytes=sum(tensor.nbytes for tensor in source.values()),
+            generation_bytes=held,
+            seconds=time.perf_counter() - started_s,
+            by_cause=self._by_cause(),
             kept_bytes=0 if self._way_back or self._offloaded else sum(tensor.nbytes for tensor in source.values()),
             reason=self.reason,
-        )  # fmt: skip
+        )
         self._generating = True
         self._transitions += 1
         if self.check_weights:

@@ -36,9 +36,12 @@ def chunks_to_write(layout: Layout, rank: int, held: Iterable[Held], alike: Sequ
     """Those that this rank writes. Of the ranks ``alike``, which do not divide states among them, the lowest that has a
     region of a tensor writes it: whole copies on tensor-parallel ranks, and a tied head on another stage."""  # noqa: D205, D209
     before = {
-        (region.name, region.box) for other in alike if other < rank
-        for stored in layout.stored(other) for region in stored.regions
-    }  # fmt: skip
+        (region.name, region.box)
+        for other in alike
+        if other < rank
+        for stored in layout.stored(other)
+        for region in stored.regions
+    }
     mine = {
         entry.name: replace(entry, regions=tuple(r for r in entry.regions if (r.name, r.box) not in before))
         for entry in layout.stored(rank)
@@ -48,6 +51,8 @@ def chunks_to_write(layout: Layout, rank: int, held: Iterable[Held], alike: Sequ
 
 def _chunks(stored: Mapping[str, Stored], held: Iterable[Held]) -> list[Chunk]:
     return [
-        chunk for part in held for prefix, values in part.states.items()
+        chunk
+        for part in held
+        for prefix, values in part.states.items()
         for chunk in chunks_of(stored[part.name], part.start, values, prefix)
-    ]  # fmt: skip
+    ]

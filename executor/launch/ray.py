@@ -28,9 +28,11 @@ OBJECT_STORE_BYTES = 512 << 20
 """Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
 
 LOOPBACK = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
-}  # fmt: skip
+}
 """Environment of the processes of a cluster of our own."""
 
 FAN_OUT = 32

@@ -51,9 +51,11 @@ def decode_case(dtype: str, head_dim: int, heads: int, kv_heads: int, batch: int
         return run
 
     return Case(
-        "attention_decode", {**key, "batch": batch, "context": context}, make,
+        "attention_decode",
+        {**key, "batch": batch, "context": context},
+        make,
         _bytes(dtype, batch, 1, context, heads, kv_heads, head_dim),
-    )  # fmt: skip
+    )
 
 
 def training_case(
@@ -61,9 +63,14 @@ def training_case(
 ) -> Case:
     """A row of table ``attention_training``: ``forward`` or ``both``; the ``causal`` kernel or a ``masked`` one."""
     key: Key = {
-        "direction": direction, "mask": mask, "head_dim": head_dim, "heads": heads, "kv_heads": kv_heads,
-        "batch": batch, "seq": seq,
-    }  # fmt: skip
+        "direction": direction,
+        "mask": mask,
+        "head_dim": head_dim,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "batch": batch,
+        "seq": seq,
+    }
 
     def make(device: torch.device, copies: int) -> Runner:
         operands = [_operands(dtype, device, batch, seq, seq, heads, kv_heads, head_dim) for _ in range(copies)]

@@ -41,10 +41,12 @@ def measure_dispatch(launcher: str, samples: int, ranks: int, iterations: int) -
 
     config = parse_run(
         {
-            "weights": {"actor": "unused"}, "launcher": launcher, "cpu_ranks": ranks,
+            "weights": {"actor": "unused"},
+            "launcher": launcher,
+            "cpu_ranks": ranks,
             "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
         }
-    )  # fmt: skip
+    )
     plan = ppo_plan(SETS[ranks], samples)
     engines = {entry.role: EngineChoice(FakeSpec(entry.role, {})) for entry in plan.roles}
     with tempfile.TemporaryDirectory() as folder:

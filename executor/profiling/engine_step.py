@@ -56,15 +56,25 @@ class Probe:
         shape: Key = {name: int(self.config[theirs]) for name, theirs in SHAPE_KEYS.items()}
         head_dim = self.config.get("head_dim") or self.config["hidden_size"] // self.config["num_attention_heads"]
         work: Key = {
-            "samples": self.samples, "prompt": self.prompt, "response": self.response,
-            "micro_batch": self.micro_batch, "minibatches": self.minibatches, "idle_ms": self.idle_ms,
-        }  # fmt: skip
+            "samples": self.samples,
+            "prompt": self.prompt,
+            "response": self.response,
+            "micro_batch": self.micro_batch,
+            "minibatches": self.minibatches,
+            "idle_ms": self.idle_ms,
+        }
         tied = int(bool(self.config.get("tie_word_embeddings", False)))
         kind = str(self.config["model_type"])
         return {
-            "engine": ENGINE, "call": call, "dtype": dtype, "model_type": kind, **shape, "head_dim": int(head_dim),
-            "tied": tied + 1, **work,
-        }  # fmt: skip
+            "engine": ENGINE,
+            "call": call,
+            "dtype": dtype,
+            "model_type": kind,
+            **shape,
+            "head_dim": int(head_dim),
+            "tied": tied + 1,
+            **work,
+        }
 
 
 CALLS = ("generate_sequences", "compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
@@ -110,11 +120,15 @@ def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
     hyper = Hyperparameters(max_tokens=probe.response, minibatches=probe.minibatches, entropy_coefficient=0.01)
     specs = {
         role: ModelSpec(
-            path=path, dtype=dtype, value_head=role == "critic", micro_batch=probe.micro_batch,
-            optimizer=OptimizerConfig(1e-6) if role != "reference" else None, device=str(device),
+            path=path,
+            dtype=dtype,
+            value_head=role == "critic",
+            micro_batch=probe.micro_batch,
+            optimizer=OptimizerConfig(1e-6) if role != "reference" else None,
+            device=str(device),
         )
         for role in ("actor", "critic", "reference")
-    }  # fmt: skip
+    }
     return one_rank({role: EngineChoice(spec) for role, spec in specs.items()}, hyper)
 
 
@@ -127,9 +141,7 @@ def one_rank(engines: Mapping[str, EngineChoice], hyper: Hyperparameters) -> Ran
 
     rank = RankProcess(Identity("A", 0, 1), lambda references: list(references))
     for role, engine in engines.items():
-        given = {
-            "address": "", "degrees": Degrees(1, 1, 1, 1, 1), "engine": engine, "algorithm": "ppo", "hyper": hyper,
-        }  # fmt: skip
+        given = {"address": "", "degrees": Degrees(1, 1, 1, 1, 1), "engine": engine, "algorithm": "ppo", "hyper": hyper}
         rank.add_role(role, WORKERS[role], given)
         timed_call(rank, role, "init_model", None)
     return rank

@@ -17,9 +17,11 @@ from profiles.errors import InputError
 def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """Facts of the device and the software, plain values."""
     shared = {
-        "torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform(terse=True),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
         "threads_per_rank": threads,
-    }  # fmt: skip
+    }
     return {**shared, **(_gpu(device) if device.type == "cuda" else _cpu())}
 
 
@@ -30,21 +32,27 @@ def _cpu() -> dict[str, Any]:
     return {
         "device_string": names[0].strip() if names else platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "driver": "none", "clock_mhz": max(clocks) if clocks else 0.0,
+        "driver": "none",
+        "clock_mhz": max(clocks) if clocks else 0.0,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-    }  # fmt: skip
+    }
 
 
 def _gpu(device: torch.device) -> dict[str, Any]:
     found = torch.cuda.get_device_properties(device)
     return {
-        "device_string": found.name, "cores": found.multi_processor_count, "driver": _smi("driver_version"),
-        "clock_mhz": _number(_smi("clocks.sm")), "clock_limit_mhz": _number(_smi("clocks.max.sm")),
-        "power_limit_w": _number(_smi("power.limit")), "cuda": str(torch.version.cuda),
-        "capability": f"sm_{found.major}{found.minor}", "memory_bytes": int(found.total_memory),
+        "device_string": found.name,
+        "cores": found.multi_processor_count,
+        "driver": _smi("driver_version"),
+        "clock_mhz": _number(_smi("clocks.sm")),
+        "clock_limit_mhz": _number(_smi("clocks.max.sm")),
+        "power_limit_w": _number(_smi("power.limit")),
+        "cuda": str(torch.version.cuda),
+        "capability": f"sm_{found.major}{found.minor}",
+        "memory_bytes": int(found.total_memory),
         "num_gpus": torch.cuda.device_count(),
-    }  # fmt: skip
+    }
 
 
 def conditions(device: torch.device) -> dict[str, float]:

@@ -41,11 +41,15 @@ def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[
         path.write_text(json.dumps(probe.config))
         config = parse_run(
             {
-                "weights": {"actor": str(path)}, "dtype": dtype, "launcher": "ray", "cpu_ranks": 2,
+                "weights": {"actor": str(path)},
+                "dtype": dtype,
+                "launcher": "ray",
+                "cpu_ranks": 2,
                 "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
-                "reward": {"function": "per-character"}, "learning": {"entropy_coefficient": 0.01},
+                "reward": {"function": "per-character"},
+                "learning": {"entropy_coefficient": 0.01},
             }
-        )  # fmt: skip
+        )
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
         found: dict[tuple[int, str], list[Summary]] = {}
         for neighbours, sets in [*enumerate(SETS)] * ROUNDS:

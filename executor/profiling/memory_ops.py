@@ -117,9 +117,12 @@ def copy_case(kind: str, num_bytes: int) -> Case:
 
 
 MEMORY_OPS: dict[str, Callable[[str, int], Case]] = {
-    "element_wise": element_wise_case, "norm": norm_case, "embedding": embedding_case,
-    "cross_entropy": cross_entropy_case, "adamw": lambda dtype, num_bytes: adamw_case(num_bytes),
-}  # fmt: skip
+    "element_wise": element_wise_case,
+    "norm": norm_case,
+    "embedding": embedding_case,
+    "cross_entropy": cross_entropy_case,
+    "adamw": lambda dtype, num_bytes: adamw_case(num_bytes),
+}
 COPY_KINDS = ("host_to_device", "device_to_host", "device_to_device")
 
 

@@ -39,11 +39,15 @@ def measure_parallel(probe: Probe, dtype: str, ranks: int, iterations: int) -> I
         path.write_text(json.dumps(probe.config))
         config = parse_run(
             {
-                "weights": {"actor": str(path)}, "dtype": dtype, "launcher": "ray", "cpu_ranks": ranks,
+                "weights": {"actor": str(path)},
+                "dtype": dtype,
+                "launcher": "ray",
+                "cpu_ranks": ranks,
                 "data": {"task": "modular-sum", "digits": 5, "alphabet": "0123456789=+"},
-                "reward": {"function": "exact-match"}, "learning": {"entropy_coefficient": 0.01},
+                "reward": {"function": "exact-match"},
+                "learning": {"entropy_coefficient": 0.01},
             }
-        )  # fmt: skip
+        )
         job = ProbeJob.of(
             "grpo", probe.samples, probe.prompt, probe.response, per_prompt=4, minibatches=probe.minibatches
         )
@@ -61,10 +65,14 @@ def _plan(probe: Probe, ranks: int) -> Any:
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
     entry = RolePlan(
-        role="actor", pool="A", training=ParallelLayout(dp=ranks, micro_batch=probe.micro_batch),
+        role="actor",
+        pool="A",
+        training=ParallelLayout(dp=ranks, micro_batch=probe.micro_batch),
         generation=GenerationLayout(dp=ranks, max_num_seqs=probe.samples, kv_cache_bytes=0),
-    )  # fmt: skip
+    )
     return Plan(
-        algorithm="grpo", placement=placement_name((("actor",),)), roles=(entry,),
+        algorithm="grpo",
+        placement=placement_name((("actor",),)),
+        roles=(entry,),
         pools=(Pool(name="A", device="here", first_gpu=0, num_gpus=ranks, roles=("actor",)),),
-    )  # fmt: skip
+    )

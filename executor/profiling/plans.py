@@ -40,10 +40,13 @@ def ppo_plan(sets: Sets, samples: int, micro_batch: int = 1) -> Plan:
     )
     entries = tuple(
         RolePlan(
-            role=role, pool=pool.name, training=layout if role in ("actor", "critic") else None,
-            inference=layout if role != "actor" else None, generation=engine if role == "actor" else None,
+            role=role,
+            pool=pool.name,
+            training=layout if role in ("actor", "critic") else None,
+            inference=layout if role != "actor" else None,
+            generation=engine if role == "actor" else None,
         )
         for pool in pools
         for role in pool.roles
-    )  # fmt: skip
+    )
     return Plan(algorithm="ppo", placement=placement_name(sets), pools=pools, roles=entries)

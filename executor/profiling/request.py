@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
 QUICK_S, FULL_S = 120.0, 1500.0
 SHARES = {
-    "memory": 0.03, "copy": 0.01, "gemm": 0.15, "attention": 0.08, "engine": 0.30, "collective": 0.08, "dispatch": 0.15,
-    "parallel": 0.12, "beside": 0.08,
-}  # fmt: skip
+    "memory": 0.03,
+    "copy": 0.01,
+    "gemm": 0.15,
+    "attention": 0.08,
+    "engine": 0.30,
+    "collective": 0.08,
+    "dispatch": 0.15,
+    "parallel": 0.12,
+    "beside": 0.08,
+}
 """Parts in the order they run, and their shares of the time. What a part leaves goes to those after it.
 
 The engine comes before what starts processes: those parts end when they end, and all else is corrected by it.

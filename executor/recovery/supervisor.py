@@ -124,9 +124,15 @@ class Keeper:
     """
 
     def __init__(
-        self, launcher: Launcher, policy: Policy, newest: Callable[[], tuple[Checkpoint, ...]], folder: Path, *,
-        replan: Replan | None = None, told: Callable[[Recovery], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        launcher: Launcher,
+        policy: Policy,
+        newest: Callable[[], tuple[Checkpoint, ...]],
+        folder: Path,
+        *,
+        replan: Replan | None = None,
+        told: Callable[[Recovery], None] | None = None,
+    ) -> None:
         self._launcher, self._policy, self._newest = launcher, policy, newest
         self._folder, self._replan, self._told = folder, replan, told
         self._furthest = self._furthest_before = self._in_a_row = 0
@@ -162,9 +168,18 @@ class Keeper:
         failed, self._failed = self._failed, []
         for i, (attempt, failure, noticed_s) in enumerate(failed):  # a start may fail before it is ready
             recovery = Recovery(
-                attempt, failure.call, failure.pool, failure.rank, failure.node, failure.summary, noticed_s,
-                now_s - noticed_s, start.iteration, 0 if i else lost, start.plan.num_gpus,
-            )  # fmt: skip
+                attempt,
+                failure.call,
+                failure.pool,
+                failure.rank,
+                failure.node,
+                failure.summary,
+                noticed_s,
+                now_s - noticed_s,
+                start.iteration,
+                0 if i else lost,
+                start.plan.num_gpus,
+            )
             self._lines += json.dumps(asdict(recovery)) + "\n"
             write_atomically(self._folder / FAILURES, self._lines)
             if self._told is not None:

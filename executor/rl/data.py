@@ -41,8 +41,9 @@ def modular_sum(random: np.random.Generator, digits: int) -> Example:
 
 
 TASKS: dict[str, Callable[[np.random.Generator, int], Example]] = {
-    "sorted-digits": sorted_digits, "modular-sum": modular_sum,
-}  # fmt: skip
+    "sorted-digits": sorted_digits,
+    "modular-sum": modular_sum,
+}
 
 
 class PromptSource:
@@ -73,12 +74,14 @@ class PromptSource:
             {
                 "uid": torch.arange(first, first + len(examples)),
                 "group": torch.arange(first, first + len(examples)) // self.samples,
-                "prompts": tokens, "prompt_mask": mask,
+                "prompts": tokens,
+                "prompt_mask": mask,
                 "answers": right_padded(answers, max(map(len, answers)) or 1, -1)[0],
-                "pretrain_tokens": text, "pretrain_mask": text_mask,
+                "pretrain_tokens": text,
+                "pretrain_mask": text_mask,
             },
             batch_size=[len(examples)],
-        )  # fmt: skip
+        )
 
     def _drawn(self, iteration: int) -> list[Example]:
         random = np.random.default_rng((self.seed, iteration))

@@ -88,9 +88,14 @@ def dapo(batch: TensorDict, how: Estimation) -> TensorDict:
 
 
 ESTIMATORS: dict[str, Callable[[TensorDict, Estimation], TensorDict]] = {
-    "ppo": ppo, "safe-rlhf": safe_rlhf, "remax": remax, "grpo": grpo, "rloo": rloo,
-    "reinforce++": reinforce_plus_plus, "dapo": dapo,
-}  # fmt: skip
+    "ppo": ppo,
+    "safe-rlhf": safe_rlhf,
+    "remax": remax,
+    "grpo": grpo,
+    "rloo": rloo,
+    "reinforce++": reinforce_plus_plus,
+    "dapo": dapo,
+}
 
 
 def _gae(batch: TensorDict, scores: torch.Tensor, how: Estimation) -> TensorDict:

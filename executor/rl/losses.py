@@ -11,9 +11,13 @@ Sums = dict[str, torch.Tensor]
 
 
 def clipped_policy(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, clip: float,
+    log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    clip: float,
     clip_high: float | None = None,
-) -> Sums:  # fmt: skip
+) -> Sums:
     """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), to be minimised.
 
     ``clip_high`` is another bound for growing probabilities (DAPO's clip-higher).

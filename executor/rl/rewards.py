@@ -56,7 +56,12 @@ def _number_in(text: str) -> float | None:
 
 
 REWARDS: dict[str, Callable[[str, str], float]] = {
-    "exact-match": exact_match, "per-character": per_character, "math": math_answer, "regex": regex_match,
-    "unit-tests": unit_tests, "first-is-even": first_is_even, "unfinished": unfinished,
-}  # fmt: skip
+    "exact-match": exact_match,
+    "per-character": per_character,
+    "math": math_answer,
+    "regex": regex_match,
+    "unit-tests": unit_tests,
+    "first-is-even": first_is_even,
+    "unfinished": unfinished,
+}
 """Reward functions by the name that a job file uses."""

@@ -13,19 +13,53 @@ SOCKETS = ("socket", "io_uring_setup", "io_uring_enter", "io_uring_register")
 """Ways to a socket with a name. A pair of sockets stays allowed: nobody else has its other end."""
 NAMESPACES = ("unshare", "setns")
 UNCOUNTED_MEMORY = (
-    "memfd_create", "shmget", "shmat", "msgget", "semget", "mq_open", "vmsplice", "add_key", "request_key", "keyctl",
-)  # fmt: skip
+    "memfd_create",
+    "shmget",
+    "shmat",
+    "msgget",
+    "semget",
+    "mq_open",
+    "vmsplice",
+    "add_key",
+    "request_key",
+    "keyctl",
+)
 """Memory that belongs to no process, so that neither a limit of one nor a count over all of them sees it."""
 OTHER_PROCESSES = (
-    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp", "perf_event_open",
-    "bpf", "userfaultfd", "move_pages", "migrate_pages",
-)  # fmt: skip
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "pidfd_getfd",
+    "kcmp",
+    "perf_event_open",
+    "bpf",
+    "userfaultfd",
+    "move_pages",
+    "migrate_pages",
+)
 SIGNALS = ("kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 OF_THE_SAME_USER = (
-    "setpriority", "ioprio_set",
-    "chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr",
-    "removexattr", "lremovexattr", "fremovexattr", "utime", "utimes", "utimensat", "futimesat",
-)  # fmt: skip
+    "setpriority",
+    "ioprio_set",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "fchown",
+    "lchown",
+    "fchownat",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+    "utime",
+    "utimes",
+    "utimensat",
+    "futimesat",
+)
 """What can be done to a process or to a file that may not be opened, of the same user."""
 
 NEW_CALLS = range(449, 512)
@@ -40,12 +74,17 @@ BY_ARGUMENT = (
     ("mmap", 3, MASKED_EQUAL, HUGE, HUGE),
 )
 BY_ARGUMENT_AMONG_OTHERS = (
-    ("prlimit64", 0, NOT_EQUAL, 0, 0), ("sched_setaffinity", 0, NOT_EQUAL, 0, 0),
-    ("sched_setscheduler", 0, NOT_EQUAL, 0, 0), ("sched_setparam", 0, NOT_EQUAL, 0, 0),
-    ("sched_setattr", 0, NOT_EQUAL, 0, 0), ("fcntl", 1, EQUAL, F_SETOWN, 0), ("fcntl", 1, EQUAL, F_SETSIG, 0),
+    ("prlimit64", 0, NOT_EQUAL, 0, 0),
+    ("sched_setaffinity", 0, NOT_EQUAL, 0, 0),
+    ("sched_setscheduler", 0, NOT_EQUAL, 0, 0),
+    ("sched_setparam", 0, NOT_EQUAL, 0, 0),
+    ("sched_setattr", 0, NOT_EQUAL, 0, 0),
+    ("fcntl", 1, EQUAL, F_SETOWN, 0),
+    ("fcntl", 1, EQUAL, F_SETSIG, 0),
     ("fcntl", 1, EQUAL, F_SETOWN_EX, 0),
-    ("ioctl", 1, EQUAL, FIOSETOWN, 0), ("ioctl", 1, EQUAL, SIOCSPGRP, 0),
-)  # fmt: skip
+    ("ioctl", 1, EQUAL, FIOSETOWN, 0),
+    ("ioctl", 1, EQUAL, SIOCSPGRP, 0),
+)
 
 
 class _Compared(ctypes.Structure):

@@ -106,10 +106,14 @@ def run_program(program: str, limits: Limits, walls: str | None = None) -> Ran:
     }
     with tempfile.TemporaryDirectory(prefix="program-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", SUPERVISOR, str(ROOT), json.dumps(given)], cwd=folder,
-            env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-I", "-S", "-c", SUPERVISOR, str(ROOT), json.dumps(given)],
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             raw, said = process.communicate(program.encode("utf-8", "replace"), timeout=limits.wall_s + PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -151,9 +151,12 @@ def _bubblewrapped(kernel: walls.Kernel, given: dict[str, Any], calls: Filter | 
 def _limit(given: dict[str, Any]) -> None:
     """Limits for each process."""
     for which, most in (
-        (resource.RLIMIT_CPU, int(given["wall_s"]) + 1), (resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, given["memory_bytes"] - given["file_bytes"]), (resource.RLIMIT_FSIZE, given["file_bytes"]),
-    ):  # fmt: skip
+        (resource.RLIMIT_CPU, int(given["wall_s"]) + 1),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, given["memory_bytes"] - given["file_bytes"]),
+        (resource.RLIMIT_FSIZE, given["file_bytes"]),
+    ):
         hard = resource.getrlimit(which)[1]
         most = int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard)
         resource.setrlimit(which, (most, most))

@@ -161,17 +161,22 @@ def architecture_of(document: dict[str, Any], source: str, *, has_score: bool = 
     experts = document.get("num_local_experts") or document.get("num_experts") or 0
     width = "moe_intermediate_size" if experts and document.get("moe_intermediate_size") else "intermediate_size"
     return Architecture(
-        model_type=kind, hidden=hidden, num_layers=_size(document, "num_hidden_layers", source),
-        vocab=_size(document, "vocab_size", source), num_heads=heads,
+        model_type=kind,
+        hidden=hidden,
+        num_layers=_size(document, "num_hidden_layers", source),
+        vocab=_size(document, "vocab_size", source),
+        num_heads=heads,
         num_kv_heads=_size(document, "num_key_value_heads", source, heads),
-        head_dim=_size(document, "head_dim", source, max(hidden // heads, 1)), ffn=_size(document, width, source),
+        head_dim=_size(document, "head_dim", source, max(hidden // heads, 1)),
+        ffn=_size(document, width, source),
         tied=bool(document.get("tie_word_embeddings", False)),
         num_experts=_size({"num_experts": experts}, "num_experts", source) if experts else 0,
-        experts_per_token=_size(document, "num_experts_per_tok", source) if experts else 0, has_score=has_score,
+        experts_per_token=_size(document, "num_experts_per_tok", source) if experts else 0,
+        has_score=has_score,
         rope_theta=_positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
         norm_eps=_positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
         max_length=_size(document, "max_position_embeddings", source, 2048),
-    )  # fmt: skip
+    )
 
 
 def _size(document: dict[str, Any], key: str, source: str, default: int | None = None) -> int:

@@ -87,9 +87,16 @@ class LayoutLink:
     """
 
     def __init__(
-        self, rank: int, link: PoolLink, arch: Architecture, source: Layout, device: torch.device, clock: CommClock,
-        timeout_s: float = COLLECTIVE_TIMEOUT_S, store: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        rank: int,
+        link: PoolLink,
+        arch: Architecture,
+        source: Layout,
+        device: torch.device,
+        clock: CommClock,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S,
+        store: Any = None,
+    ) -> None:
         self._timeout = timedelta(seconds=timeout_s)
         self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
         self.sent_bytes = self.received_bytes = self.bucket_bytes = 0

@@ -157,9 +157,10 @@ class MegatronLayout:
         arch, d = self.arch, self.arch.head_dim
         each = arch.num_heads // arch.num_kv_heads * d
         return [
-            part for g in range(arch.num_kv_heads)
+            part
+            for g in range(arch.num_kv_heads)
             for part in (("q", (g * each, (g + 1) * each)), ("k", (g * d, (g + 1) * d)), ("v", (g * d, (g + 1) * d)))
-        ]  # fmt: skip
+        ]
 
 
 def cut(n: int, index: int, count: int) -> tuple[int, int]:

@@ -51,9 +51,14 @@ def regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, 
 
 
 def _gather(
-    bucket: GatherBucket, rank: int, source: Tensors, target: Tensors,
-    needed: dict[str, list[tuple[Stored, Region]]], wire: Wire, group: Group,
-) -> None:  # fmt: skip
+    bucket: GatherBucket,
+    rank: int,
+    source: Tensors,
+    target: Tensors,
+    needed: dict[str, list[tuple[Stored, Region]]],
+    wire: Wire,
+    group: Group,
+) -> None:
     """One all-gather of the bucket, then copies of what this rank needs of it; the buffer is freed with the bucket."""
     each, members = bucket.elements_of_each, bucket.members
     mine = members[group.index]

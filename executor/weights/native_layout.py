@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
 
-ROWS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "gate_proj.weight", "up_proj.weight", "w1.weight",
-        "w3.weight", "_proj.bias", "embed_tokens.weight", "lm_head.weight")  # fmt: skip
+ROWS = (
+    "q_proj.weight",
+    "k_proj.weight",
+    "v_proj.weight",
+    "gate_proj.weight",
+    "up_proj.weight",
+    "w1.weight",
+    "w3.weight",
+    "_proj.bias",
+    "embed_tokens.weight",
+    "lm_head.weight",
+)
 COLUMNS = ("o_proj.weight", "down_proj.weight", "w2.weight")
 
 

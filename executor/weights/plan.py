@@ -97,10 +97,11 @@ class TransferPlan:
         exchanged = [
             sum(
                 piece.num_elements * ((piece.source.rank == rank) + (piece.target.rank == rank))
-                for piece in bucket.pieces if piece.source.rank != piece.target.rank
+                for piece in bucket.pieces
+                if piece.source.rank != piece.target.rank
             )
             for bucket in self.exchanges
-        ]  # fmt: skip
+        ]
         return max([*gathered, *exchanged], default=0)
 
     def received_elements(self, rank: int) -> dict[str, int]:
@@ -151,9 +152,12 @@ class TransferPlan:
     def _gathered(self) -> tuple[Stored, ...]:
         """Every local tensor that some rank gathers, one entry a rank."""
         return tuple(
-            stored for buckets in self.gathers.values() for bucket in buckets for member in bucket.members
+            stored
+            for buckets in self.gathers.values()
+            for bucket in buckets
+            for member in bucket.members
             for stored in member
-        )  # fmt: skip
+        )
 
     @cached_property
     def even_elements(self) -> int:
@@ -167,9 +171,13 @@ class TransferPlan:
 
 
 def plan_transfers(
-    arch: Architecture, source: Layout, target: Layout, groups: Sequence[Sequence[int]] = (), *,
+    arch: Architecture,
+    source: Layout,
+    target: Layout,
+    groups: Sequence[Sequence[int]] = (),
+    *,
     bucket_elements: int = BUCKET_ELEMENTS,
-) -> TransferPlan:  # fmt: skip
+) -> TransferPlan:
     """How ``target`` gets what it needs. ``groups`` are those that all-gather (``gather_groups`` of the simulator);
     without them everything is exchanged. ``InputError`` where the source holds no part that the target needs."""  # noqa: D205, D209
     if source.num_ranks != target.num_ranks:
@@ -231,7 +239,7 @@ def _gather_buckets(
     return tuple(
         GatherBucket(group, tuple(tuple(table[taken[i].slot] for i in bucket) for table in tables))
         for bucket in buckets
-    )  # fmt: skip
+    )
 
 
 def _holders(have: Sequence[tuple[Stored, ...]]) -> dict[str, dict[Box, list[Holding]]]:
@@ -245,9 +253,13 @@ def _holders(have: Sequence[tuple[Stored, ...]]) -> dict[str, dict[Box, list[Hol
 
 
 def _exchange_buckets(
-    arch: Architecture, holders: dict[str, dict[Box, list[Holding]]], have: Sequence[tuple[Stored, ...]],
-    need: Sequence[tuple[Stored, ...]], even: dict[tuple[int, ...], frozenset[str]], bucket_elements: int,
-) -> tuple[ExchangeBucket, ...]:  # fmt: skip
+    arch: Architecture,
+    holders: dict[str, dict[Box, list[Holding]]],
+    have: Sequence[tuple[Stored, ...]],
+    need: Sequence[tuple[Stored, ...]],
+    even: dict[tuple[int, ...], frozenset[str]],
+    bucket_elements: int,
+) -> tuple[ExchangeBucket, ...]:
     by_layer: dict[int, list[Piece]] = {}
     layers = {tensor.name: tensor.layer for tensor in arch.tensors().values()}
     for rank, table in enumerate(need):

@@ -49,9 +49,7 @@ class ControllerWorker:
         from executor.rl.estimators import ESTIMATORS, Estimation, mean_kl
 
         hyper = self.hyper
-        how = Estimation(
-            hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer
-        )  # fmt: skip
+        how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer)
         estimated = ESTIMATORS[self.algorithm](batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118

@@ -41,9 +41,15 @@ class ModelWorker:
     """A role's shard on one rank."""
 
     def __init__(
-        self, identity: Identity, *, address: str, degrees: Degrees, engine: EngineChoice,
-        algorithm: str, hyper: Hyperparameters,
-    ) -> None:  # fmt: skip
+        self,
+        identity: Identity,
+        *,
+        address: str,
+        degrees: Degrees,
+        engine: EngineChoice,
+        algorithm: str,
+        hyper: Hyperparameters,
+    ) -> None:
         self.algorithm, self.hyper = algorithm, hyper
         self.engine = engine.build(identity, address, degrees)
         self._replica = training_coordinates(identity.rank, degrees)[2]
@@ -269,9 +275,12 @@ class CostWorker(ModelWorker):
 
 
 WORKERS: dict[str, type[ModelWorker]] = {
-    "actor": ActorWorker, "critic": CriticWorker, "reference": ReferenceWorker, "reward": RewardWorker,
+    "actor": ActorWorker,
+    "critic": CriticWorker,
+    "reference": ReferenceWorker,
+    "reward": RewardWorker,
     "cost": CostWorker,
-}  # fmt: skip
+}
 
 
 def columns_like(batch: TensorDict, **columns: torch.Tensor | None) -> TensorDict | None:

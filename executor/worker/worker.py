@@ -92,13 +92,25 @@ class RankProcess:
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
         weights = _weights_moved(worker)
         record = CallRecord(
-            request.number, request.key, request.method, request.role, self.identity.pool, self.identity.rank,
-            start_s, end_s, wait_s=start_s - asked_s, comm_s=comm_s,
-            bytes_in=num_bytes(argument) + weights.received_bytes, bytes_out=num_bytes(stored) + weights.sent_bytes,
+            request.number,
+            request.key,
+            request.method,
+            request.role,
+            self.identity.pool,
+            self.identity.rank,
+            start_s,
+            end_s,
+            wait_s=start_s - asked_s,
+            comm_s=comm_s,
+            bytes_in=num_bytes(argument) + weights.received_bytes,
+            bytes_out=num_bytes(stored) + weights.sent_bytes,
             peak_memory_bytes=peak_memory_bytes(),
-            num_rows=int(output.batch_size[0]) if is_batch(output) else 0, host_s=host_s, host_bytes=int(host_bytes),
-            bucket_bytes=weights.bucket_bytes, weights_peak_bytes=weights.peak_bytes,
-        )  # fmt: skip
+            num_rows=int(output.batch_size[0]) if is_batch(output) else 0,
+            host_s=host_s,
+            host_bytes=int(host_bytes),
+            bucket_bytes=weights.bucket_bytes,
+            weights_peak_bytes=weights.peak_bytes,
+        )
         return stored, record
 
     def _resolved(self, argument: Any, registration: Registration | None) -> Any:

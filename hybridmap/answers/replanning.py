@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hybridmap.text.console import warn
+from hybridmap.console import warn
 from profiles.errors import InfeasibleError, NotYetError
 from simulator.facts import DeviceKind
 

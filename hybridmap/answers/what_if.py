@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from hybridmap import __version__
 from hybridmap.job.edit import combinations, with_settings
 from hybridmap.job.load import job_from_mapping
 from hybridmap.job.read_yaml import read_yaml
 from hybridmap.text.frontier import changes
+from hybridmap.version import __version__
 from profiles.errors import HybridmapError, InfeasibleError, InputError
 from simulator.plan.dataflow import Stage
 from simulator.plan.plan import Plan, Record
@@ -77,9 +77,13 @@ class WhatIfFile(Record):
 
 
 def what_if(
-    path: Path, settings: Sequence[Setting], *, seed: int = 0, time_limit_s: float = 60.0,
+    path: Path,
+    settings: Sequence[Setting],
+    *,
+    seed: int = 0,
+    time_limit_s: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Case, tuple[Case, ...]]:  # fmt: skip
+) -> tuple[Case, tuple[Case, ...]]:
     """The job of ``path`` as given, and every combination of ``settings``, each planned under the job's objective.
 
     All jobs are read before the first search, so a wrong setting fails at once.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.answers.comparison import PLACEMENTS, Row, best_of
 from hybridmap.commands.options import JobArgument, Json, Systems
-from hybridmap.text.console import new_table, say, say_json, say_table, working
+from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.text.console import new_table, say, say_json, say_table, working
+from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:

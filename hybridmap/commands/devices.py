@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import new_table, say, say_json, say_table, warn, working
+from hybridmap.console import new_table, say, say_json, say_table, warn, working
 from profiles.yaml_text import read_yaml_file
 
 devices = typer.Typer(help="List profiled devices, show one, or import tables.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import say, say_json, working
+from hybridmap.console import say, say_json, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
 
 NAMES = {
-    "compute": "arithmetic", "memory": "memory bandwidth", "nvlink": "NVLink", "network": "the network between nodes",
+    "compute": "arithmetic",
+    "memory": "memory bandwidth",
+    "nvlink": "NVLink",
+    "network": "the network between nodes",
     "host": "host time",
-}  # fmt: skip
+}
 LEAST_SHARE = 0.005
 WORTH_S = 0.05
 
@@ -143,9 +146,10 @@ def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
         return [*lines, f"pool {limit.pool}: memory does not bind; no other layout of one role would be faster"]
     entry = limit.better.entry
     parts = {
-        "training": training_text(entry.training), "generation": generation_text(entry.generation),
+        "training": training_text(entry.training),
+        "generation": generation_text(entry.generation),
         "scoring": scoring_text(entry.inference),
-    }  # fmt: skip
+    }
     layouts = ", ".join(f"{text} in {name}" for name, text in parts.items() if text != "-")
     saves = iteration_s - limit.better.iteration_s
     short = f"pool {limit.pool}: {gib(limit.better.short_bytes)} GiB per GPU more would let {entry.role} use {layouts}"
@@ -197,9 +201,11 @@ def _flip_text(flip: "Flip", facts: "Facts") -> str:
     kinds = {"response": "responses as long", "prompts": "prompts", "nodes": "nodes"}
     what = kinds.get(flip.dimension, f"{flip.dimension} as fast")
     value = {
-        "network": facts.group.inter_node_bytes_per_s * 8e-9, "prompts": facts.workload.prompts,
-        "nodes": facts.group.nodes, "response": facts.workload.response.mean,
-    }.get(flip.dimension)  # fmt: skip
+        "network": facts.group.inter_node_bytes_per_s * 8e-9,
+        "prompts": facts.workload.prompts,
+        "nodes": facts.group.nodes,
+        "response": facts.workload.response.mean,
+    }.get(flip.dimension)
     unit = {"network": " Gbit/s of a node", "response": " tokens"}.get(flip.dimension, "")
     at = "" if value is None else f" ({value * flip.holds:,.0f} to {value * flip.wins:,.0f}{unit})"
     return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {_placement(flip.rival)} wins"
@@ -226,10 +232,16 @@ def _document(answer: "Explanation", plan: "Plan", rivals: "Sequence[RunnerUp]")
 def _limit_document(limit: "MemoryLimit") -> dict[str, Any]:
     better = limit.better
     return {
-        "pool": limit.pool, "used_bytes": limit.used_bytes, "capacity_bytes": limit.capacity_bytes,
-        "call": limit.call, "classes": dict(limit.classes),
-        "better": None if better is None else {
-            "role": better.entry.model_dump(mode="json"), "short_bytes": better.short_bytes,
+        "pool": limit.pool,
+        "used_bytes": limit.used_bytes,
+        "capacity_bytes": limit.capacity_bytes,
+        "call": limit.call,
+        "classes": dict(limit.classes),
+        "better": None
+        if better is None
+        else {
+            "role": better.entry.model_dump(mode="json"),
+            "short_bytes": better.short_bytes,
             "iteration_s": better.iteration_s,
         },
-    }  # fmt: skip
+    }

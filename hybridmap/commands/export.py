@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import say, say_json, warn
+from hybridmap.console import say, say_json, warn
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Export
@@ -44,13 +44,19 @@ def export(
     found = export_plan(read_plan_file(plan), str(plan), to.value)
     written = _written(found, out) if out is not None else []
     if as_json:
-        say_json({
-            "system": found.system, "version": found.version, "settings": dict(found.settings),
-            "planned_iteration_s": found.times.planned_s, "written_iteration_s": found.times.written_s,
-            "algorithm": [asdict(key) for key in found.algorithm],
-            "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
-            "files": dict(found.files), "written": written,
-        })  # fmt: skip
+        say_json(
+            {
+                "system": found.system,
+                "version": found.version,
+                "settings": dict(found.settings),
+                "planned_iteration_s": found.times.planned_s,
+                "written_iteration_s": found.times.written_s,
+                "algorithm": [asdict(key) for key in found.algorithm],
+                "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
+                "files": dict(found.files),
+                "written": written,
+            }
+        )
         return
     if out is None:
         say(found.files[found.script].rstrip("\n"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
-from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
     from mapper.analysis.frontier import FrontierPoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json, TimeLimit, known_devices
-from hybridmap.text.console import new_table, say, say_json, say_table, working
+from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,10 +122,15 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
     records: dict[str, Record] = {"plan.json": record, "timeline.json": best.timeline}
     if now is not None:
         update = {
-            "plan": imported.plan, "iteration_s": now.iteration_s, "stages": dict(now.stages), "status": "feasible",
-            "gap": (now.iteration_s - best.bound_s) / now.iteration_s, "tokens_per_s": now.tokens_per_s,
-            "num_gpus": now.num_gpus, "runners_up": (),
-        }  # fmt: skip
+            "plan": imported.plan,
+            "iteration_s": now.iteration_s,
+            "stages": dict(now.stages),
+            "status": "feasible",
+            "gap": (now.iteration_s - best.bound_s) / now.iteration_s,
+            "tokens_per_s": now.tokens_per_s,
+            "num_gpus": now.num_gpus,
+            "runners_up": (),
+        }
         records["imported.json"] = record.model_copy(update=update)
     written = [str(path) for path in write_records(out, records)]
     write_text(out / "job.yaml", yaml.safe_dump(dict(imported.job.document), sort_keys=False))
@@ -176,13 +181,16 @@ def _document(
     return {
         "job": dict(imported.job.document),
         "run": {
-            "plan": imported.plan.model_dump(mode="json"), "fits": now is not None, "why_not": why,
+            "plan": imported.plan.model_dump(mode="json"),
+            "fits": now is not None,
+            "why_not": why,
             "iteration_s": None if now is None else now.iteration_s,
             "stages": {} if now is None else dict(now.stages),
         },
         "best": {"plan": best.plan.model_dump(mode="json"), "iteration_s": best.iteration_s, "status": best.status},
         "changes": [{"key": key, "now": old, "change_to": new} for key, old, new in advice.changes],
-        "changed_iteration_s": advice.iteration_s, "no_plan_for_verl": advice.reason or None,
+        "changed_iteration_s": advice.iteration_s,
+        "no_plan_for_verl": advice.reason or None,
         "notes": list(imported.notes),
         "written": written,
-    }  # fmt: skip
+    }

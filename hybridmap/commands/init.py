@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json, known_algorithms, known_devices, known_models
-from hybridmap.text.console import say, say_json
+from hybridmap.console import say, say_json
 from profiles.errors import HybridmapError, InputError
 
 if TYPE_CHECKING:
     from hybridmap.job.template import Answers
 
 DEFAULTS: dict[str, Any] = {
-    "algorithm": "grpo", "model": "qwen2.5-7b", "device": "h100-80gb-sxm", "nodes": 1, "prompts": 256,
-    "samples_per_prompt": 1, "prompt_length": 1024, "response_length": 1024, "minibatches": 4,
-}  # fmt: skip
+    "algorithm": "grpo",
+    "model": "qwen2.5-7b",
+    "device": "h100-80gb-sxm",
+    "nodes": 1,
+    "prompts": 256,
+    "samples_per_prompt": 1,
+    "prompt_length": 1024,
+    "response_length": 1024,
+    "minibatches": 4,
+}
 QUESTIONS = {
-    "algorithm": "RL algorithm", "model": "Model (a name of `hybridmap models list`, or the path of a config.json)",
-    "device": "GPU", "nodes": "Nodes", "prompts": "Prompts per iteration", "samples_per_prompt": "Responses per prompt",
-    "prompt_length": "Prompt length (tokens)", "response_length": "Longest response (tokens)",
+    "algorithm": "RL algorithm",
+    "model": "Model (a name of `hybridmap models list`, or the path of a config.json)",
+    "device": "GPU",
+    "nodes": "Nodes",
+    "prompts": "Prompts per iteration",
+    "samples_per_prompt": "Responses per prompt",
+    "prompt_length": "Prompt length (tokens)",
+    "response_length": "Longest response (tokens)",
     "minibatches": "Optimizer steps per pass over the samples",
-}  # fmt: skip
+}
 GROUPED = ("grpo", "rloo", "dapo")
 GROUP_SIZE = 8
 
@@ -36,15 +48,18 @@ Algorithm = Annotated[
 EveryModel = Annotated[
     str | None,
     typer.Option(
-        "--model", help="Every role's model: a name, or the path of a config.json.", show_default=False,
+        "--model",
+        help="Every role's model: a name, or the path of a config.json.",
+        show_default=False,
         autocompletion=known_models,
     ),
-]  # fmt: skip
+]
 Device = Annotated[
     str | None,
-    typer.Option("--device", help="A name of `hybridmap devices list`.", show_default=False,
-                 autocompletion=known_devices),
-]  # fmt: skip
+    typer.Option(
+        "--device", help="A name of `hybridmap devices list`.", show_default=False, autocompletion=known_devices
+    ),
+]
 MeanLength = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Makes the lengths log-normal up to the longest.", show_default=False),
@@ -53,22 +68,38 @@ MeanLength = Annotated[
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The file to write.")] = Path("job.yaml"),
-    algorithm: Algorithm = None, model: EveryModel = None, critic: Model = None, reference: Model = None,
-    reward: Model = None, cost: Model = None, device: Device = None, nodes: Whole = None, prompts: Whole = None,
-    samples_per_prompt: Whole = None, prompt_length: Whole = None, response_length: Whole = None,
-    mean_response_length: MeanLength = None, minibatches: Whole = None,
+    algorithm: Algorithm = None,
+    model: EveryModel = None,
+    critic: Model = None,
+    reference: Model = None,
+    reward: Model = None,
+    cost: Model = None,
+    device: Device = None,
+    nodes: Whole = None,
+    prompts: Whole = None,
+    samples_per_prompt: Whole = None,
+    prompt_length: Whole = None,
+    response_length: Whole = None,
+    mean_response_length: MeanLength = None,
+    minibatches: Whole = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
     given = {
-        "algorithm": algorithm, "model": model, "device": device, "nodes": nodes, "prompts": prompts,
-        "samples_per_prompt": samples_per_prompt, "prompt_length": prompt_length, "response_length": response_length,
+        "algorithm": algorithm,
+        "model": model,
+        "device": device,
+        "nodes": nodes,
+        "prompts": prompts,
+        "samples_per_prompt": samples_per_prompt,
+        "prompt_length": prompt_length,
+        "response_length": response_length,
         "minibatches": minibatches,
-    }  # fmt: skip
+    }
     if not force and file.exists():
         raise InputError(f"{file}: is there already; give another name or --force")
     ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json

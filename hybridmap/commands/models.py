@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import new_table, say, say_json, say_table
+from hybridmap.console import new_table, say, say_json, say_table
 
 models = typer.Typer(help="List the known models, or show one.")
 

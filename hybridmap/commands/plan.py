@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Even, ForceProfile, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
-from hybridmap.text.console import say, say_json, working
+from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
     from mapper.result import Result
@@ -45,9 +45,11 @@ def plan(
     with working(f"searching placements on {facts.num_gpus:,} GPUs ..."):
         from mapper.search.find_plan import find_plan
 
-        result = find_plan(replace(
-            given.request(), placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, hint=start
-        ))  # fmt: skip
+        result = find_plan(
+            replace(
+                given.request(), placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, hint=start
+            )
+        )
     more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})

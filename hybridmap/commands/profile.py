@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import say, say_json, warn
+from hybridmap.console import say, say_json, warn
 
 if TYPE_CHECKING:
     from executor.profiling.journal import Journal
@@ -83,11 +83,18 @@ def _request(device: str, quick: bool, models: list[str] | None, dtype: str, thr
     configs = tuple(config for name in names if (config := _probe_config(name, kind)) is not None)
     groups = tuple(n for n in (2, 4, 8) if n <= max(num_ranks(at, threads), 2 if kind == "cpu" else 1))
     return Request(
-        device=kind, dtype=("bf16" if kind == "cuda" else "fp32") if dtype == "auto" else dtype, models=shapes,
-        configs=configs, budget_s=QUICK_S if quick else FULL_S, target=0.05 if quick else 0.03, threads=threads,
-        groups=groups, quick=quick, precision=Precision() if quick else Precision(0.02, 9, 200, 0.05, 3.0),
+        device=kind,
+        dtype=("bf16" if kind == "cuda" else "fp32") if dtype == "auto" else dtype,
+        models=shapes,
+        configs=configs,
+        budget_s=QUICK_S if quick else FULL_S,
+        target=0.05 if quick else 0.03,
+        threads=threads,
+        groups=groups,
+        quick=quick,
+        precision=Precision() if quick else Precision(0.02, 9, 200, 0.05, 3.0),
         launchers=("local", "ray") if importlib.util.find_spec("ray") else ("local",),
-    )  # fmt: skip
+    )
 
 
 def _default_models(kind: str, quick: bool) -> list[str]:
@@ -131,9 +138,12 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
             warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command goes on from there")
             raise SystemExit(EXIT_INTERRUPTED) from None
     more = {
-        "command": " ".join(["hybridmap", *sys.argv[1:]]), "date": datetime.date.today().isoformat(),
-        "conditions_before": before, "conditions_after": conditions(device), "dtype": request.dtype,
-    }  # fmt: skip
+        "command": " ".join(["hybridmap", *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "conditions_before": before,
+        "conditions_after": conditions(device),
+        "dtype": request.dtype,
+    }
     _finish(journal, out, {**about, **more}, request, as_json)
 
 
@@ -155,19 +165,29 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
     """The answer of ``--json``."""
     errors = {table: {"points": e.points, "median": e.median, "p90": e.p90} for table, e in summary.errors.items()}
     fits = summary.fits
-    engine = {} if fits is None else {
-        kind: {"constants": fit.constants, "rows": fit.rows, "left_out_error": fit.left_out}
-        for kind, fit in (("training", fits.training), ("generation", fits.generation))
-    }  # fmt: skip
+    engine = (
+        {}
+        if fits is None
+        else {
+            kind: {"constants": fit.constants, "rows": fit.rows, "left_out_error": fit.left_out}
+            for kind, fit in (("training", fits.training), ("generation", fits.generation))
+        }
+    )
     return {
-        "folder": str(out), "device": summary.device, "rows": summary.rows, "failed": summary.failed,
-        "left_out_errors": errors, "engine": engine, "doubts": list(summary.doubts), "about": about,
-    }  # fmt: skip
+        "folder": str(out),
+        "device": summary.device,
+        "rows": summary.rows,
+        "failed": summary.failed,
+        "left_out_errors": errors,
+        "engine": engine,
+        "doubts": list(summary.doubts),
+        "about": about,
+    }
 
 
 def show_profile(summary: "ProfileSummary", out: Path) -> None:
     """Print tables, how well they interpolate, and the engine's constants."""
-    from hybridmap.text.console import new_table, say_table
+    from hybridmap.console import new_table, say_table
 
     table = new_table(("table", "rows", "failed", "left out: median", "90 %"), right=("rows", "failed"))
     for name, rows in summary.rows.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import progress_bar, say, say_json
+from hybridmap.console import progress_bar, say, say_json
 from profiles.errors import InputError
 
 if TYPE_CHECKING:

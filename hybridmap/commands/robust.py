@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed
-from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
     from mapper.analysis.regret import Contender, Draw, Robustness
@@ -124,9 +124,12 @@ def _show_families(answer: "Robustness") -> None:
     table = new_table(("family alone", *numbers, "what it is"), right=numbers)
     for effect in answer.effects:
         table.add_row(
-            effect.family, percent(effect.error), *(_regret(end) for end in (effect.faster, effect.slower)),
-            percent(effect.swing), MEANING[effect.family],
-        )  # fmt: skip
+            effect.family,
+            percent(effect.error),
+            *(_regret(end) for end in (effect.faster, effect.slower)),
+            percent(effect.swing),
+            MEANING[effect.family],
+        )
     say_table(table)
 
 
@@ -182,27 +185,39 @@ def _document(answer: "Robustness", note: list[str]) -> dict[str, Any]:
         "safest": _contender_document(answer.safest),
         "families": [
             {
-                "family": e.family, "error": e.error, "regret": e.regret, "swing": e.swing,
-                "faster": _draw_document(e.faster), "slower": _draw_document(e.slower),
+                "family": e.family,
+                "error": e.error,
+                "regret": e.regret,
+                "swing": e.swing,
+                "faster": _draw_document(e.faster),
+                "slower": _draw_document(e.slower),
             }
             for e in answer.effects
         ],
         "measure_first": None if first is None else first.family,
         "skipped": list(answer.skipped),
         "notes": note,
-    }  # fmt: skip
+    }
 
 
 def _draw_document(draw: "Draw") -> dict[str, Any]:
     return {
-        "factors": dict(draw.factors), "best_s": draw.best_s, "chosen_s": draw.chosen_s, "regret": draw.regret,
-        "placement": draw.placement, "same_placement": draw.same_placement, "same_layouts": draw.same_layouts,
-    }  # fmt: skip
+        "factors": dict(draw.factors),
+        "best_s": draw.best_s,
+        "chosen_s": draw.chosen_s,
+        "regret": draw.regret,
+        "placement": draw.placement,
+        "same_placement": draw.same_placement,
+        "same_layouts": draw.same_layouts,
+    }
 
 
 def _contender_document(contender: "Contender") -> dict[str, Any]:
     return {
-        "placement": contender.plan.placement, "wins": contender.wins, "unfit": contender.unfit,
-        "mean_regret": contender.mean_regret, "worst_regret": contender.worst_regret,
+        "placement": contender.plan.placement,
+        "wins": contender.wins,
+        "unfit": contender.unfit,
+        "mean_regret": contender.mean_regret,
+        "worst_regret": contender.worst_regret,
         "plan": contender.plan.model_dump(mode="json"),
-    }  # fmt: skip
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import ForceProfile, Json, Profile
-from hybridmap.text.console import say_json, warn, working
+from hybridmap.console import say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -178,9 +178,17 @@ def _run(
     try:
         with view:
             timelines = run_plan(
-                given.facts(), plan, config, out, iterations, watch=view.show, resume=begin,
-                replan=_replan(given, plan, config), on_recovery=view.survived, on_damaged=warn,
-            )  # fmt: skip
+                given.facts(),
+                plan,
+                config,
+                out,
+                iterations,
+                watch=view.show,
+                resume=begin,
+                replan=_replan(given, plan, config),
+                on_recovery=view.survived,
+                on_damaged=warn,
+            )
     except KeyboardInterrupt:
         kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""
         warn(f"stopped after {len(view.rows)} of {iterations} iterations{kept}")

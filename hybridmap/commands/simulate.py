@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Even, Json, Placement
-from hybridmap.text.console import say, say_json, warn, working
+from hybridmap.console import say, say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:

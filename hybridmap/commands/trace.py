@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.text.console import say, say_json
+from hybridmap.console import say, say_json
 
 
 def trace(
@@ -38,7 +38,7 @@ def trace(
         name = "measured" if second.source == "measured" else "predicted"
         timelines[name if name not in timelines else f"{name} ({measured})"] = second
     document = trace_document(timelines, plan)
-    from hybridmap.text.json import to_json
+    from hybridmap.json_text import to_json
 
     write_text(out, to_json(document))
     seconds = {name: each.iteration_s for name, each in timelines.items()}

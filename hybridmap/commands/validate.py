@@ -15,7 +15,7 @@ import typer
 
 from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
-from hybridmap.text.console import say, say_json, warn
+from hybridmap.console import say, say_json, warn
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -207,17 +207,24 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
     after = replace(facts, calibration=Calibration({api: factor for api, (factor, _) in found.items()}, "new"))
     errors = [{t.name: t.error for t in compare(*_predict(plan, f), held).calls} for f in (bare, after)]
     layer = CalibrationFile(
-        device=facts.group.device, job=str(job), command=" ".join(["hybridmap", *sys.argv[1:]]),
+        device=facts.group.device,
+        job=str(job),
+        command=" ".join(["hybridmap", *sys.argv[1:]]),
         date=datetime.date.today().isoformat(),
         corrections=tuple(
             Correction(
-                call=api, factor=factor, measured_s=timing.measured_s, predicted_s=timing.predicted_s,
-                iterations=len(used), spread=timing.spread, error_before=errors[0].get(timing.name) or 0.0,
+                call=api,
+                factor=factor,
+                measured_s=timing.measured_s,
+                predicted_s=timing.predicted_s,
+                iterations=len(used),
+                spread=timing.spread,
+                error_before=errors[0].get(timing.name) or 0.0,
                 error_after=errors[1].get(timing.name) or 0.0,
             )
             for api, (factor, timing) in found.items()
         ),
-    )  # fmt: skip
+    )
     write_yaml(profile / CALIBRATION_FILE, layer.model_dump(mode="json"))
     return layer
 
@@ -234,9 +241,14 @@ def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Mea
 
 
 def _show(
-    found: "Comparison", layer: "CalibrationFile | None", measured: "Measured", facts: "Facts", out: Path,
-    profile: Path, as_json: bool,
-) -> None:  # fmt: skip
+    found: "Comparison",
+    layer: "CalibrationFile | None",
+    measured: "Measured",
+    facts: "Facts",
+    out: Path,
+    profile: Path,
+    as_json: bool,
+) -> None:
     from hybridmap.validation.text import show_comparison, show_corrections
 
     if as_json:
@@ -261,8 +273,11 @@ def comparison_document(
         for t in (*found.stages, found.iteration, *found.calls)
     ]
     return {
-        "iterations": found.iterations, "timings": lines, "amounts": [a.model_dump(mode="json") for a in found.amounts],
-        "calibrated": bool(facts.calibration.digest), "load_average": [measured.load_before, measured.load_after],
+        "iterations": found.iterations,
+        "timings": lines,
+        "amounts": [a.model_dump(mode="json") for a in found.amounts],
+        "calibrated": bool(facts.calibration.digest),
+        "load_average": [measured.load_before, measured.load_after],
         "calibration": layer.model_dump(mode="json") if layer else None,
         "written": [str(out / name) for name in WRITTEN if (out / name).is_file()],
-    }  # fmt: skip
+    }

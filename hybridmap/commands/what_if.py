@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
-from hybridmap.text.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
     from hybridmap.answers.what_if import CaseRecord, WhatIfFile
@@ -71,9 +71,14 @@ def _cells(case: "CaseRecord", record: "WhatIfFile") -> list[str]:
     change = f"{case.iteration_s / first - 1:+.1%}" if first and case is not record.base else ""
     speed, gpus = case.tokens_per_s, case.num_gpus
     return [
-        f"{case.iteration_s:,.2f} s", change, f"{gpus:,}", f"{speed:,.0f}", f"{speed / gpus:,.0f}",
-        case.placement or "-", case.changes,
-    ]  # fmt: skip
+        f"{case.iteration_s:,.2f} s",
+        change,
+        f"{gpus:,}",
+        f"{speed:,.0f}",
+        f"{speed / gpus:,.0f}",
+        case.placement or "-",
+        case.changes,
+    ]
 
 
 def _shown(value: object) -> str:

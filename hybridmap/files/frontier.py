@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from hybridmap import __version__
+from hybridmap.version import __version__
 from mapper.result import OPTIMAL_GAP
 from simulator.plan.plan import Plan, Record
 

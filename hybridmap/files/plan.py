@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from hybridmap import __version__
 from hybridmap.job.problems import described
-from hybridmap.text.json import to_json
+from hybridmap.json_text import to_json
+from hybridmap.version import __version__
 from profiles.errors import FileFormatError, InputError
 from profiles.units import MIB
 from simulator.plan.dataflow import Stage

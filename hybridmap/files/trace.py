@@ -83,13 +83,23 @@ def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
     return {
-        "ph": "X", "name": span.call, "cat": span.stage, "pid": pid, "tid": tid, "cname": COLORS[span.stage],
-        "ts": span.start_s * MICROSECONDS, "dur": span.duration_s * MICROSECONDS,
+        "ph": "X",
+        "name": span.call,
+        "cat": span.stage,
+        "pid": pid,
+        "tid": tid,
+        "cname": COLORS[span.stage],
+        "ts": span.start_s * MICROSECONDS,
+        "dur": span.duration_s * MICROSECONDS,
         "args": {
-            "role": span.role, "api": span.api, "compute_s": span.compute_s, "communication_s": span.comm_s,
-            "critical": span.critical, "basis": dict(span.basis),
+            "role": span.role,
+            "api": span.api,
+            "compute_s": span.compute_s,
+            "communication_s": span.comm_s,
+            "critical": span.critical,
+            "basis": dict(span.basis),
         },
-    }  # fmt: skip
+    }
 
 
 def _critical(pid: int, threads: Mapping[str, int], spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
@@ -102,13 +112,22 @@ def _critical(pid: int, threads: Mapping[str, int], spans: Sequence[Span]) -> It
         bound = {"bp": "e"} if phase == "f" else {}  # bind to the slice that encloses the end of the arrow
         middle = (span.start_s + span.end_s) / 2 * MICROSECONDS
         yield {
-            "ph": phase, "name": "critical path", "cat": "critical", "id": pid, "pid": pid, "tid": threads[span.pool],
-            "ts": middle, **bound,
-        }  # fmt: skip
+            "ph": phase,
+            "name": "critical path",
+            "cat": "critical",
+            "id": pid,
+            "pid": pid,
+            "tid": threads[span.pool],
+            "ts": middle,
+            **bound,
+        }
 
 
 def _summary(timeline: Timeline) -> dict[str, Any]:
     return {
-        "source": timeline.source, "iteration_s": timeline.iteration_s, "tokens_per_s": timeline.tokens_per_s,
-        "num_gpus": timeline.num_gpus, "stages": dict(timeline.stages),
-    }  # fmt: skip
+        "source": timeline.source,
+        "iteration_s": timeline.iteration_s,
+        "tokens_per_s": timeline.tokens_per_s,
+        "num_gpus": timeline.num_gpus,
+        "stages": dict(timeline.stages),
+    }

@@ -131,7 +131,7 @@ def load_job(
     file = Path(path)
     document = read_yaml(file)
     if profile is not None:
-        from hybridmap.profiling.local_job import on_this_machine
+        from hybridmap.job.local import on_this_machine
 
         document = on_this_machine(document, profile, ranks, force=force_profile)
     return _job(parse_job(document, str(path)), str(path), file.parent)

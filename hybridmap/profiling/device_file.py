@@ -68,8 +68,11 @@ def _measured_card(about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], 
 
     peak = fact(flops, "FLOP/s", here + "the fastest row of table gemm")
     return {
-        "schema_version": 1, "name": slug(str(about["device_string"])), "device_string": str(about["device_string"]),
-        "kind": kind, "peak_flop_per_s": {dtype: peak for dtype in ("bf16", "fp32")},
+        "schema_version": 1,
+        "name": slug(str(about["device_string"])),
+        "device_string": str(about["device_string"]),
+        "kind": kind,
+        "peak_flop_per_s": {dtype: peak for dtype in ("bf16", "fp32")},
         "memory_bytes_per_s": measured(streamed, "the element-wise kernels in table memory_ops"),
         "memory_bytes": fact(int(about["memory_bytes"]), "B", "what the system reports; all ranks of a host share it"),
         "nvlink_bytes_per_s": measured(sent, "the all-gathers between processes of the host"),
@@ -81,4 +84,4 @@ def _measured_card(about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], 
         "pcie_bytes_per_s": measured(copied, "the copies from host memory in table copy"),
         "inter_node_latency_s": fact(1e-4, "s", "no network was measured: a round figure of kernel TCP", "assumed"),
         "power_w": fact(about.get("power_limit_w") or 1.0, "W", "the driver's limit; 1 where there is no meter"),
-    }  # fmt: skip
+    }

@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 
 from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together, fit_wake
-from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ MEANINGS = {
     "prefill_launch_s_per_layer": "Python of one decoder layer of a pass over prompts",
     "host_s_per_step": "a decode step: masks, sampling, bookkeeping",
     "host_s_per_sequence": "the same per running sequence",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "dispatch_s": _dispatch(rows, "ray"),
         "dispatch_local_s": _dispatch(rows, "local"),
         "dispatch_rank_s": _dispatch_rank(rows.get("dispatch", ())),
-    }  # fmt: skip
+    }
 
 
 def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any]:
@@ -148,8 +148,9 @@ def _dispatch_rank(rows: Sequence[Row]) -> dict[str, Any]:
     for samples in {row["samples"] for row in rows}:
         times = {
             int(row["ranks"]): float(row["latency_s"])
-            for row in rows if row["samples"] == samples and row["launcher"] == "ray"
-        }  # fmt: skip
+            for row in rows
+            if row["samples"] == samples and row["launcher"] == "ray"
+        }
         more = {ranks - 1: times[ranks] - times[1] for ranks in times if ranks > 1 and 1 in times}
         if more:
             slopes.append(sum(n * s for n, s in more.items()) / sum(n * n for n in more))
@@ -239,31 +240,46 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
         "front_end_s_per_prompt_token": _fact(0, "s", "the same per prompt token", none),
         "transition_fixed_s": _fact(0, "s", "hand-over of weights apart from bytes", counted),
         "reload_bytes_per_s": _fact(
-            device.spec.memory_bytes_per_s / 2, "bytes/s", "putting gathered weights together",
-            "half the measured bandwidth", "analytic",
+            device.spec.memory_bytes_per_s / 2,
+            "bytes/s",
+            "putting gathered weights together",
+            "half the measured bandwidth",
+            "analytic",
         ),
         "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of dispatch runs"),
-    }  # fmt: skip
+    }
 
 
 def _training_file(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "kind": "training", "engine": "torch-native", "version": VERSION,
+        "kind": "training",
+        "engine": "torch-native",
+        "version": VERSION,
         "note": "The embedded engine on this machine; measured by hybridmap profile.",
-        "zero_stages": [0, 1], "sequence_parallel": False, "head_on_responses": True,
-        "scoring_layouts": True, "facts": dict(facts),
-    }  # fmt: skip
+        "zero_stages": [0, 1],
+        "sequence_parallel": False,
+        "head_on_responses": True,
+        "scoring_layouts": True,
+        "facts": dict(facts),
+    }
 
 
 def _generation_file(facts: Mapping[str, Any]) -> dict[str, Any]:
     needed = ("launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step", "host_s_per_sequence")
     known = {name: _fact(0.0, "s", MEANINGS[name], NOT_MEASURED) for name in needed}
     return {
-        "kind": "generation", "engine": "torch-native-generate", "version": VERSION,
+        "kind": "generation",
+        "engine": "torch-native-generate",
+        "version": VERSION,
         "note": "Generation of the embedded engine on this machine; measured by hybridmap profile.",
-        "cuda_graphs": False, "prefix_sharing": False, "shares_weights": True, "scheduler": "prefill-first",
-        "static_batches": True, "first_token_in_prefill": True, "facts": {**known, **facts},
-    }  # fmt: skip
+        "cuda_graphs": False,
+        "prefix_sharing": False,
+        "shares_weights": True,
+        "scheduler": "prefill-first",
+        "static_batches": True,
+        "first_token_in_prefill": True,
+        "facts": {**known, **facts},
+    }
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:

@@ -28,14 +28,23 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 TRAINING_CONSTANTS = (
-    "element_wise_ratio", "forward_s_per_layer", "forward_s_per_pass", "call_s", "backward_s_per_layer",
-    "backward_s_per_pass", "step_fixed_s",
-)  # fmt: skip
+    "element_wise_ratio",
+    "forward_s_per_layer",
+    "forward_s_per_pass",
+    "call_s",
+    "backward_s_per_layer",
+    "backward_s_per_pass",
+    "step_fixed_s",
+)
 GENERATION_CONSTANTS = (
     "attention_ratio",
-    "element_wise_ratio", "launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step",
-    "host_s_per_sequence", "call_s",
-)  # fmt: skip
+    "element_wise_ratio",
+    "launch_s_per_layer",
+    "prefill_launch_s_per_layer",
+    "host_s_per_step",
+    "host_s_per_sequence",
+    "call_s",
+)
 SCALE = {"element_wise_ratio": 1.0, "attention_ratio": 1.0}
 """Size of a constant in the non-linear fit; seconds are of the order of 100 us."""
 REWEIGHTINGS = 8

@@ -62,7 +62,10 @@ def write_profile(
     found_doubts = doubts(rows, fits, wanted or Wanted())
     write_device_file(folder, about, good, kind, found_doubts)
     return ProfileSummary(
-        name, {table: len(found) for table, found in written.items()},
+        name,
+        {table: len(found) for table, found in written.items()},
         {table: sum(bool(row["error"]) for row in found) for table, found in written.items()},
-        table_errors(device), fits, found_doubts,
-    )  # fmt: skip
+        table_errors(device),
+        fits,
+        found_doubts,
+    )

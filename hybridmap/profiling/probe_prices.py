@@ -22,35 +22,55 @@ if TYPE_CHECKING:
 EAGER = Implementation(kernels="eager", loss_head="unfused")
 """How the torch-native engine is built: uncompiled, log-softmax in tensor operations."""
 ROLE_OF = {
-    "generate_sequences": "actor", "compute_values": "critic", "compute_ref_log_prob": "reference",
-    "update_critic": "critic", "update_actor": "actor",
-}  # fmt: skip
+    "generate_sequences": "actor",
+    "compute_values": "critic",
+    "compute_ref_log_prob": "reference",
+    "update_critic": "critic",
+    "update_actor": "actor",
+}
 
 
 def shape_of(row: Mapping[str, Any]) -> ModelShape:
     """The model of a row of table ``engine_step``."""
     kind = str(row["model_type"])
     return ModelShape(
-        name="probe", architecture=kind, hidden=row["hidden"], num_layers=row["layers"], vocab=row["vocab"],
-        num_heads=row["heads"], num_kv_heads=row["kv_heads"], head_dim=row["head_dim"], ffn=row["ffn"],
-        max_position=1 << 20, tied_embeddings=row["tied"] == 2, qkv_bias=kind == "qwen2", qk_norm=kind == "qwen3",
-    )  # fmt: skip
+        name="probe",
+        architecture=kind,
+        hidden=row["hidden"],
+        num_layers=row["layers"],
+        vocab=row["vocab"],
+        num_heads=row["heads"],
+        num_kv_heads=row["kv_heads"],
+        head_dim=row["head_dim"],
+        ffn=row["ffn"],
+        max_position=1 << 20,
+        tied_embeddings=row["tied"] == 2,
+        qkv_bias=kind == "qwen2",
+        qk_norm=kind == "qwen3",
+    )
 
 
 def probe_facts(
-    row: Mapping[str, Any], device: DeviceProfile, training: TrainingEngine, generation: GenerationEngine,
+    row: Mapping[str, Any],
+    device: DeviceProfile,
+    training: TrainingEngine,
+    generation: GenerationEngine,
     ranks: int = 1,
-) -> Facts:  # fmt: skip
+) -> Facts:
     """The job that a probe was, on ranks of the device."""
     dtype = str(row["dtype"])
     spec = RoleSpec(shape_of(row), dtype)
     work = Workload(row["samples"], 1, row["prompt"], LengthDistribution.fixed(row["response"]), 1, row["minibatches"])
     return Facts(
-        algorithm="ppo", roles=dict.fromkeys(("actor", "critic", "reference", "reward"), spec), workload=work,
-        group=ClusterGroup(device.name, 1, ranks, device.spec.inter_node_bytes_per_s_per_node, ranks), device=device,
-        training=replace(training, dispatch_s=0.0), generation=generation,
+        algorithm="ppo",
+        roles=dict.fromkeys(("actor", "critic", "reference", "reward"), spec),
+        workload=work,
+        group=ClusterGroup(device.name, 1, ranks, device.spec.inter_node_bytes_per_s_per_node, ranks),
+        device=device,
+        training=replace(training, dispatch_s=0.0),
+        generation=generation,
         implementation=replace(EAGER, training_dtype=dtype),
-    )  # fmt: skip
+    )
 
 
 def price_of(row: Mapping[str, Any], facts: Facts, ranks: int = 1) -> float:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from hybridmap.text.console import say
+from hybridmap.console import say
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -32,8 +32,12 @@ FASTER = 2.0
 """More bytes do not take less time; so many times less is no noise of a quiet machine."""
 FIT_ERROR = 0.2
 """Of calls left out of the fit: beyond it a prediction from these constants says little."""
-LEAST_RATES = {"GEMM": (1e9, "FLOP/s"), "memory": (5e8, "B/s"), "host copies": (5e8, "B/s"),
-               "collectives": (1e7, "B/s")}  # fmt: skip
+LEAST_RATES = {
+    "GEMM": (1e9, "FLOP/s"),
+    "memory": (5e8, "B/s"),
+    "host copies": (5e8, "B/s"),
+    "collectives": (1e7, "B/s"),
+}
 """Below what any machine has that torch runs on, by far: one core of a small board does ten times as much."""
 PRICED = frozenset({"element_wise", "host_to_device", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 """Operations that prices look up by bytes."""
@@ -124,9 +128,11 @@ def _slow(good: Rows) -> Iterator[str]:
     """Rates below what any machine has."""
     gemm = max((2.0 * r["m"] * r["n"] * r["k"] / r["latency_s"] for r in good.get("gemm", ())), default=None)
     rates = {
-        "GEMM": gemm, "memory": memory_rate(good.get("memory_ops", ())), "host copies": host_rate(good.get("copy", ())),
+        "GEMM": gemm,
+        "memory": memory_rate(good.get("memory_ops", ())),
+        "host copies": host_rate(good.get("copy", ())),
         "collectives": wire_rate(good.get("collective", ())),
-    }  # fmt: skip
+    }
     for name, rate in rates.items():
         least, unit = LEAST_RATES[name]
         if rate is not None and rate < least:

@@ -54,9 +54,7 @@ def _node_width(facts: Facts) -> float:
     return columns * (GPU + GAP) + GAP
 
 
-def _kind(
-    plan: Plan, kind: str, nodes: int, per_node: int, y: float, width: float, named: bool
-) -> tuple[str, float]:  # fmt: skip
+def _kind(plan: Plan, kind: str, nodes: int, per_node: int, y: float, width: float, named: bool) -> tuple[str, float]:
     """All nodes of one device kind, line by line; and where the next kind begins."""
     pools = [pool for pool in plan.pools if pool.device == kind]
     coarse = nodes * per_node > MOST_GPUS

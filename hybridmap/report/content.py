@@ -80,9 +80,13 @@ class Content:
 
 
 def content_of(
-    file: PlanFile, job: Job, *, measured: Timeline | None = None, points: tuple[PointRecord, ...] = (),
+    file: PlanFile,
+    job: Job,
+    *,
+    measured: Timeline | None = None,
+    points: tuple[PointRecord, ...] = (),
     what_if: WhatIfFile | None = None,
-) -> Content:  # fmt: skip
+) -> Content:
     """Simulate the plan and its runners-up again, and vary the prices.
 
     Raises ``InfeasibleError`` if the plan itself cannot run on the job's cluster.
@@ -99,9 +103,15 @@ def content_of(
         name = f"{placement_title(other.plan)}, {timeline.iteration_s:,.1f} s"
         shown.append(Shown(f"other-{i}", name, other.plan, timeline, why))
     return Content(
-        file=file, job=job, shown=tuple(shown), sensitivity=sensitivities(file.plan, facts), measured=measured,
-        points=points, what_if=what_if, notes=_notes(file, best, facts),
-    )  # fmt: skip
+        file=file,
+        job=job,
+        shown=tuple(shown),
+        sensitivity=sensitivities(file.plan, facts),
+        measured=measured,
+        points=points,
+        what_if=what_if,
+        notes=_notes(file, best, facts),
+    )
 
 
 def _notes(file: PlanFile, now: Timeline, facts: Facts) -> tuple[str, ...]:

@@ -22,13 +22,27 @@ if TYPE_CHECKING:
 Figure = dict[str, Any]
 
 STAGE_COLORS = {
-    "generation": "#2f7ed8", "transition": "#8e5ea2", "preparation": "#e8a33d", "training": "#c0504d",
-    "weight_sync": "#7a6a9e", "other": "#8a8f98",
-}  # fmt: skip
+    "generation": "#2f7ed8",
+    "transition": "#8e5ea2",
+    "preparation": "#e8a33d",
+    "training": "#c0504d",
+    "weight_sync": "#7a6a9e",
+    "other": "#8a8f98",
+}
 CLASS_COLORS = (
-    "#4c78a8", "#9ecae9", "#f58518", "#ffbf79", "#54a24b", "#88d27a", "#b79a20", "#e45756", "#439894", "#83bcb6",
-    "#79706e", "#d67195",
-)  # fmt: skip
+    "#4c78a8",
+    "#9ecae9",
+    "#f58518",
+    "#ffbf79",
+    "#54a24b",
+    "#88d27a",
+    "#b79a20",
+    "#e45756",
+    "#439894",
+    "#83bcb6",
+    "#79706e",
+    "#d67195",
+)
 
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
@@ -51,12 +65,15 @@ def gantt(timeline: Timeline, measured: Timeline | None = None) -> Figure:
             data.append(_bars(stage, spans))
     names = _row_names(rows)
     layout = {
-        "barmode": "overlay", "height": 150 + 46 * len(names), "margin": MARGIN,
+        "barmode": "overlay",
+        "height": 150 + 46 * len(names),
+        "margin": MARGIN,
         "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
         "yaxis": {"automargin": True, "categoryorder": "array", "categoryarray": names[::-1]},
-        "legend": LEGEND, "hovermode": "closest",
+        "legend": LEGEND,
+        "hovermode": "closest",
         "uniformtext": {"minsize": 9, "mode": "hide"},
-    }  # fmt: skip
+    }
     return {"data": data, "layout": layout}
 
 
@@ -71,12 +88,19 @@ def _pool(name: str) -> str:
 
 def _bars(stage: str, spans: Sequence[tuple[Span, str]]) -> Figure:
     return {
-        "type": "bar", "orientation": "h", "name": stage.replace("_", " "), "marker": {"color": STAGE_COLORS[stage]},
+        "type": "bar",
+        "orientation": "h",
+        "name": stage.replace("_", " "),
+        "marker": {"color": STAGE_COLORS[stage]},
         "y": [f"{_pool(span.pool)}{suffix}" for span, suffix in spans],
-        "x": [span.duration_s for span, _ in spans], "base": [span.start_s for span, _ in spans],
-        "hovertext": [_span_text(span) for span, _ in spans], "hoverinfo": "text",
-        "text": [text(span.call) for span, _ in spans], "textposition": "inside", "insidetextanchor": "middle",
-    }  # fmt: skip
+        "x": [span.duration_s for span, _ in spans],
+        "base": [span.start_s for span, _ in spans],
+        "hovertext": [_span_text(span) for span, _ in spans],
+        "hoverinfo": "text",
+        "text": [text(span.call) for span, _ in spans],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+    }
 
 
 def _span_text(span: Span) -> str:
@@ -99,22 +123,36 @@ def memory(timeline: Timeline) -> Figure:
     for name in names:
         place = CLASSES.index(name) if name in CLASSES else len(CLASSES)  # the same colour in every plan
         sizes = [timeline.memory[pool].classes.get(name, 0) / GIB for pool in pools]
-        data.append({
-            "type": "bar", "name": text(name), "x": labels, "y": sizes, "width": 0.5,
-            "marker": {"color": CLASS_COLORS[place]},
-            "hovertemplate": f"{text(name)}: %{{y:.1f}} GiB<extra>%{{x}}</extra>",
-        })  # fmt: skip
+        data.append(
+            {
+                "type": "bar",
+                "name": text(name),
+                "x": labels,
+                "y": sizes,
+                "width": 0.5,
+                "marker": {"color": CLASS_COLORS[place]},
+                "hovertemplate": f"{text(name)}: %{{y:.1f}} GiB<extra>%{{x}}</extra>",
+            }
+        )
     capacity = [timeline.memory[pool].capacity_bytes / GIB for pool in pools]
-    data.append({
-        "type": "scatter", "mode": "markers", "name": "capacity", "x": labels, "y": capacity,
-        "marker": {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "#d62728"}},
-        "hovertemplate": "capacity %{y:.1f} GiB<extra>%{x}</extra>",
-    })  # fmt: skip
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "capacity",
+            "x": labels,
+            "y": capacity,
+            "marker": {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "#d62728"}},
+            "hovertemplate": "capacity %{y:.1f} GiB<extra>%{x}</extra>",
+        }
+    )
     layout = {
-        "barmode": "stack", "height": 420, "margin": MARGIN,
+        "barmode": "stack",
+        "height": 420,
+        "margin": MARGIN,
         "yaxis": {"title": {"text": "GiB per GPU"}, "automargin": True, "rangemode": "tozero"},
         "legend": LEGEND,
-    }  # fmt: skip
+    }
     return {"data": data, "layout": layout}
 
 
@@ -126,19 +164,25 @@ def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
     names = [text(f"{name}, {timeline.iteration_s:,.1f} s") for name, timeline in rows]
     data = [
         {
-            "type": "bar", "orientation": "h", "name": stage.replace("_", " "), "y": names,
+            "type": "bar",
+            "orientation": "h",
+            "name": stage.replace("_", " "),
+            "y": names,
             "x": [timeline.stages.get(stage, 0.0) for _, timeline in rows],
             "marker": {"color": STAGE_COLORS[stage]},
             "hovertemplate": f"{stage.replace('_', ' ')}: %{{x:,.2f}} s<extra></extra>",
         }
         for stage in STAGES
         if any(timeline.stages.get(stage, 0.0) > 0 for _, timeline in rows)
-    ]  # fmt: skip
+    ]
     layout = {
-        "barmode": "stack", "height": 160 + 40 * len(rows), "margin": MARGIN,
-        "xaxis": {"title": {"text": "seconds"}}, "legend": LEGEND,
+        "barmode": "stack",
+        "height": 160 + 40 * len(rows),
+        "margin": MARGIN,
+        "xaxis": {"title": {"text": "seconds"}},
+        "legend": LEGEND,
         "yaxis": {"automargin": True, "autorange": "reversed"},
-    }  # fmt: skip
+    }
     return {"data": data, "layout": layout}
 
 
@@ -156,17 +200,26 @@ def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -
     ]
     data = [
         {
-            "type": "scatter", "mode": "lines+markers", "name": "fastest plan on at most so many GPUs",
-            "line": {"shape": "hv", "color": "#2f7ed8"}, "marker": {"size": 9},
-            "x": [p.num_gpus for p in points], "y": [p.iteration_s for p in points], "hovertext": hover,
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "fastest plan on at most so many GPUs",
+            "line": {"shape": "hv", "color": "#2f7ed8"},
+            "marker": {"size": 9},
+            "x": [p.num_gpus for p in points],
+            "y": [p.iteration_s for p in points],
+            "hovertext": hover,
             "hoverinfo": "text",
         },
         {
-            "type": "scatter", "mode": "markers", "name": "this plan", "x": [num_gpus], "y": [iteration_s],
+            "type": "scatter",
+            "mode": "markers",
+            "name": "this plan",
+            "x": [num_gpus],
+            "y": [iteration_s],
             "marker": {"size": 14, "symbol": "star", "color": "#c0504d"},
             "hovertemplate": "this plan: %{x} GPUs, %{y:,.2f} s<extra></extra>",
         },
-    ]  # fmt: skip
+    ]
     return {"data": data, "layout": _axes("GPUs", "seconds per iteration")}
 
 
@@ -177,12 +230,18 @@ def sensitivity(found: Sequence[Sensitivity], iteration_s: float) -> Figure:
     sides = (("faster", [s.faster_s for s in rows], "#54a24b"), ("slower", [s.slower_s for s in rows], "#c0504d"))
     data = [
         {
-            "type": "bar", "orientation": "h", "name": f"if {side}", "y": names, "base": iteration_s,
-            "x": [value - iteration_s for value in values], "marker": {"color": color}, "customdata": values,
+            "type": "bar",
+            "orientation": "h",
+            "name": f"if {side}",
+            "y": names,
+            "base": iteration_s,
+            "x": [value - iteration_s for value in values],
+            "marker": {"color": color},
+            "customdata": values,
             "hovertemplate": "%{customdata:,.2f} s<extra></extra>",
         }
         for side, values, color in sides
-    ]  # fmt: skip
+    ]
     layout = _axes("seconds per iteration", "") | {"barmode": "overlay", "height": 150 + 40 * len(rows)}
     return {"data": data, "layout": layout}
 
@@ -196,11 +255,17 @@ def what_if(record: WhatIfFile) -> Figure:
         groups.setdefault(", ".join(f"{key}={case.settings[key]}" for key in others), []).append(case)
     for name, cases in groups.items():
         there = [case for case in cases if case.iteration_s is not None]
-        data.append({
-            "type": "scatter", "mode": "lines+markers", "name": text(name or "best plan"),
-            "x": [_axis_value(case.settings[last]) for case in there], "y": [case.iteration_s for case in there],
-            "hovertext": [_case_text(case) for case in there], "hoverinfo": "text",
-        })  # fmt: skip
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": text(name or "best plan"),
+                "x": [_axis_value(case.settings[last]) for case in there],
+                "y": [case.iteration_s for case in there],
+                "hovertext": [_case_text(case) for case in there],
+                "hoverinfo": "text",
+            }
+        )
     layout = _axes(text(last), "seconds per iteration")
     if any(isinstance(_axis_value(case.settings[last]), str) for case in record.cases):
         layout["xaxis"]["type"] = "category"
@@ -220,27 +285,39 @@ def provenance(shown: Shown) -> Figure:
     """Seconds of each call on the critical path by kind of evidence."""
     spans = [span for span in shown.timeline.spans if span.critical and span.duration_s > 0]
     colors = {
-        "measured": "#54a24b", "published": "#4c78a8", "interpolated": "#e8a33d", "fitted": "#b279a2",
-        "analytic": "#c0504d", "assumed": "#7f7f7f",
-    }  # fmt: skip
+        "measured": "#54a24b",
+        "published": "#4c78a8",
+        "interpolated": "#e8a33d",
+        "fitted": "#b279a2",
+        "analytic": "#c0504d",
+        "assumed": "#7f7f7f",
+    }
     data = [
         {
-            "type": "bar", "orientation": "h", "name": kind, "marker": {"color": color},
+            "type": "bar",
+            "orientation": "h",
+            "name": kind,
+            "marker": {"color": color},
             "y": [text(span.call) for span in spans],
             "x": [span.duration_s * span.basis.get(kind, 0.0) for span in spans],
             "hovertemplate": f"{kind}: %{{x:,.2f}} s<extra>%{{y}}</extra>",
         }
         for kind, color in colors.items()
-    ]  # fmt: skip
+    ]
     layout = _axes("seconds on the critical path", "") | {
-        "barmode": "stack", "height": 160 + 34 * len(spans), "yaxis": {"automargin": True, "autorange": "reversed"},
-    }  # fmt: skip
+        "barmode": "stack",
+        "height": 160 + 34 * len(spans),
+        "yaxis": {"automargin": True, "autorange": "reversed"},
+    }
     return {"data": data, "layout": layout}
 
 
 def _axes(x: str, y: str) -> Figure:
     return {
-        "height": 380, "margin": MARGIN, "hovermode": "closest",
+        "height": 380,
+        "margin": MARGIN,
+        "hovermode": "closest",
         "xaxis": {"title": {"text": x}, "automargin": True},
-        "yaxis": {"title": {"text": y}, "automargin": True}, "legend": LEGEND,
-    }  # fmt: skip
+        "yaxis": {"title": {"text": y}, "automargin": True},
+        "legend": LEGEND,
+    }

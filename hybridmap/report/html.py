@@ -60,9 +60,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequen
     """A table; cells are plain text."""
     head = "".join(f'<th scope="col"{_class(c, numbers)}>{escape(c)}</th>' for c in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td{_class(c, numbers)}>{escape(cell)}</td>" for c, cell in zip(columns, row, strict=True))
-        + "</tr>" for row in rows
-    )  # fmt: skip
+        "<tr>"
+        + "".join(f"<td{_class(c, numbers)}>{escape(cell)}</td>" for c, cell in zip(columns, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(columns[0], quote=True)} table">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -93,14 +95,15 @@ def _summary(content: Content) -> str:
         ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
         ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
         ("proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"),
-    ]  # fmt: skip
+    ]
     if content.measured is not None:
         off = content.measured.iteration_s / timeline.iteration_s - 1
         cards.append(("measured", f"{content.measured.iteration_s:,.2f} s", f"{off:+.1%} against the prediction"))
     boxes = "".join(
         f'<div class="card"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
-        f'<div class="more">{escape(more)}</div></div>' for what, value, more in cards
-    )  # fmt: skip
+        f'<div class="more">{escape(more)}</div></div>'
+        for what, value, more in cards
+    )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in content.notes)
     return f'<div class="cards">{boxes}</div>{notes}'
 
@@ -121,20 +124,28 @@ def _plans(content: Content) -> list[str]:
     compared = " The measured run is below each predicted pool." if content.measured is not None else ""
     return [
         section("placement", "Placement", blocks, "The cluster to scale: nodes, their GPUs, and who has them."),
-        section("timeline", "One iteration", chart("gantt", "Gantt chart of the iteration, one row a pool"),
-                f"Every call on its pool. Hover or tap for compute, communication and evidence.{compared}"),
-        section("memory", "Memory of the fullest GPU",
-                chart("memory", "Stacked bars of memory by class, against capacity")
-                + "".join(_memory_block(content, each, i == 0) for i, each in enumerate(content.shown))),
-    ]  # fmt: skip
+        section(
+            "timeline",
+            "One iteration",
+            chart("gantt", "Gantt chart of the iteration, one row a pool"),
+            f"Every call on its pool. Hover or tap for compute, communication and evidence.{compared}",
+        ),
+        section(
+            "memory",
+            "Memory of the fullest GPU",
+            chart("memory", "Stacked bars of memory by class, against capacity")
+            + "".join(_memory_block(content, each, i == 0) for i, each in enumerate(content.shown)),
+        ),
+    ]
 
 
 def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
     plan = shown.plan
     legend = "".join(
         f'<li><span class="swatch" style="background:{color_of(plan, pool.name)}"></span>pool {escape(pool.name)}, '
-        f"GPUs {gpus_text(pool)}: {escape(', '.join(pool.roles) or 'generation')}</li>" for pool in plan.pools
-    )  # fmt: skip
+        f"GPUs {gpus_text(pool)}: {escape(', '.join(pool.roles) or 'generation')}</li>"
+        for pool in plan.pools
+    )
     rows = []
     for entry in plan.roles:
         texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
@@ -155,9 +166,14 @@ def _memory_block(content: Content, shown: Shown, visible: bool) -> str:
         rows = memory_rows(shown.plan, pool, content.facts)
         columns = classes_of(rows)
         cells = [
-            (row["role"], row["when"], *(gib(row["classes"][c]) if c in row["classes"] else "" for c in columns),
-             gib(sum(row["classes"].values()))) for row in rows
-        ]  # fmt: skip
+            (
+                row["role"],
+                row["when"],
+                *(gib(row["classes"][c]) if c in row["classes"] else "" for c in columns),
+                gib(sum(row["classes"].values())),
+            )
+            for row in rows
+        ]
         terms = peak_terms(shown.plan, pool, content.facts)
         (role, name), size = max(terms.items(), key=lambda item: item[1])
         peak = shown.timeline.memory[pool.name]
@@ -172,16 +188,25 @@ def _memory_block(content: Content, shown: Shown, visible: bool) -> str:
 
 def _sections(content: Content) -> list[str]:
     out = [
-        section("stages", "Stages", chart("stages", "Seconds of each stage, one bar a plan"),
-                "Seconds along the critical path; a plan's bar ends at its iteration time."),
-    ]  # fmt: skip
+        section(
+            "stages",
+            "Stages",
+            chart("stages", "Seconds of each stage, one bar a plan"),
+            "Seconds along the critical path; a plan's bar ends at its iteration time.",
+        )
+    ]
     if len(content.shown) > 1:
         rows = [(each.plan.placement, f"{each.timeline.iteration_s:,.2f} s", each.why) for each in content.shown[1:]]
         body = table(("placement", "iteration", "why it is slower"), rows, ("iteration",))
         out.append(section("others", "Runners-up", body, "The best plan of each other placement."))
     if content.points:
-        out.append(section("frontier", "More or fewer GPUs", chart("frontier", "Iteration time against GPUs")
-                           + _frontier_table(content)))  # fmt: skip
+        out.append(
+            section(
+                "frontier",
+                "More or fewer GPUs",
+                chart("frontier", "Iteration time against GPUs") + _frontier_table(content),
+            )
+        )
     if content.what_if is not None:
         out.append(section("what-if", "What if", chart("what-if", "Iteration time under other settings")))
     if content.sensitivity:
@@ -197,11 +222,14 @@ def _frontier_table(content: Content) -> str:
     rows = []
     for p in content.points:
         cells = {
-            "GPUs": f"{p.num_gpus:,}", "iteration": f"{p.iteration_s:,.2f} s", "tokens/s": f"{p.tokens_per_s:,.0f}",
-            "per GPU": f"{p.tokens_per_s_per_gpu:,.0f}", "placement": p.plan.placement,
+            "GPUs": f"{p.num_gpus:,}",
+            "iteration": f"{p.iteration_s:,.2f} s",
+            "tokens/s": f"{p.tokens_per_s:,.0f}",
+            "per GPU": f"{p.tokens_per_s_per_gpu:,.0f}",
+            "placement": p.plan.placement,
             "cost": "" if p.cost_per_iteration is None else f"{p.cost_per_iteration:,.4f}",
             "proof": "proven" if p.proven else f"gap {percent(p.gap)}",
-        }  # fmt: skip
+        }
         rows.append([cells[c] for c in columns])
     return table(columns, rows, numbers)
 
@@ -220,11 +248,15 @@ def _provenance(content: Content) -> str:
         )
     engines = content.job.document["engines"]
     made = [
-        ("hybridmap", content.file.hybridmap_version), ("profile data", content.file.facts_hash[:16]),
-        ("devices", ", ".join(content.facts.kinds)), ("training engine", str(engines["training"])),
-        ("generation engine", str(engines["generation"])), ("seed", str(content.file.seed)),
-        ("searched", content.file.searched.placement), ("objective", content.file.objective),
-    ]  # fmt: skip
+        ("hybridmap", content.file.hybridmap_version),
+        ("profile data", content.file.facts_hash[:16]),
+        ("devices", ", ".join(content.facts.kinds)),
+        ("training engine", str(engines["training"])),
+        ("generation engine", str(engines["generation"])),
+        ("seed", str(content.file.seed)),
+        ("searched", content.file.searched.placement),
+        ("objective", content.file.objective),
+    ]
     body = (
         chart("provenance", "Seconds by kind of evidence")
         + "".join(f"<p>{escape(line)}</p>" for line in lines)

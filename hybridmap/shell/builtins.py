@@ -28,9 +28,12 @@ class Builtins(Tester):
     """Commands by name."""
 
     def __init__(
-        self, source: str, variables: dict[str, Text], folder: Path | None,
+        self,
+        source: str,
+        variables: dict[str, Text],
+        folder: Path | None,
         status_of: Callable[[tuple[str, ...]], bool | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(source, dict(variables))
         self.folder, self.status_of = folder, status_of
         self.script = ""
@@ -229,7 +232,17 @@ def _branches(node: Node) -> bool:
 
 
 _OWN = {
-    ":": "true", "true": "true", "false": "false", "echo": "echo", "printf": "printf", "read": "names",
-    "mapfile": "names", "readarray": "names", "unset": "unset", "shift": "shift", "eval": "eval", "source": "source",
+    ":": "true",
+    "true": "true",
+    "false": "false",
+    "echo": "echo",
+    "printf": "printf",
+    "read": "names",
+    "mapfile": "names",
+    "readarray": "names",
+    "unset": "unset",
+    "shift": "shift",
+    "eval": "eval",
+    "source": "source",
     ".": "source",
-}  # fmt: skip
+}

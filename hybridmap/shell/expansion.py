@@ -19,8 +19,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a"
 _MANY = ("@", "*")
 EMPTY = Text()
 _CASES: dict[str, Callable[[str], str]] = {
-    "^^": str.upper, ",,": str.lower, "^": lambda s: s[:1].upper() + s[1:], ",": lambda s: s[:1].lower() + s[1:],
-}  # fmt: skip
+    "^^": str.upper,
+    ",,": str.lower,
+    "^": lambda s: s[:1].upper() + s[1:],
+    ",": lambda s: s[:1].lower() + s[1:],
+}
 
 
 class Expander(Calculator):
@@ -234,8 +237,11 @@ class Expander(Calculator):
             self.budget.spend(len(value) ** 2 // 64 + 1)
             front = kind[0] == "#"
             pieces = [(value[:i], value[i:]) for i in range(len(value) + 1)]
-            rests = [b for a, b in pieces if fnmatchcase(a, pattern)] if front else [
-                a for a, b in pieces if fnmatchcase(b, pattern)]  # fmt: skip
+            rests = (
+                [b for a, b in pieces if fnmatchcase(a, pattern)]
+                if front
+                else [a for a, b in pieces if fnmatchcase(b, pattern)]
+            )
             pick = min if len(kind) == 2 else max
             return pick(rests, key=len) if rests else value
         if kind not in _CASES or pattern:

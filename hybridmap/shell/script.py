@@ -68,13 +68,21 @@ class Shell(Builtins):
 
     def _command(self, node: Node) -> Status:
         kinds: dict[str, Callable[[Node], Status]] = {
-            "CallExpr": self.call, "BinaryCmd": self._joined, "IfClause": self._if, "CaseClause": self._case,
-            "ForClause": self._for, "WhileClause": self._while, "FuncDecl": self._define, "DeclClause": self.declare,
-            "Subshell": lambda n: self.run(n["Stmts"]), "Block": lambda n: self.run(n["Stmts"]),
-            "TestClause": lambda n: self.test_node(n["X"]), "ArithmCmd": lambda n: self._arithmetic_status([n["X"]]),
+            "CallExpr": self.call,
+            "BinaryCmd": self._joined,
+            "IfClause": self._if,
+            "CaseClause": self._case,
+            "ForClause": self._for,
+            "WhileClause": self._while,
+            "FuncDecl": self._define,
+            "DeclClause": self.declare,
+            "Subshell": lambda n: self.run(n["Stmts"]),
+            "Block": lambda n: self.run(n["Stmts"]),
+            "TestClause": lambda n: self.test_node(n["X"]),
+            "ArithmCmd": lambda n: self._arithmetic_status([n["X"]]),
             "LetClause": lambda n: self._arithmetic_status(n["Exprs"]),
             "TimeClause": lambda n: self.run([n["Stmt"]] if n.get("Stmt") else []),
-        }  # fmt: skip
+        }
         found = kinds.get(node["Type"])
         if found is None:
             raise self.fault(f"line {line_of(node)}: {node['Type']} is not understood here")

@@ -31,8 +31,10 @@ def parse_shell(text: str, source: str) -> list[Node]:
         raise FileFormatError(f"{source}: opens more than {MOST_OPENED:,} brackets, which no launch script does")
     done = subprocess.run(
         [parser(), "--to-json", "--language-dialect", "bash"],
-        input=text.replace("\0", "").encode("utf-8", "surrogatepass"), capture_output=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
+        input=text.replace("\0", "").encode("utf-8", "surrogatepass"),
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise FileFormatError(

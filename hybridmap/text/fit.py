@@ -11,9 +11,18 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan, Pool
 
 CLASSES = (
-    "parameters", "gradients", "optimizer", "activations", "logits", "gathered parameters", "gathered weights",
-    "generation weights", "kv cache", "generation workspace", "reserve",
-)  # fmt: skip
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "gathered parameters",
+    "gathered weights",
+    "generation weights",
+    "kv cache",
+    "generation workspace",
+    "reserve",
+)
 """The order of the columns; a class that is not named here comes after these."""
 
 RESIDENT = "always"

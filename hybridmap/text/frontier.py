@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
 
 LETTERS = {
-    "tp": "t", "pp": "p", "cp": "c", "ep": "e", "zero_stage": "z", "micro_batch": "mb", "recompute": "recompute ",
+    "tp": "t",
+    "pp": "p",
+    "cp": "c",
+    "ep": "e",
+    "zero_stage": "z",
+    "micro_batch": "mb",
+    "recompute": "recompute ",
     "max_num_seqs": "seqs ",
-}  # fmt: skip
+}
 """Degrees whose change is told; the data-parallel one follows from the GPUs."""
 
 MOST_CHANGES = 4

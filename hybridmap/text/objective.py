@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from mapper.result import Result
 
 UNITS: dict[Goal, str] = {
-    "time": "s", "throughput_per_gpu": "GPU-s per iteration", "cost": "currency per iteration", "gpus": "GPUs",
-}  # fmt: skip
+    "time": "s",
+    "throughput_per_gpu": "GPU-s per iteration",
+    "cost": "currency per iteration",
+    "gpus": "GPUs",
+}
 """Of ``Result.value``."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.console import new_table, say, say_table
 from hybridmap.job.notes import notes
-from hybridmap.text.console import new_table, say, say_table
 from hybridmap.text.notation import (
     LEGEND,
     difference_text,
@@ -135,8 +135,9 @@ def _weakest_call(timeline: Timeline) -> str:
     weak = [kind for kind in ("analytic", "assumed") if timeline.basis.get(kind, 0.0) >= 0.0005]
     seconds = {
         span.call: span.duration_s * sum(span.basis.get(kind, 0.0) for kind in weak)
-        for span in timeline.spans if span.critical
-    }  # fmt: skip
+        for span in timeline.spans
+        if span.critical
+    }
     worst = max(seconds, key=lambda call: seconds[call], default="")
     if not worst or seconds[worst] < 0.05 * timeline.iteration_s:
         return ""

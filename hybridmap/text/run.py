@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
-from hybridmap.text.console import say, warn
+from hybridmap.console import say, warn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def line_of(metrics: dict[str, float]) -> str:
 
 def show_run(rows: list[dict[str, float]], timeline: Timeline, out: Path) -> None:
     """Print how a run went and what it wrote."""
-    from hybridmap.text.console import new_table, say_table
+    from hybridmap.console import new_table, say_table
 
     say(f"\nreward {rows[0]['reward']:.3f} in the first iteration, {rows[-1]['reward']:.3f} in the last of {len(rows)}")
     table = new_table(("stage", "seconds"), right=("seconds",))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.job.load import job_from_mapping
-from hybridmap.text.json import to_json
+from hybridmap.json_text import to_json
 from hybridmap.ui.form import document_of
 from profiles.errors import HybridmapError
 

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 GOALS = {"time": "shortest iteration", "throughput_per_gpu": "most tokens/s per GPU", "gpus": "fewest GPUs in time"}
 NUMBERS = {
-    "prompts": "prompts", "samples_per_prompt": "responses per prompt", "prompt_length": "prompt length",
-    "response_length": "longest response", "mean_response_length": "mean response (empty: all the longest)",
+    "prompts": "prompts",
+    "samples_per_prompt": "responses per prompt",
+    "prompt_length": "prompt length",
+    "response_length": "longest response",
+    "mean_response_length": "mean response (empty: all the longest)",
     "minibatches": "optimizer steps",
-}  # fmt: skip
+}
 
 
 Entry = float | None
@@ -74,12 +77,18 @@ def form_of(document: Mapping[str, Any]) -> Form:
     return Form(
         algorithm=document["algorithm"],
         models={role: _name(model["shape"]) for role, model in document["models"].items()},
-        prompts=work["prompts"], samples_per_prompt=work["samples_per_prompt"], prompt_length=work["prompt_length"],
-        response_length=longest, mean_response_length=None if fixed or not simple else round(response["mean"]),
-        minibatches=work["minibatches"], device=cluster["device"], nodes=cluster["nodes"],
+        prompts=work["prompts"],
+        samples_per_prompt=work["samples_per_prompt"],
+        prompt_length=work["prompt_length"],
+        response_length=longest,
+        mean_response_length=None if fixed or not simple else round(response["mean"]),
+        minibatches=work["minibatches"],
+        device=cluster["device"],
+        nodes=cluster["nodes"],
         goal=objective.get("minimise", objective.get("maximise", "time")),
-        target_iteration_s=objective.get("target_iteration_s") or 200.0, rest={"document": rest, **hidden},
-    )  # fmt: skip
+        target_iteration_s=objective.get("target_iteration_s") or 200.0,
+        rest={"document": rest, **hidden},
+    )
 
 
 def _name(shape: str | Mapping[str, Any]) -> str:
@@ -101,8 +110,11 @@ def document_of(form: Form) -> dict[str, Any]:
         "algorithm": form.algorithm,
         "models": models,
         "workload": {
-            **rest.get("workload", {}), "prompts": form.prompts, "samples_per_prompt": form.samples_per_prompt,
-            "prompt_length": form.prompt_length, "response_length": _response(form, rest),
+            **rest.get("workload", {}),
+            "prompts": form.prompts,
+            "samples_per_prompt": form.samples_per_prompt,
+            "prompt_length": form.prompt_length,
+            "response_length": _response(form, rest),
             "minibatches": form.minibatches,
         },
         "cluster": [
@@ -110,7 +122,7 @@ def document_of(form: Form) -> dict[str, Any]:
             *rest.get("others", []),
         ],
         "objective": _objective(form),
-    }  # fmt: skip
+    }
 
 
 def _response(form: Form, rest: Mapping[str, Any]) -> Any:

@@ -67,9 +67,12 @@ class Page:
                 optional = role not in REQUIRED_ROLES[form.algorithm]
                 names = [*([""] if optional else []), *sorted({*model_names(), *filter(None, form.models.values())})]
                 ui.select(
-                    names, label=f"{role}{' (optional)' if optional else ''}", value=form.models.get(role, ""),
-                    with_input=True, on_change=self._model(role),
-                ).classes("w-full")  # fmt: skip
+                    names,
+                    label=f"{role}{' (optional)' if optional else ''}",
+                    value=form.models.get(role, ""),
+                    with_input=True,
+                    on_change=self._model(role),
+                ).classes("w-full")
             for key, label in NUMBERS.items():
                 self._number(key, label)
             ui.select(list(device_names()), label="GPU", value=form.device, on_change=self._value("device")).classes(
@@ -211,11 +214,16 @@ def _rows(result: Result) -> list[dict[str, str]]:
     for entry in result.plan.roles:
         pool = result.plan.pool_of(entry.role)
         peak = result.timeline.memory[pool.name]
-        rows.append({
-            "role": entry.role, "pool": f"{pool.name}: {gpus_text(pool)}", "training": training_text(entry.training),
-            "generation": generation_text(entry.generation), "scoring": scoring_text(entry.inference),
-            "memory": f"{gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB",
-        })  # fmt: skip
+        rows.append(
+            {
+                "role": entry.role,
+                "pool": f"{pool.name}: {gpus_text(pool)}",
+                "training": training_text(entry.training),
+                "generation": generation_text(entry.generation),
+                "scoring": scoring_text(entry.inference),
+                "memory": f"{gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB",
+            }
+        )
     return rows
 
 

@@ -88,10 +88,12 @@ def compare(
     stages.append(_timing("stage", "other", predicted_iteration_s - spent, between))
     whole = _timing("iteration", "iteration", predicted_iteration_s, [m.iteration_s for m in measured])
     return Comparison(
-        iterations=len(measured), calls=tuple(c for c in calls if c is not None),
-        stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0), iteration=whole,
+        iterations=len(measured),
+        calls=tuple(c for c in calls if c is not None),
+        stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0),
+        iteration=whole,
         amounts=tuple(amounts),
-    )  # fmt: skip
+    )
 
 
 def _call(span: Span, measured: Sequence[Timeline]) -> Timing | None:
@@ -111,12 +113,11 @@ def memory_amounts(predicted: Timeline, measured: Timeline) -> list[Amount]:
     """Peak memory of each pool that both know."""
     return [
         Amount(
-            kind="memory", name=pool, predicted_bytes=memory.used_bytes,
-            measured_bytes=measured.memory[pool].used_bytes,
+            kind="memory", name=pool, predicted_bytes=memory.used_bytes, measured_bytes=measured.memory[pool].used_bytes
         )
         for pool, memory in predicted.memory.items()
         if pool in measured.memory
-    ]  # fmt: skip
+    ]
 
 
 def corrections(comparison: Comparison, by_call: Mapping[str, str]) -> dict[str, tuple[float, Timing]]:

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 COLOURS = {
-    "generation": "#4c78a8", "transition": "#9d755d", "preparation": "#f58518", "training": "#54a24b",
-    "weight_sync": "#b279a2", "other": "#bab0ac",
-}  # fmt: skip
+    "generation": "#4c78a8",
+    "transition": "#9d755d",
+    "preparation": "#f58518",
+    "training": "#54a24b",
+    "weight_sync": "#b279a2",
+    "other": "#bab0ac",
+}
 
 
 def write_lanes(predicted: Timeline, measured: Timeline, path: Path) -> bool:
@@ -40,19 +44,30 @@ def lanes(predicted: Timeline, measured: Timeline) -> Any:
         for span in timeline.spans:
             call, lane = text(span.call), f"{text(span.pool)} {which}"
             figure.add_bar(
-                y=[lane], x=[1e3 * span.duration_s], base=[1e3 * span.start_s], orientation="h",
-                marker_color=COLOURS[span.stage], name=span.stage, legendgroup=span.stage,
-                showlegend=span.stage not in seen, text=call, textposition="inside", insidetextanchor="start",
+                y=[lane],
+                x=[1e3 * span.duration_s],
+                base=[1e3 * span.start_s],
+                orientation="h",
+                marker_color=COLOURS[span.stage],
+                name=span.stage,
+                legendgroup=span.stage,
+                showlegend=span.stage not in seen,
+                text=call,
+                textposition="inside",
+                insidetextanchor="start",
                 hovertemplate=f"{call} ({text(span.role)})<br>%{{base:.2f}} + %{{x:.2f}} ms<extra>{which}</extra>",
-            )  # fmt: skip
+            )
             seen.add(span.stage)
     order = sorted(
         {f"{text(span.pool)} {which}" for which, t in _both(predicted, measured) for span in t.spans}, reverse=True
     )
     figure.update_layout(
-        barmode="overlay", title="One iteration, predicted and measured", xaxis_title="milliseconds",
-        yaxis={"categoryorder": "array", "categoryarray": _lane_order(order)}, template="plotly_white",
-    )  # fmt: skip
+        barmode="overlay",
+        title="One iteration, predicted and measured",
+        xaxis_title="milliseconds",
+        yaxis={"categoryorder": "array", "categoryarray": _lane_order(order)},
+        template="plotly_white",
+    )
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.text.console import new_table, say, say_table
+from hybridmap.console import new_table, say, say_table
 from profiles.units import MIB
 
 if TYPE_CHECKING:
@@ -46,9 +46,15 @@ def show_comparison(found: Comparison) -> None:
 def _cells(timing: Timing) -> tuple[str, ...]:
     error = "" if timing.error is None else f"{timing.error:+.0%}"
     return (
-        timing.name, timing.role, timing.pool, f"{1e3 * timing.predicted_s:,.2f}", f"{1e3 * timing.measured_s:,.2f}",
-        f"{1e3 * timing.low_s:,.2f} to {1e3 * timing.high_s:,.2f}", f"{timing.spread:.0%}", error,
-    )  # fmt: skip
+        timing.name,
+        timing.role,
+        timing.pool,
+        f"{1e3 * timing.predicted_s:,.2f}",
+        f"{1e3 * timing.measured_s:,.2f}",
+        f"{1e3 * timing.low_s:,.2f} to {1e3 * timing.high_s:,.2f}",
+        f"{timing.spread:.0%}",
+        error,
+    )
 
 
 def show_corrections(found: Sequence[Correction]) -> None:

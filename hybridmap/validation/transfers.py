@@ -18,9 +18,17 @@ TRANSITION = "transition"
 
 # Bytes of a column for each sample, in tokens of the prompt (P), of the response (R), or for the sample alone (1).
 COLUMNS: dict[str, tuple[int, str]] = {
-    "uid": (8, "1"), "prompts": (8, "P"), "prompt_mask": (1, "P"), "responses": (8, "R"), "response_mask": (1, "R"),
-    "log_probs": (4, "R"), "ref_log_probs": (4, "R"), "values": (4, "R"), "advantages": (4, "R"), "returns": (4, "R"),
-}  # fmt: skip
+    "uid": (8, "1"),
+    "prompts": (8, "P"),
+    "prompt_mask": (1, "P"),
+    "responses": (8, "R"),
+    "response_mask": (1, "R"),
+    "log_probs": (4, "R"),
+    "ref_log_probs": (4, "R"),
+    "values": (4, "R"),
+    "advantages": (4, "R"),
+    "returns": (4, "R"),
+}
 
 
 def predicted_bytes(reads: Iterable[str], work: Workload) -> int | None:
@@ -45,10 +53,12 @@ def transfer_amounts(
         if expected is not None and call in counted:
             found.append(
                 Amount(
-                    kind="transfer", name=call, predicted_bytes=expected * copies.get(call, 1),
+                    kind="transfer",
+                    name=call,
+                    predicted_bytes=expected * copies.get(call, 1),
                     measured_bytes=counted[call],
                 )
-            )  # fmt: skip
+            )
     return found
 
 

@@ -77,9 +77,7 @@ class Explanation:
     seconds: float
 
 
-def explain(
-    request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], budget_s: float = 8.0
-) -> Explanation:  # fmt: skip
+def explain(request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], budget_s: float = 8.0) -> Explanation:
     """Explain ``plan``, one that ``request`` allows.
 
     Thresholds against the placements of ``runners_up`` take what is left of ``budget_s``.
@@ -96,10 +94,16 @@ def explain(
     won, rivals = placement_of(plan), tuple(placement_of(other) for other in same)
     whole = scan(shortlist, won, rivals, began + budget_s) if rivals else None
     return Explanation(
-        timeline=timeline, stages=stages, twice_as_fast=faster, memory=memory, idle=idle_of(facts, plan, timeline),
-        scan=whole, confirmed=_confirmed(alike, won, whole, began + budget_s), findings=found,
+        timeline=timeline,
+        stages=stages,
+        twice_as_fast=faster,
+        memory=memory,
+        idle=idle_of(facts, plan, timeline),
+        scan=whole,
+        confirmed=_confirmed(alike, won, whole, began + budget_s),
+        findings=found,
         seconds=time.perf_counter() - began,
-    )  # fmt: skip
+    )
 
 
 def _at(facts: Facts, plan: Plan, family: Family, factor: float) -> Timeline:

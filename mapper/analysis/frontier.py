@@ -85,9 +85,7 @@ class Step:
     listed_ticks: int
 
 
-def frontier(
-    request: SearchRequest, progress: Callable[[int, int], None] | None = None
-) -> tuple[FrontierPoint, ...]:  # fmt: skip
+def frontier(request: SearchRequest, progress: Callable[[int, int], None] | None = None) -> tuple[FrontierPoint, ...]:
     """The fastest plan on at most as many GPUs as each pool size has; fewest GPUs first, each one faster.
 
     Parameters
@@ -216,7 +214,14 @@ def _point(x: Instance, problem: Problem, step: Step, price: Objective | None, n
     )
     gap = (seconds - bound_s) / seconds
     return FrontierPoint(
-        num_gpus=plan.num_gpus, up_to_gpus=step.last_budget, plan=plan, timeline=timeline, iteration_s=seconds,
-        bound_s=bound_s, listed_bound_s=listed_bound_s, gap=gap, proven=gap <= OPTIMAL_GAP and none_below,
+        num_gpus=plan.num_gpus,
+        up_to_gpus=step.last_budget,
+        plan=plan,
+        timeline=timeline,
+        iteration_s=seconds,
+        bound_s=bound_s,
+        listed_bound_s=listed_bound_s,
+        gap=gap,
+        proven=gap <= OPTIMAL_GAP and none_below,
         cost_per_iteration=None if price is None else price.cost(seconds, plan.gpus),
-    )  # fmt: skip
+    )

@@ -58,9 +58,13 @@ def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, short
     members = plan.members(pool)
     better = [found for role in members if (found := _better(facts, plan, pool, role, timeline, shortlist))]
     return MemoryLimit(
-        pool=pool.name, used_bytes=peak.used_bytes, capacity_bytes=peak.capacity_bytes, call=peak.peak_call,
-        classes=peak.classes, better=min(better, key=lambda b: b.short_bytes, default=None),
-    )  # fmt: skip
+        pool=pool.name,
+        used_bytes=peak.used_bytes,
+        capacity_bytes=peak.capacity_bytes,
+        call=peak.peak_call,
+        classes=peak.classes,
+        better=min(better, key=lambda b: b.short_bytes, default=None),
+    )
 
 
 def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline, shortlist: Shortlist) -> Better | None:

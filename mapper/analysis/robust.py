@@ -55,9 +55,13 @@ class _Scenario:
 
 
 def robustness(
-    request: SearchRequest, *, errors: Mapping[Family, float] | None = None, draws: int = 20,
-    budget_s: float = 120.0, progress: Callable[[int, int], None] | None = None,
-) -> Robustness:  # fmt: skip
+    request: SearchRequest,
+    *,
+    errors: Mapping[Family, float] | None = None,
+    draws: int = 20,
+    budget_s: float = 120.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Robustness:
     """Plan, perturb, plan again; always by time.
 
     Parameters
@@ -104,15 +108,26 @@ def robustness(
     alone = alone[: len(alone) // 2 * 2]
     effects, draws_of, contenders = _judged(facts, chosen.plan, found, alone, moved, widths)
     return Robustness(
-        chosen=chosen, errors=widths, seed=seed, asked=draws, draws=draws_of, effects=effects,
-        skipped=tuple(moved[len(effects) :]), contenders=contenders, seconds=time.perf_counter() - began,
-    )  # fmt: skip
+        chosen=chosen,
+        errors=widths,
+        seed=seed,
+        asked=draws,
+        draws=draws_of,
+        effects=effects,
+        skipped=tuple(moved[len(effects) :]),
+        contenders=contenders,
+        seconds=time.perf_counter() - began,
+    )
 
 
 def _judged(
-    facts: Facts, chosen: Plan, found: Sequence[_Scenario], alone: Sequence[_Scenario], moved: Sequence[Family],
+    facts: Facts,
+    chosen: Plan,
+    found: Sequence[_Scenario],
+    alone: Sequence[_Scenario],
+    moved: Sequence[Family],
     widths: Mapping[Family, float],
-) -> tuple[tuple[FamilyEffect, ...], tuple[Draw, ...], tuple[Contender, ...]]:  # fmt: skip
+) -> tuple[tuple[FamilyEffect, ...], tuple[Draw, ...], tuple[Contender, ...]]:
     """Play every plan that any search found under everything that was drawn; effects, draws and contenders."""
     scenarios = [*found, *alone]
     plans = _distinct([chosen, *(s.plan for s in scenarios if s.plan is not None)])

@@ -132,8 +132,10 @@ def _dealt(facts: Facts, table: RoleTable) -> Ints:
     work, x = facts.workload, table.layouts
     keep = np.ones(len(table), dtype=bool)
     for layouts, samples in (
-        (x.training, work.minibatch_samples), (x.inference, work.num_samples), (x.generation, work.num_samples),
-    ):  # fmt: skip
+        (x.training, work.minibatch_samples),
+        (x.inference, work.num_samples),
+        (x.generation, work.num_samples),
+    ):
         if layouts is not None:
             keep &= layouts.dp <= samples
     return np.flatnonzero(keep)

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
 
 Dimension = Literal["network", "response", "prompts", "compute", "memory", "nvlink", "host", "nodes"]
-DIMENSIONS: tuple[Dimension, ...] = (
-    "network", "response", "prompts", "compute", "memory", "nvlink", "host", "nodes",
-)  # fmt: skip
+DIMENSIONS: tuple[Dimension, ...] = ("network", "response", "prompts", "compute", "memory", "nvlink", "host", "nodes")
 REACH = 8.0
 BISECTIONS = 6
 """Halvings of a factor of ``REACH``: the bracket is 3 % wide."""
@@ -69,9 +67,12 @@ class Scan:
 
 
 def scan(
-    shortlist: Shortlist, won: Placement, rivals: Sequence[Placement], deadline: float,
+    shortlist: Shortlist,
+    won: Placement,
+    rivals: Sequence[Placement],
+    deadline: float,
     dimensions: tuple[Dimension, ...] = DIMENSIONS,
-) -> Scan:  # fmt: skip
+) -> Scan:
     """Find where one of ``rivals`` overtakes ``won``, until ``deadline`` (of ``time.perf_counter``)."""
     facts = shortlist.problem.facts
     others = tuple(rivals)

@@ -44,9 +44,13 @@ class EngineRows:
     def take(self, index: Ints) -> EngineRows:
         """The rows at ``index``."""
         return replace(
-            self, engine=self.engine.take(index), seconds=self.seconds[index], weight_bytes=self.weight_bytes[index],
-            working_bytes=self.working_bytes[index], asked=self.asked[index],
-        )  # fmt: skip
+            self,
+            engine=self.engine.take(index),
+            seconds=self.seconds[index],
+            weight_bytes=self.weight_bytes[index],
+            working_bytes=self.working_bytes[index],
+            asked=self.asked[index],
+        )
 
 
 def engine_rows(
@@ -97,8 +101,10 @@ def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_ste
         cost = generate.steady_generation_cost(facts, spec.shape, engine, spec.precision, steady_steps)
     called = pricing.as_called(facts, pricing.call_of_kind(facts, "generate"), cost, engine.num_gpus)
     return EngineRows(
-        engine=engine, seconds=called.time.s,
+        engine=engine,
+        seconds=called.time.s,
         weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
-        working_bytes=memory.generation_working_bytes(facts, spec.shape, engine), num_priced=len(engine),
+        working_bytes=memory.generation_working_bytes(facts, spec.shape, engine),
+        num_priced=len(engine),
         asked=np.zeros(len(engine), dtype=np.int64),
-    )  # fmt: skip
+    )

@@ -126,9 +126,14 @@ def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layo
 
 
 def _paired(
-    facts: Facts, flow: Dataflow, role: str, train: PricedRows | None, forward: PricedRows | None,
-    gpus_of_spread: Ints, last_dp: Ints,
-) -> RoleTable:  # fmt: skip
+    facts: Facts,
+    flow: Dataflow,
+    role: str,
+    train: PricedRows | None,
+    forward: PricedRows | None,
+    gpus_of_spread: Ints,
+    last_dp: Ints,
+) -> RoleTable:
     """One table of rows that pair training with inference in the same spread (or have only one of them)."""
     spec = facts.roles[role]
     present = [rows for rows in (train, forward) if rows is not None]
@@ -173,12 +178,13 @@ def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable
         copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
         tables.append(
             replace(
-                table, durations_s={key: table.durations_s.get(key, none) + s for key, s in copies.items()},
+                table,
+                durations_s={key: table.durations_s.get(key, none) + s for key, s in copies.items()},
                 resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
                 transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
                 offload=np.full(len(table), i, dtype=np.int64),
             )
-        )  # fmt: skip
+        )
     return joined(tables)
 
 

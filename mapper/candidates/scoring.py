@@ -52,9 +52,12 @@ class PricedRows:
     def take(self, index: Ints) -> PricedRows:
         """The rows at ``index``."""
         return PricedRows(
-            self.layouts.take(index), self.spread[index], self.seconds[index], self.need_bytes[index],
+            self.layouts.take(index),
+            self.spread[index],
+            self.seconds[index],
+            self.need_bytes[index],
             self.gain_s[index],
-        )  # fmt: skip
+        )
 
     @staticmethod
     def joined(first: PricedRows, second: PricedRows) -> PricedRows:

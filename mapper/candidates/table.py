@@ -92,9 +92,10 @@ class RoleTable:
         """The row's training, inference and generation layouts as a plan carries them."""
         training, inference, generation = self.layouts.training, self.layouts.inference, self.layouts.generation
         return (
-            training.record(row) if training else None, inference.record(row) if inference else None,
+            training.record(row) if training else None,
+            inference.record(row) if inference else None,
             generation.record(row) if generation else None,
-        )  # fmt: skip
+        )
 
 
 def joined(tables: Sequence[RoleTable]) -> RoleTable:

@@ -105,10 +105,13 @@ class Instance:
             for role, table in tables.items()
         }
         return replace(
-            self, tables=tables, bounding={}, ticks=self.ticks | of_roles,
+            self,
+            tables=tables,
+            bounding={},
+            ticks=self.ticks | of_roles,
             resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
             transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
-        )  # fmt: skip
+        )
 
     def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
         """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
@@ -149,15 +152,24 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
     on = {kind: facts.on(kind) for kind in facts.kinds}
     capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
     x = Instance(
-        flow=problem.flow, partitions=problem.partitions, kinds=facts.kinds, sizes={}, gpus=problem.gpus,
-        weight=dict.fromkeys(facts.kinds, 1), budget=problem.num_gpus, equal_sizes=problem.equal_sizes, tables=tables,
+        flow=problem.flow,
+        partitions=problem.partitions,
+        kinds=facts.kinds,
+        sizes={},
+        gpus=problem.gpus,
+        weight=dict.fromkeys(facts.kinds, 1),
+        budget=problem.num_gpus,
+        equal_sizes=problem.equal_sizes,
+        tables=tables,
         ticks={role: {k: to_ticks(v, tick) for k, v in calls.items()} for role, calls in seconds.items()},
         resident_mib={role: to_mib(table.resident_bytes) for role, table in tables.items()},
         transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
-        capacity_mib=capacity, tick_s=tick,
-        sync=WeightSync(facts, tick) if ROLLOUT in tables else None, neighbours=neighbours_of(problem, tick),
+        capacity_mib=capacity,
+        tick_s=tick,
+        sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
+        neighbours=neighbours_of(problem, tick),
         bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
-    )  # fmt: skip
+    )
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
     return replace(x, sizes={group: _sizes_that_fit(problem, group, least) for group in problem.groups})
 

@@ -81,9 +81,13 @@ def best_with_transfers(
 
 
 def _answer(
-    x: Instance, best: tuple[Choice, int] | None, left: list[tuple[int, int, _Range]], cutoff: int | None,
-    proven: bool, seconds: float,
-) -> tuple[Choice | None, Solution]:  # fmt: skip
+    x: Instance,
+    best: tuple[Choice, int] | None,
+    left: list[tuple[int, int, _Range]],
+    cutoff: int | None,
+    proven: bool,
+    seconds: float,
+) -> tuple[Choice | None, Solution]:
     least = min((bound for bound, _, _ in left), default=None)
     if best is None:
         if not proven and cutoff is None:

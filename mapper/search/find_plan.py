@@ -89,12 +89,21 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
     others = _runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
     return Result(
-        status=status, plan=plan, timeline=timeline, bound_s=bound, gap=gap,
-        seed=request.seed, seconds=time.perf_counter() - began,
-        num_priced=sum(t.num_priced for t in instance.tables.values()), num_candidates=instance.num_candidates,
-        runners_up=others, objective=objective, value_bound=least, notes=(*notes, *straddling(plan, facts)),
+        status=status,
+        plan=plan,
+        timeline=timeline,
+        bound_s=bound,
+        gap=gap,
+        seed=request.seed,
+        seconds=time.perf_counter() - began,
+        num_priced=sum(t.num_priced for t in instance.tables.values()),
+        num_candidates=instance.num_candidates,
+        runners_up=others,
+        objective=objective,
+        value_bound=least,
+        notes=(*notes, *straddling(plan, facts)),
         open_because=why if status == "feasible" else (),
-    )  # fmt: skip
+    )
 
 
 def _drift(simulated_s: float, searched_s: float, rounding_s: float) -> tuple[float, tuple[str, ...]]:
@@ -134,9 +143,11 @@ def _with_left_out(
     if sure is None:  # the known choice fits, so this does not happen
         return replace(found, bound_ticks=0, least=0, floor_ticks=0)
     return replace(
-        found, bound_ticks=min(found.bound_ticks, sure.bound_ticks), least=min(found.least, sure.least),
+        found,
+        bound_ticks=min(found.bound_ticks, sure.bound_ticks),
+        least=min(found.least, sure.least),
         floor_ticks=min(found.floor_ticks, sure.floor_ticks),
-    )  # fmt: skip
+    )
 
 
 def _listed(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:

@@ -32,17 +32,24 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
             elsewhere = engine is not None and problem.facts.dataflow.generates(role)
             entries.append(
                 RolePlan(
-                    role=role, pool=names[group], training=training, inference=inference,
-                    generation=engine if elsewhere else generation, generation_pool=where if elsewhere else None,
+                    role=role,
+                    pool=names[group],
+                    training=training,
+                    inference=inference,
+                    generation=engine if elsewhere else generation,
+                    generation_pool=where if elsewhere else None,
                     offload=offload_of(x, problem, role, choice.rows[role]),
                 )
-            )  # fmt: skip
+            )
     return Plan(
         algorithm=problem.facts.algorithm,
         placement=placement_name(tuple(group.roles for group, _ in pools)),
         pools=tuple(
             Pool(
-                name=names[group], device=group.kind, first_gpu=first[group], num_gpus=n,
+                name=names[group],
+                device=group.kind,
+                first_gpu=first[group],
+                num_gpus=n,
                 roles=tuple(r for r in group.roles if r != ROLLOUT),
             )
             for group, n in pools
@@ -51,7 +58,7 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
         schedule=problem.mode.schedule,
         steps_in_flight=problem.mode.steps_in_flight,
         in_flight_updates=problem.mode.in_flight_updates,
-    )  # fmt: skip
+    )
 
 
 def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:

@@ -86,10 +86,17 @@ class DeviceTables:
     def grids(self, name: str) -> list[RatioGrid]:
         """Every grid of a table, by the table's name; none for a table that no price is looked up in."""
         owner = {
-            "gemm": "gemm", "attention_prefill": "prefill", "attention_decode": "decode", "mla_prefill": "mla_prefill",
-            "mla_decode": "mla_decode", "moe": "moe", "moe_all_to_all": "exchange", "collective": "comm",
-            "memory_ops": "element_wise", "copy": "host_copy",
-        }.get(name)  # fmt: skip
+            "gemm": "gemm",
+            "attention_prefill": "prefill",
+            "attention_decode": "decode",
+            "mla_prefill": "mla_prefill",
+            "mla_decode": "mla_decode",
+            "moe": "moe",
+            "moe_all_to_all": "exchange",
+            "collective": "comm",
+            "memory_ops": "element_wise",
+            "copy": "host_copy",
+        }.get(name)
         return list(getattr(self, owner).grids()) if owner and name in self.cards else []
 
     def covers(self, name: str) -> bool:

@@ -8,9 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SHAPE_KEYS = {
-    "hidden": "hidden_size", "layers": "num_hidden_layers", "ffn": "intermediate_size",
-    "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "vocab": "vocab_size",
-}  # fmt: skip
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "ffn": "intermediate_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "vocab": "vocab_size",
+}
 """Columns of table ``engine_step`` that say which model a row is of, and their names in a Hugging Face config."""
 
 
@@ -29,8 +33,16 @@ def tiny_config(*, layers: int, hidden: int, vocab: int = 64) -> dict[str, Any]:
     """The config of a Llama decoder with heads of 16 and half as many KV heads."""
     heads = hidden // 16
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
-        "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": max(heads // 2, 1), "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": vocab,
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(heads // 2, 1),
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "vocab_size": vocab,
+    }

@@ -19,42 +19,67 @@ Rows = "Sequence[Mapping[str, Any]]"
 
 _HEADS = {"head_dim": "elements", "heads": "query heads of one rank", "kv_heads": "KV heads of one rank"}
 _PROBE = {
-    "engine": "name", "call": "name of the worker's call", "dtype": "name", "model_type": "name",
-    "hidden": "elements", "layers": "layers", "ffn": "elements", "heads": "heads", "kv_heads": "heads",
-    "vocab": "tokens", "head_dim": "elements", "tied": "1 no, 2 yes", "samples": "samples of a call",
-    "prompt": "tokens", "response": "tokens", "micro_batch": "samples", "minibatches": "optimizer steps",
+    "engine": "name",
+    "call": "name of the worker's call",
+    "dtype": "name",
+    "model_type": "name",
+    "hidden": "elements",
+    "layers": "layers",
+    "ffn": "elements",
+    "heads": "heads",
+    "kv_heads": "heads",
+    "vocab": "tokens",
+    "head_dim": "elements",
+    "tied": "1 no, 2 yes",
+    "samples": "samples of a call",
+    "prompt": "tokens",
+    "response": "tokens",
+    "micro_batch": "samples",
+    "minibatches": "optimizer steps",
     "idle_ms": "milliseconds without work before each call",
-}  # fmt: skip
+}
 
 KEYS: dict[str, dict[str, str]] = {
     "gemm": {"dtype": "name", "m": "rows", "n": "elements", "k": "elements"},
     "attention_prefill": {**_HEADS, "batch": "sequences", "seq": "tokens"},
     "attention_decode": {
-        "kv_dtype": "name", **_HEADS, "batch": "sequences", "context": "tokens read, the new one included",
+        "kv_dtype": "name",
+        **_HEADS,
+        "batch": "sequences",
+        "context": "tokens read, the new one included",
     },
     "attention_training": {
-        "direction": "forward, or both", "mask": "causal kernel, or an explicit mask", **_HEADS,
-        "batch": "sequences", "seq": "tokens",
+        "direction": "forward, or both",
+        "mask": "causal kernel, or an explicit mask",
+        **_HEADS,
+        "batch": "sequences",
+        "seq": "tokens",
     },
     "memory_ops": {"op": "name", "dtype": "name", "num_bytes": "bytes read and written"},
     "copy": {"kind": "name", "num_bytes": "bytes"},
     "collective": {"dtype": "name", "kind": "name", "gpus": "ranks", "num_bytes": "bytes"},
     "collective_after_work": {
-        "dtype": "name", "kind": "name", "gpus": "ranks", "num_bytes": "bytes",
+        "dtype": "name",
+        "kind": "name",
+        "gpus": "ranks",
+        "num_bytes": "bytes",
         "work_us": "microseconds of computing before it",
     },
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
     "dispatch": {"launcher": "name", "samples": "samples of a batch", "ranks": "ranks"},
-}  # fmt: skip
+}
 """Tables that a machine is measured into: key columns in the order that rows are sorted by, each with its unit."""
 
 RESULTS = {
-    TIME: "seconds, median", "low_s": "seconds, low end of the 95 % interval of the median",
-    "high_s": "seconds, its high end", "repeats": "samples", "outliers": "samples beyond 5 median absolute deviations",
+    TIME: "seconds, median",
+    "low_s": "seconds, low end of the 95 % interval of the median",
+    "high_s": "seconds, its high end",
+    "repeats": "samples",
+    "outliers": "samples beyond 5 median absolute deviations",
     ERROR: "why there is no time; empty where there is one",
-}  # fmt: skip
+}
 
 
 def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Path:
@@ -86,9 +111,13 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], abou
     pq.write_table(pa.table(arrays), aside, compression="zstd")
     failed = sum(bool(row.get(ERROR)) for row in ordered)
     sidecar = {
-        "table": name, **about, "units": {**keys, **RESULTS}, "rows": len(ordered), "failed_rows": failed,
+        "table": name,
+        **about,
+        "units": {**keys, **RESULTS},
+        "rows": len(ordered),
+        "failed_rows": failed,
         "sha256": hashlib.sha256(aside.read_bytes()).hexdigest(),
-    }  # fmt: skip
+    }
     card = folder / f".{name}.yaml.writing"
     card.write_text(yaml.safe_dump(sidecar, sort_keys=False, width=110, allow_unicode=True), encoding="utf-8")
     os.replace(aside, path)

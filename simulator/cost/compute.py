@@ -207,9 +207,15 @@ def attention_layer(
 
 
 def _layer(
-    facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, tokens: Floats,
-    mlp: list[tuple[Floats, Floats]], dtype: str,
-) -> LayerTime:  # fmt: skip
+    facts: Facts,
+    shape: ModelShape,
+    batch: Batch,
+    tp: Ints,
+    cp: Ints,
+    tokens: Floats,
+    mlp: list[tuple[Floats, Floats]],
+    dtype: str,
+) -> LayerTime:
     gemms = attention_gemms(shape, tp) + mlp
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)

@@ -200,6 +200,13 @@ def _layers(shape: ModelShape) -> int:
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:
     return type(layouts)(
-        layouts.dp, layouts.tp, layouts.pp, layouts.cp, layouts.ep, layouts.zero_stage, layouts.micro_batch,
-        np.full_like(layouts.recompute, level), layouts.vpp,
-    )  # fmt: skip
+        layouts.dp,
+        layouts.tp,
+        layouts.pp,
+        layouts.cp,
+        layouts.ep,
+        layouts.zero_stage,
+        layouts.micro_batch,
+        np.full_like(layouts.recompute, level),
+        layouts.vpp,
+    )

@@ -45,17 +45,31 @@ class Layouts:
     def record(self, i: int) -> ParallelLayout:
         """The ``i``-th candidate as a plan carries it."""
         return ParallelLayout(
-            dp=int(self.dp[i]), tp=int(self.tp[i]), pp=int(self.pp[i]), cp=int(self.cp[i]), ep=int(self.ep[i]),
-            zero_stage=int(self.zero_stage[i]), micro_batch=int(self.micro_batch[i]),
-            recompute=RECOMPUTE_LEVELS[int(self.recompute[i])], sequence_parallel=True, vpp=int(self.vpp[i]),
-        )  # fmt: skip
+            dp=int(self.dp[i]),
+            tp=int(self.tp[i]),
+            pp=int(self.pp[i]),
+            cp=int(self.cp[i]),
+            ep=int(self.ep[i]),
+            zero_stage=int(self.zero_stage[i]),
+            micro_batch=int(self.micro_batch[i]),
+            recompute=RECOMPUTE_LEVELS[int(self.recompute[i])],
+            sequence_parallel=True,
+            vpp=int(self.vpp[i]),
+        )
 
     def take(self, index: Ints) -> Layouts:
         """The candidates at ``index``, in that order."""
         return Layouts(
-            self.dp[index], self.tp[index], self.pp[index], self.cp[index], self.ep[index],
-            self.zero_stage[index], self.micro_batch[index], self.recompute[index], self.vpp[index],
-        )  # fmt: skip
+            self.dp[index],
+            self.tp[index],
+            self.pp[index],
+            self.cp[index],
+            self.ep[index],
+            self.zero_stage[index],
+            self.micro_batch[index],
+            self.recompute[index],
+            self.vpp[index],
+        )
 
     @staticmethod
     def joined(parts: Sequence[Layouts]) -> Layouts:
@@ -112,9 +126,14 @@ class GenerationLayouts:
     def take(self, index: Ints) -> GenerationLayouts:
         """The candidates at ``index``, in that order."""
         return GenerationLayouts(
-            self.dp[index], self.tp[index], self.pp[index], self.max_num_seqs[index],
-            self.ep[index], self.attention_dp[index], self.kv_cache_bytes[index],
-        )  # fmt: skip
+            self.dp[index],
+            self.tp[index],
+            self.pp[index],
+            self.max_num_seqs[index],
+            self.ep[index],
+            self.attention_dp[index],
+            self.kv_cache_bytes[index],
+        )
 
     @staticmethod
     def joined(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:

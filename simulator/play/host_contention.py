@@ -81,9 +81,12 @@ def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: 
 
 
 def settle(
-    host: SharedHost, durations: Mapping[str, float], ranks: Mapping[str, int],
-    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]], num_ranks: int = 1,
-) -> dict[str, float]:  # fmt: skip
+    host: SharedHost,
+    durations: Mapping[str, float],
+    ranks: Mapping[str, int],
+    play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
+    num_ranks: int = 1,
+) -> dict[str, float]:
     """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them.
 
     What comes before a call for the ranks beyond the first, ``num_ranks`` in all, is in its time.

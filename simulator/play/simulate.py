@@ -162,13 +162,20 @@ def _spans(
 ) -> tuple[Span, ...]:
     return tuple(
         Span(
-            call=call.key, api=call.api, role=call.role, pool=pool_of(call), stage=call.stage,
-            start_s=record.start_s, end_s=record.end_s,
-            compute_s=calls[call.key].compute_s, comm_s=calls[call.key].comm_s,
-            basis=calls[call.key].time.share(), critical=i in path,
+            call=call.key,
+            api=call.api,
+            role=call.role,
+            pool=pool_of(call),
+            stage=call.stage,
+            start_s=record.start_s,
+            end_s=record.end_s,
+            compute_s=calls[call.key].compute_s,
+            comm_s=calls[call.key].comm_s,
+            basis=calls[call.key].time.share(),
+            critical=i in path,
         )
         for i, (call, record) in enumerate(zip(flow.calls, records, strict=True))
-    )  # fmt: skip
+    )
 
 
 def _runs_on(call: Call, pools: Mapping[str, str], engine: str | None) -> str:

@@ -114,11 +114,20 @@ def tabulate(
     prefill = engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :]).s[0] / filled[0]
     head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sequences / groups, 1.0)[None, :])
     return TabulatedPrices(
-        tokens, linear.s[0], sequences, contexts, decode.s.reshape(many.shape) * layers,
-        np.concatenate([[0.0], lengths]), np.concatenate([[0.0], prefill * layers / groups]),
-        sequences, head.s[0], engine.host_s_per_step, engine.host_s_per_sequence,
-        launch * layers, engine.prefill_launch_s_per_layer * layers,
-    )  # fmt: skip
+        tokens,
+        linear.s[0],
+        sequences,
+        contexts,
+        decode.s.reshape(many.shape) * layers,
+        np.concatenate([[0.0], lengths]),
+        np.concatenate([[0.0], prefill * layers / groups]),
+        sequences,
+        head.s[0],
+        engine.host_s_per_step,
+        engine.host_s_per_sequence,
+        launch * layers,
+        engine.prefill_launch_s_per_layer * layers,
+    )
 
 
 def _grid(least: int, most: int) -> Floats:

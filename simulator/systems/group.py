@@ -118,7 +118,7 @@ def _candidates(system: System, facts: Facts, role: str, spread: Spread, offload
         generation=with_kv_budget(facts, shape, engine) if "generate" in kinds else None,
         separate_generation=system.separate_generator and "generate" in kinds,
         offload=offload,
-    )  # fmt: skip
+    )
 
 
 def engine_rows(
@@ -145,7 +145,10 @@ def engine_rows(
 
 def _entry(role: str, layouts: RoleLayouts, row: int, offload: tuple[Offload, ...]) -> RolePlan:
     return RolePlan(
-        role=role, pool="", offload=offload, generation=layouts.generation.record(row) if layouts.generation else None,
+        role=role,
+        pool="",
+        offload=offload,
+        generation=layouts.generation.record(row) if layouts.generation else None,
         training=layouts.training.record(row) if layouts.training else None,
         inference=layouts.inference.record(row) if layouts.inference else None,
-    )  # fmt: skip
+    )

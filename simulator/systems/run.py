@@ -57,8 +57,9 @@ def fastest_plan(system: System, facts: Facts) -> Plan:
     allocations = list(_allocations(system, facts, len(pools)))
     groups = {
         (roles, n): _pool_choice(system, facts, roles, n)
-        for i, roles in enumerate(pools) for n in sorted({a[i] for a in allocations})
-    }  # fmt: skip
+        for i, roles in enumerate(pools)
+        for n in sorted({a[i] for a in allocations})
+    }
     best, shortest = None, float("inf")
     for sizes in allocations:
         chosen = [groups[roles, n] for roles, n in zip(pools, sizes, strict=True)]
@@ -121,8 +122,9 @@ def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     costs = {
         call.key: pricing.call_cost(facts, call, layouts, system.resharding).time.s
-        for call in facts.dataflow.calls_of("actor") if call.kind in ("generate", "transition")
-    }  # fmt: skip
+        for call in facts.dataflow.calls_of("actor")
+        if call.kind in ("generate", "transition")
+    }
     total = np.where(sum(need.values()) <= room, sum(costs.values()), np.inf)
     row = int(np.argmin(total))
     if not np.isfinite(total[row]):
@@ -173,4 +175,4 @@ def _plan(
         ),
         roles=tuple(entries[role] for role in facts.dataflow.roles),
         resharding=system.resharding,
-    )  # fmt: skip
+    )

@@ -80,8 +80,24 @@ DOCUMENTS = st.recursive(
 
 
 @settings(max_examples=60)
-@given(key=st.sampled_from(["algorithm", "models", "workload", "cluster", "engines", "objective", "pin", "schedule",
-                            "search", "implementation", "run"]), value=DOCUMENTS)  # fmt: skip
+@given(
+    key=st.sampled_from(
+        [
+            "algorithm",
+            "models",
+            "workload",
+            "cluster",
+            "engines",
+            "objective",
+            "pin",
+            "schedule",
+            "search",
+            "implementation",
+            "run",
+        ]
+    ),
+    value=DOCUMENTS,
+)
 def test_any_value_at_any_key_of_a_job(key, value):
     from hybridmap.job.load import job_from_mapping
 

@@ -64,8 +64,13 @@ def test_kills_hit_every_rank_of_every_pool_and_every_kind_of_call():
     kills = [random_kill(plan, durations_s, attempt, range(2), draw) for attempt in range(300)]
     assert {fault.attempt for fault in kills} == set(range(300))
     assert {(fault.role, fault.rank) for fault in kills} >= {
-        ("actor", 0), ("actor", 1), ("reference", 0), ("reference", 1), ("critic", 0), ("controller", 0),
-    }  # fmt: skip
+        ("actor", 0),
+        ("actor", 1),
+        ("reference", 0),
+        ("reference", 1),
+        ("critic", 0),
+        ("controller", 0),
+    }
     assert {fault.api for fault in kills} >= {"transition", "generate_sequences", "update_actor", LOADING, "begin_save"}
     assert all(fault.rank < 2 and fault.kind == "kill" for fault in kills)
 

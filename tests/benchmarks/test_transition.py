@@ -8,9 +8,15 @@ from benchmarks.transition_cases import Outcome
 
 def row(method, time_ms, spread_ms, moved_mb):
     return {
-        "model": "11M", "layout": "t4 -> tg2", "method": method, "time_ms": time_ms, "received_mb": moved_mb,
-        "quartile_1_ms": time_ms - spread_ms, "quartile_3_ms": time_ms + spread_ms, "table_2_mb": moved_mb,
-    }  # fmt: skip
+        "model": "11M",
+        "layout": "t4 -> tg2",
+        "method": method,
+        "time_ms": time_ms,
+        "received_mb": moved_mb,
+        "quartile_1_ms": time_ms - spread_ms,
+        "quartile_3_ms": time_ms + spread_ms,
+        "table_2_mb": moved_mb,
+    }
 
 
 def test_times_whose_quartiles_meet_are_level():
@@ -29,8 +35,10 @@ def test_nothing_is_claimed_where_the_formula_says_equal():
 def test_random_cases_are_counted_by_how_they_ended():
     good, bad, refused = Outcome(4, by_cause={"x": 4}), Outcome(4, by_cause={"x": 3}), Outcome(refused="why")
     assert tried([{0: good, 1: bad, 2: refused}, {0: good, 1: good, 2: refused}]) == {
-        "moved": 1, "refused": 1, "wrong": 1,
-    }  # fmt: skip
+        "moved": 1,
+        "refused": 1,
+        "wrong": 1,
+    }
 
 
 @pytest.mark.long

@@ -14,10 +14,14 @@ from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, Ro
 EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
 TINY = EXAMPLES / "tiny-config.json"
 ROLES = {
-    "ppo": ("actor", "critic", "reference", "reward"), "remax": ("actor", "reference", "reward"), "grpo": ("actor",),
-    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"), "dapo": ("actor",),
-    "rloo": ("actor", "reference"), "reinforce++": ("actor", "reference"),
-}  # fmt: skip
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "remax": ("actor", "reference", "reward"),
+    "grpo": ("actor",),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+    "dapo": ("actor",),
+    "rloo": ("actor", "reference"),
+    "reinforce++": ("actor", "reference"),
+}
 
 Layout = tuple[int, int, int]
 """(p, t, d)."""
@@ -36,9 +40,14 @@ def job(algorithm: str, *, prompts: int = 8, samples: int = 1, response: int = 3
 
 
 def plan(
-    algorithm: str, pools: dict[str, tuple[tuple[str, ...], Layout]], *, generation: tuple[int, int] | None = None,
-    scoring: Layout | None = None, micro_batch: int = 4, zero_stage: int = 1,
-) -> Plan:  # fmt: skip
+    algorithm: str,
+    pools: dict[str, tuple[tuple[str, ...], Layout]],
+    *,
+    generation: tuple[int, int] | None = None,
+    scoring: Layout | None = None,
+    micro_batch: int = 4,
+    zero_stage: int = 1,
+) -> Plan:
     """Pools by name, each with its roles and the (p, t, d) of all of them.
 
     ``generation`` is the actor's (p_g, t_g), ``scoring`` the layout of all forward passes, where it is another one.
@@ -56,15 +65,19 @@ def plan(
             engine = GenerationLayout(dp=p * t * d // (pg * tg), tp=tg, pp=pg, max_num_seqs=64, kv_cache_bytes=0)
             entries.append(
                 RolePlan(
-                    role=role, pool=name, training=layout if flow.is_trained(role) else None,
+                    role=role,
+                    pool=name,
+                    training=layout if flow.is_trained(role) else None,
                     inference=forward if any(call.kind == "forward" for call in flow.calls_of(role)) else None,
                     generation=engine if role == "actor" else None,
                 )
-            )  # fmt: skip
+            )
     return Plan(
-        algorithm=algorithm, placement=placement_name(tuple(roles for roles, _ in pools.values())),
-        pools=tuple(made), roles=tuple(entries),
-    )  # fmt: skip
+        algorithm=algorithm,
+        placement=placement_name(tuple(roles for roles, _ in pools.values())),
+        pools=tuple(made),
+        roles=tuple(entries),
+    )
 
 
 def colocated(algorithm: str, layout: Layout = (1, 1, 1), **options: object) -> Plan:
@@ -84,18 +97,26 @@ def generating_apart(base: Plan, layout: Layout, schedule: str = "sync", steps: 
 
 def config(weights: Path = TINY, **changes: object) -> RunConfig:
     document = {
-        "weights": {"actor": str(weights)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1,
+        "weights": {"actor": str(weights)},
+        "dtype": "fp32",
+        "learning_rate": 1e-3,
+        "seed": 1,
         "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"},
-        "reward": {"function": "per-character"}, "cost": {"function": "first-is-even"},
-    }  # fmt: skip
+        "reward": {"function": "per-character"},
+        "cost": {"function": "first-is-even"},
+    }
     return parse_run(document | changes)
 
 
 def config_for_all_engines(folder: Path) -> Path:
     """The tiny model with what every engine takes: vLLM's CPU kernels want heads of 32."""
     changes = {
-        "num_hidden_layers": 4, "head_dim": 32, "num_key_value_heads": 4, "bos_token_id": None, "eos_token_id": None,
-    }  # fmt: skip
+        "num_hidden_layers": 4,
+        "head_dim": 32,
+        "num_key_value_heads": 4,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))
     return file

@@ -23,11 +23,13 @@ def rows():
     ended = torch.arange(4)[None] < torch.tensor([4, 3, 2, 4, 1, 4, 2, 3])[:, None]
     return TensorDict(
         {
-            "prompts": torch.randint(0, 16, (8, 3), generator=stream) * seen, "prompt_mask": seen,
-            "responses": torch.randint(0, 16, (8, 4), generator=stream) * ended, "response_mask": ended,
+            "prompts": torch.randint(0, 16, (8, 3), generator=stream) * seen,
+            "prompt_mask": seen,
+            "responses": torch.randint(0, 16, (8, 4), generator=stream) * ended,
+            "response_mask": ended,
         },
         batch_size=[8],
-    )  # fmt: skip
+    )
 
 
 def likelihood(outputs, part):

@@ -47,16 +47,20 @@ def test_a_call_on_several_ranks_is_one_span_from_first_start_to_last_end():
 def test_with_a_span_per_rank_pools_name_it():
     timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3, per_rank=True)
     assert [(s.pool, s.start_s, s.end_s) for s in timeline.spans if s.api == "generate_sequences"] == [
-        ("A/0", 1.0, 3.0), ("A/1", 1.5, 4.0),
-    ]  # fmt: skip
+        ("A/0", 1.0, 3.0),
+        ("A/1", 1.5, 4.0),
+    ]
 
 
 def test_stage_times_follow_the_critical_path_and_add_up():
     timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3)
     assert timeline.stages == {"transition": 1.0, "generation": 3.0, "preparation": 3.0, "training": 2.0, "other": 1.0}
     assert [s.call for s in timeline.spans if s.critical] == [
-        "transition", "generate_sequences", "compute_ref_log_prob", "update_actor",
-    ]  # fmt: skip
+        "transition",
+        "generate_sequences",
+        "compute_ref_log_prob",
+        "update_actor",
+    ]
 
 
 @given(st.lists(st.tuples(st.sampled_from(FLOW.calls), st.floats(0, 9), st.floats(0, 5)), max_size=12))

@@ -13,22 +13,25 @@ GOOD = {"weights": {"actor": "tiny"}, "data": {"task": "sorted-digits", "alphabe
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"learning_rate": -1}, "learning_rate: Input should be greater than 0"),
-    ({"learning_rat": 1}, "learning_rat: Extra inputs are not permitted"),
-    ({"weights": {}}, "weights needs an entry for actor"),
-    ({"data": {"alphabet": "01"}}, "data: give either task or file"),
-    ({"data": {"task": "sorted-digits"}}, "data: give either alphabet or tokenizer"),
-    ({"dtype": "fp16"}, "dtype: Input should be 'fp32' or 'bf16'"),
-    ({"on_failure": "retry"}, "on_failure: Input should be 'stop'"),
-    ({"learning": {"lam": 2}}, "learning.lam: Input should be less than or equal to 1"),
-    ({"engines": {"roles": {"critic": "fsdp3"}}}, "engines.roles.critic.*: Input should be 'torch-native'"),
-    (
-        {"engines": {"roles": {"reward": "fsdp2"}}, "reward": {"function": "math"}},
-        "engines.roles names reward, which is the function math",
-    ),
-    ({"iterations": 0, "seed": -1}, "iterations: .*; seed: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": -1}, "learning_rate: Input should be greater than 0"),
+        ({"learning_rat": 1}, "learning_rat: Extra inputs are not permitted"),
+        ({"weights": {}}, "weights needs an entry for actor"),
+        ({"data": {"alphabet": "01"}}, "data: give either task or file"),
+        ({"data": {"task": "sorted-digits"}}, "data: give either alphabet or tokenizer"),
+        ({"dtype": "fp16"}, "dtype: Input should be 'fp32' or 'bf16'"),
+        ({"on_failure": "retry"}, "on_failure: Input should be 'stop'"),
+        ({"learning": {"lam": 2}}, "learning.lam: Input should be less than or equal to 1"),
+        ({"engines": {"roles": {"critic": "fsdp3"}}}, "engines.roles.critic.*: Input should be 'torch-native'"),
+        (
+            {"engines": {"roles": {"reward": "fsdp2"}}, "reward": {"function": "math"}},
+            "engines.roles names reward, which is the function math",
+        ),
+        ({"iterations": 0, "seed": -1}, "iterations: .*; seed: "),
+    ],
+)
 def test_mistakes_are_named(change, message):
     with pytest.raises(InputError, match=message):
         parse_run(GOOD | change)

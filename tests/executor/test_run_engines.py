@@ -33,9 +33,15 @@ from executor.launch.ray import RayLauncher  # noqa: E402
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 ITERATIONS = 2
 PAIRS = [  # (p, t, d) in training, (p_g, t_g) in generation
-    ((2, 2, 1), (1, 2)), ((2, 2, 1), (1, 1)), ((4, 1, 1), (2, 1)), ((1, 2, 2), (2, 2)), ((1, 2, 2), (2, 1)),
-    ((1, 4, 1), (2, 1)), ((4, 1, 1), (1, 4)), ((2, 2, 2), (1, 2)),
-]  # fmt: skip
+    ((2, 2, 1), (1, 2)),
+    ((2, 2, 1), (1, 1)),
+    ((4, 1, 1), (2, 1)),
+    ((1, 2, 2), (2, 2)),
+    ((1, 2, 2), (2, 1)),
+    ((1, 4, 1), (2, 1)),
+    ((4, 1, 1), (1, 4)),
+    ((2, 2, 2), (1, 2)),
+]
 SOON = {((2, 2, 1), (1, 2))}
 """A strided pair; the others belong to `make check-all`."""
 
@@ -117,9 +123,10 @@ def log_probs_of_transformers(folder, batch):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize(("training", "generation"), [
-    pytest.param(t, g, id=f"{t}-{g}", marks=[] if (t, g) in SOON else pytest.mark.long) for t, g in PAIRS
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("training", "generation"),
+    [pytest.param(t, g, id=f"{t}-{g}", marks=[] if (t, g) in SOON else pytest.mark.long) for t, g in PAIRS],
+)
 def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_path, monkeypatch):
     checked = []
 
@@ -164,7 +171,7 @@ APART = [  # algorithm, training engine and layout, generation engine and layout
     ("ppo", "megatron-core", (2, 1, 1), "vllm", (1, 2, 1), "async", 2),
     ("grpo", "fsdp2", (1, 1, 2), "vllm", (1, 1, 1), "one-step-off", 1),
     ("grpo", "torch-native", (1, 2, 1), "vllm", (1, 1, 1), "sync", 0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long if i else []) for i, c in enumerate(APART)])
@@ -220,9 +227,12 @@ def test_grpo_samples_alike_whoever_trains(layout, weights, tmp_path):
 
 
 FSDP = [  # (p, t, d), generation engine, (p_g, t_g)
-    ((1, 1, 2), "torch-native", (1, 2)), ((1, 2, 1), "vllm", (1, 1)), ((1, 1, 2), "vllm", (1, 1)),
-    ((1, 2, 2), "vllm", (1, 2)), ((1, 2, 2), "torch-native", (2, 2)),
-]  # fmt: skip
+    ((1, 1, 2), "torch-native", (1, 2)),
+    ((1, 2, 1), "vllm", (1, 1)),
+    ((1, 1, 2), "vllm", (1, 1)),
+    ((1, 2, 2), "vllm", (1, 2)),
+    ((1, 2, 2), "torch-native", (2, 2)),
+]
 
 
 @pytest.mark.long

@@ -39,18 +39,22 @@ def assert_same_curve(found, reference):
         assert mine["reward"] == pytest.approx(theirs["reward"], abs=1e-6)  # the very same tokens
 
 
-@pytest.mark.parametrize(("layout", "options"), [
-    pytest.param((2, 1, 1), {}, marks=pytest.mark.slow),
-    pytest.param((1, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
-    pytest.param((1, 1, 2), {"zero_stage": 0}, marks=pytest.mark.slow),
-    pytest.param((1, 1, 2), {"zero_stage": 1, "micro_batch": 3}, marks=pytest.mark.slow),
-    pytest.param((2, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
-    pytest.param((2, 2, 1), {"generation": (1, 2)}, marks=pytest.mark.slow),
-    pytest.param((1, 2, 2), {"generation": (1, 1)}, marks=pytest.mark.slow),
-    pytest.param((2, 2, 1), {"scoring": (1, 1, 4)}, marks=pytest.mark.slow),
-    pytest.param((1, 1, 4), {"scoring": (2, 2, 1)}, marks=pytest.mark.slow),
-    pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.slow),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("layout", "options"),
+    [
+        pytest.param((2, 1, 1), {}, marks=pytest.mark.slow),
+        pytest.param((1, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
+        pytest.param((1, 1, 2), {"zero_stage": 0}, marks=pytest.mark.slow),
+        pytest.param((1, 1, 2), {"zero_stage": 1, "micro_batch": 3}, marks=pytest.mark.slow),
+        pytest.param((2, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
+        pytest.param((2, 2, 1), {"generation": (1, 2)}, marks=pytest.mark.slow),
+        pytest.param((1, 2, 2), {"generation": (1, 1)}, marks=pytest.mark.slow),
+        pytest.param((2, 2, 1), {"scoring": (1, 1, 4)}, marks=pytest.mark.slow),
+        pytest.param((1, 1, 4), {"scoring": (2, 2, 1)}, marks=pytest.mark.slow),
+        pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_every_layout_gives_the_curve_of_one_process(layout, options, reference, on_ray, tmp_path):
     chosen = colocated("ppo", layout, **options)
     timelines = run(JOB, chosen, CONFIG, tmp_path, ITERATIONS)
@@ -74,10 +78,8 @@ PLACEMENTS = {
     "colocate": {"A": (ROLES["ppo"], (1, 2, 2))},
     "split": {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 2, 1))},
     "standalone": {role: ((role,), (1, 1, 1)) for role in ROLES["ppo"]},
-    "mixed": {
-        "A": (("actor",), (2, 1, 1)), "B": (("critic", "reference"), (1, 1, 1)), "C": (("reward",), (1, 1, 1)),
-    },
-}  # fmt: skip
+    "mixed": {"A": (("actor",), (2, 1, 1)), "B": (("critic", "reference"), (1, 1, 1)), "C": (("reward",), (1, 1, 1))},
+}
 
 
 @pytest.mark.slow

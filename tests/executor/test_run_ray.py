@@ -28,9 +28,14 @@ from tests.work import HANGS_S, wait_until
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
 DURATIONS_S = {
-    "transition": 0.1, "generate_sequences": 0.4, "compute_values": 0.3, "compute_ref_log_prob": 0.4,
-    "compute_reward": 0.2, "update_critic": 0.5, "update_actor": 0.6,
-}  # fmt: skip
+    "transition": 0.1,
+    "generate_sequences": 0.4,
+    "compute_values": 0.3,
+    "compute_ref_log_prob": 0.4,
+    "compute_reward": 0.2,
+    "update_critic": 0.5,
+    "update_actor": 0.6,
+}
 ROOT = Path(__file__).parents[2]
 
 
@@ -106,9 +111,13 @@ run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, eng
 @pytest.mark.parametrize("whole_group", [False, True], ids=["signal", "terminal"])
 def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path):
     child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     with child:
         assert child.stdout is not None
         for line in child.stdout:

@@ -11,8 +11,8 @@ from executor.profiling.probes import SMALL_WORK
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import write_engine_files
 from hybridmap.profiling.engine_fit import Engines
-from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.models.gemm_shapes import head_shapes, powers_of_two
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.models.probe_models import tiny_config
@@ -22,21 +22,37 @@ from profiles.tables.write import write_table
 ROOT = Path(__file__).parents[2]
 CONFIG = json.loads((ROOT / "examples" / "run" / "tiny-config.json").read_text())
 ABOUT = {
-    "device_string": "Made-up CPU", "cores": 4, "threads_per_rank": 1, "memory_bytes": 1 << 34, "dtype": "fp32",
-    "torch": "0", "command": "none", "date": "2026-01-01",
-}  # fmt: skip
+    "device_string": "Made-up CPU",
+    "cores": 4,
+    "threads_per_rank": 1,
+    "memory_bytes": 1 << 34,
+    "dtype": "fp32",
+    "torch": "0",
+    "command": "none",
+    "date": "2026-01-01",
+}
 FLOP_PER_S, BYTES_PER_S, WIRE_BYTES_PER_S, COPY_BYTES_PER_S = 5e10, 1e10, 1e9, 4e9
 CALL_S, COLLECTIVE_S, DISPATCH_S = 2e-6, 2e-4, 1e-8
 HOST = {
     "training": {
-        "element_wise_ratio": 2.0, "forward_s_per_layer": 2e-4, "forward_s_per_pass": 1e-4, "call_s": 1e-3,
-        "backward_s_per_layer": 8e-4, "backward_s_per_pass": 3e-4, "step_fixed_s": 2e-3,
+        "element_wise_ratio": 2.0,
+        "forward_s_per_layer": 2e-4,
+        "forward_s_per_pass": 1e-4,
+        "call_s": 1e-3,
+        "backward_s_per_layer": 8e-4,
+        "backward_s_per_pass": 3e-4,
+        "step_fixed_s": 2e-3,
     },
     "generation": {
-        "attention_ratio": 1.5, "element_wise_ratio": 3.0, "launch_s_per_layer": 1e-4,
-        "prefill_launch_s_per_layer": 3e-4, "host_s_per_step": 2e-4, "host_s_per_sequence": 1e-6, "call_s": 5e-4,
+        "attention_ratio": 1.5,
+        "element_wise_ratio": 3.0,
+        "launch_s_per_layer": 1e-4,
+        "prefill_launch_s_per_layer": 3e-4,
+        "host_s_per_step": 2e-4,
+        "host_s_per_sequence": 1e-6,
+        "call_s": 5e-4,
     },
-}  # fmt: skip
+}
 
 
 def row(key, latency_s, spread=0.02, cpu_share=None):
@@ -68,19 +84,25 @@ def operators():
     return {
         "gemm": [
             row({"dtype": "fp32", "m": m, "n": n, "k": k}, work(2.0 * m * n * k), cpu_share=1.0)
-            for m in powers_of_two(1, 4096) for n in sizes for k in sizes
+            for m in powers_of_two(1, 4096)
+            for n in sizes
+            for k in sizes
         ],
         "attention_prefill": [
             row({**h, "batch": b, "seq": s}, work(4.0 * b * s * s * h["heads"] * h["head_dim"]), cpu_share=0.99)
-            for h in heads for b, s in grid
+            for h in heads
+            for b, s in grid
         ],
         "attention_decode": [
             row({"kv_dtype": "fp32", **h, "batch": b, "context": s}, work(4.0 * b * s * h["heads"] * h["head_dim"]))
-            for h in heads for b, s in grid
+            for h in heads
+            for b, s in grid
         ],
         "attention_training": [
             row({"direction": d, "mask": m, **h, "batch": b, "seq": s}, (1 if m == "causal" else 1.2) * work(k * b * s))
-            for h in heads for b, s in ((64, 8), (8, 128)) for d, k in (("forward", 1e4), ("both", 3e4))
+            for h in heads
+            for b, s in ((64, 8), (8, 128))
+            for d, k in (("forward", 1e4), ("both", 3e4))
             for m in ("causal", "masked")
         ],
         "memory_ops": [
@@ -99,7 +121,7 @@ def operators():
             row({"launcher": launcher, "samples": 128, "ranks": ranks}, DISPATCH_S)
             for launcher, ranks in (("local", 1), ("ray", 1), ("ray", 4))
         ],
-    }  # fmt: skip
+    }
 
 
 def journal(scratch):
@@ -111,9 +133,10 @@ def journal(scratch):
     device = load_device(scratch)
     write_engine_files(scratch, device, {})
     engines = Engines(
-        device, load_training_engine(str(scratch / FOLDER / TRAINING)),
+        device,
+        load_training_engine(str(scratch / FOLDER / TRAINING)),
         load_generation_engine(str(scratch / FOLDER / GENERATION)),
-    )  # fmt: skip
+    )
 
     def priced(key, times=1.0):
         kind = "generation" if key["call"] == "generate_sequences" else "training"
@@ -125,10 +148,10 @@ def journal(scratch):
     beside = Probe(CONFIG, 192, 4, 3, 48, 2)
     rows["neighbour_step"] = [
         priced({**beside.key("fp32", call), "neighbours": n})
-        for n in (0, 1) for call in CALLS if n == 0 or call != "generate_sequences"
-    ]  # fmt: skip
+        for n in (0, 1)
+        for call in CALLS
+        if n == 0 or call != "generate_sequences"
+    ]
     parallel = Probe(CONFIG, 192, 4, 1, 32, 2)
-    rows["parallel_step"] = [
-        priced({**parallel.key("fp32", call), "ranks": 2}, 0.6) for call in PARALLEL_CALLS
-    ]  # fmt: skip
+    rows["parallel_step"] = [priced({**parallel.key("fp32", call), "ranks": 2}, 0.6) for call in PARALLEL_CALLS]
     return rows

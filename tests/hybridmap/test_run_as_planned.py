@@ -32,14 +32,21 @@ def toy(tmp_path):
         document["models"] = dict.fromkeys(document["models"], str(config))
         samples = document["workload"].get("samples_per_prompt", 1)
         document["workload"] = {
-            "prompts": 4, "samples_per_prompt": min(samples, 4), "prompt_length": 4, "response_length": 3,
+            "prompts": 4,
+            "samples_per_prompt": min(samples, 4),
+            "prompt_length": 4,
+            "response_length": 3,
             "minibatches": 2,
-        }  # fmt: skip
+        }
         document["run"] = {
-            "weights": {"actor": str(config)}, "dtype": "fp32", "learning_rate": 1e-3, "cpu_ranks": 4,
-            "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"}, "engines": AS_PLANNED,
+            "weights": {"actor": str(config)},
+            "dtype": "fp32",
+            "learning_rate": 1e-3,
+            "cpu_ranks": 4,
+            "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"},
+            "engines": AS_PLANNED,
             "reward": {"function": "per-character"},
-        } | changes  # fmt: skip
+        } | changes
         path = tmp_path / "run.yaml"
         path.write_text(yaml.safe_dump(document))
         return path

@@ -47,9 +47,11 @@ def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
 
 
 @given(
-    algorithm=st.sampled_from(["ppo", "remax", "grpo", "safe-rlhf"]), mode=st.sampled_from(OWN),
-    seed=st.integers(0, 10_000), at=st.integers(0, 10_000),
-)  # fmt: skip
+    algorithm=st.sampled_from(["ppo", "remax", "grpo", "safe-rlhf"]),
+    mode=st.sampled_from(OWN),
+    seed=st.integers(0, 10_000),
+    at=st.integers(0, 10_000),
+)
 def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: Mode, seed: int, at: int) -> None:
     """The search's longest path over its own calls, and the event queue over the job's, for any placement."""
     roles = REQUIRED_ROLES[algorithm]

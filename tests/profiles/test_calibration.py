@@ -13,8 +13,16 @@ from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import make_facts
 
-ONE = {"call": "update_critic", "factor": 1.5, "measured_s": 3.0, "predicted_s": 2.0, "iterations": 10, "spread": 0.1,
-       "error_before": -0.3, "error_after": 0.0}  # fmt: skip
+ONE = {
+    "call": "update_critic",
+    "factor": 1.5,
+    "measured_s": 3.0,
+    "predicted_s": 2.0,
+    "iterations": 10,
+    "spread": 0.1,
+    "error_before": -0.3,
+    "error_after": 0.0,
+}
 FILE = {"device": "d", "job": "j", "command": "c", "date": "2026-01-01", "corrections": [ONE]}
 
 
@@ -40,9 +48,12 @@ def test_a_factor_scales_its_call_and_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"corrections": [{**ONE, "factor": -1}]}, r"corrections\.0\.factor"), ({"colour": 1}, "colour"),
-     ({"provenance": "guessed"}, "provenance")],
-)  # fmt: skip
+    [
+        ({"corrections": [{**ONE, "factor": -1}]}, r"corrections\.0\.factor"),
+        ({"colour": 1}, "colour"),
+        ({"provenance": "guessed"}, "provenance"),
+    ],
+)
 def test_a_wrong_layer_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     with pytest.raises(FileFormatError, match=rf"calibration\.yaml: {message}"):
         load_calibration(write(tmp_path, **changes))

@@ -22,9 +22,18 @@ from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.records import Basis
 
 NOT_FACTS = {
-    "name", "facts_hash", "cuda_graphs", "prefix_sharing", "shares_weights", "zero_stages", "scheduler", "plans_ahead",
-    "fp8_cache_with_fp8_weights", "grouped_query_kernels", "bases",
-}  # fmt: skip
+    "name",
+    "facts_hash",
+    "cuda_graphs",
+    "prefix_sharing",
+    "shares_weights",
+    "zero_stages",
+    "scheduler",
+    "plans_ahead",
+    "fp8_cache_with_fp8_weights",
+    "grouped_query_kernels",
+    "bases",
+}
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])
@@ -114,9 +123,13 @@ def test_a_new_file_is_an_engine(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"kind": "cooking"}, "kind"), ({"colour": "red"}, "colour"), ({"facts": {}}, "missing .* required"),
-     ({"facts": {"overlap_dp": {"value": 1}}}, "unit")],
-)  # fmt: skip
+    [
+        ({"kind": "cooking"}, "kind"),
+        ({"colour": "red"}, "colour"),
+        ({"facts": {}}, "missing .* required"),
+        ({"facts": {"overlap_dp": {"value": 1}}}, "unit"),
+    ],
+)
 def test_a_damaged_file_is_named(folder: Path, changes: dict[str, object], message: str) -> None:
     edit(folder, **changes)
     with pytest.raises(FileFormatError, match=rf"(?s)mine@1.*{message}"):

@@ -42,8 +42,12 @@ def test_what_is_no_plain_small_document_is_refused(name):
 def test_references_and_merges_are_read():
     text = "a: &a {k: 1}\nb: *a\nc: {<<: *a, l: 2}\nd: &d [1, 2]\ne: [*d, *d]\n"
     assert parse_yaml(text, "here") == {
-        "a": {"k": 1}, "b": {"k": 1}, "c": {"k": 1, "l": 2}, "d": [1, 2], "e": [[1, 2], [1, 2]],
-    }  # fmt: skip
+        "a": {"k": 1},
+        "b": {"k": 1},
+        "c": {"k": 1, "l": 2},
+        "d": [1, 2],
+        "e": [[1, 2], [1, 2]],
+    }
 
 
 def test_files(tmp_path):

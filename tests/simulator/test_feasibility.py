@@ -226,9 +226,14 @@ def test_a_plan_for_another_algorithm_is_refused(facts: Facts, plan: Plan) -> No
 @pytest.mark.parametrize("memory_gib", [6.0, 80.0])
 def test_no_returned_plan_fails(algorithm: str, memory_gib: float) -> None:
     facts = make_facts(
-        algorithm, TINY, nodes=2, gpus_per_node=4, memory_bytes=int(memory_gib * 2**30), reserve_bytes=1e9,
+        algorithm,
+        TINY,
+        nodes=2,
+        gpus_per_node=4,
+        memory_bytes=int(memory_gib * 2**30),
+        reserve_bytes=1e9,
         work=workload(64, 512, 512, minibatches=2),
-    )  # fmt: skip
+    )
     result = find_plan(SearchRequest(facts))
     for plan in (result.plan, *(r.plan for r in result.runners_up)):
         assert check_plan(plan, facts) == []
@@ -364,8 +369,12 @@ def test_offloaded_states_are_there_only_while_a_call_uses_them(facts: Facts, pl
         kept, training = resident(away, facts, role, call)
         assert kept == set()
         assert states <= training
-    assert not states & resident(replace_role(plan, "actor", offload=("parameters", "optimizer")), facts, "actor",
-                                 "generate_sequences")[1]  # fmt: skip
+    assert (
+        not states
+        & resident(
+            replace_role(plan, "actor", offload=("parameters", "optimizer")), facts, "actor", "generate_sequences"
+        )[1]
+    )
     away = replace_role(plan, "critic", offload=("parameters", "optimizer"))
     assert resident(away, facts, "critic", "compute_values")[1] & states == {"parameters"}
     half = replace_role(plan, "critic", offload=("optimizer",))

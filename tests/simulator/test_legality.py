@@ -21,9 +21,15 @@ LATENT = load_model("deepseek-v2-lite")
 
 def job(shape: ModelShape, nodes: int = 1, trainer: str = "megatron-core@0.16") -> tuple[Facts, Plan]:
     facts = make_facts(
-        "grpo", roles={"actor": shape}, nodes=nodes, work=workload(64, 512, 512, minibatches=1), memory_bytes=2**45,
-        device="h100-80gb-sxm", training=trainer, generation="vllm@0.32",
-    )  # fmt: skip
+        "grpo",
+        roles={"actor": shape},
+        nodes=nodes,
+        work=workload(64, 512, 512, minibatches=1),
+        memory_bytes=2**45,
+        device="h100-80gb-sxm",
+        training=trainer,
+        generation="vllm@0.32",
+    )
     return facts, make_plan(facts, (("actor",),), (8 * nodes,))
 
 

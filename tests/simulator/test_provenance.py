@@ -15,14 +15,28 @@ from simulator.play.simulate import simulate
 from tests.builders import TINY, call_of, make_facts, make_plan, workload
 
 NO_PART_OF_A_PRICE = {
-    "overlap_dp", "overlap_tp",  # switches: which traffic runs beside compute
-    "param_bytes", "grad_bytes_per_param", "optimizer_bytes_per_param",  # sizes of states
-    "small_reduces_per_step", "meetings_per_step", "kernels_per_layer",  # counts
-    "max_num_seqs", "max_batched_tokens", "admits_with_output", "keeps_for_running",  # what the engine runs at once
-    "kv_memory_share", "kv_share_of_free", "memory_reserve_bytes",  # memory
-    "front_end_s", "front_end_s_per_prompt_token",  # serving, which has no provenance
-    "wake_s", "dispatch_local_s", "dispatch_rank_s", "neighbour_slowdown",  # put in place of others for one machine
-}  # fmt: skip
+    "overlap_dp",
+    "overlap_tp",  # switches: which traffic runs beside compute
+    "param_bytes",
+    "grad_bytes_per_param",
+    "optimizer_bytes_per_param",  # sizes of states
+    "small_reduces_per_step",
+    "meetings_per_step",
+    "kernels_per_layer",  # counts
+    "max_num_seqs",
+    "max_batched_tokens",
+    "admits_with_output",
+    "keeps_for_running",  # what the engine runs at once
+    "kv_memory_share",
+    "kv_share_of_free",
+    "memory_reserve_bytes",  # memory
+    "front_end_s",
+    "front_end_s_per_prompt_token",  # serving, which has no provenance
+    "wake_s",
+    "dispatch_local_s",
+    "dispatch_rank_s",
+    "neighbour_slowdown",  # put in place of others for one machine
+}
 """Constants that decide what runs, not how long it takes; they may move a price."""
 
 
@@ -30,21 +44,45 @@ def job(**changes: object) -> Facts:
     """A job in which every term of a price is there: several nodes, states in host memory, layer-by-layer gathers."""
     work = workload(64, 128, 64, minibatches=2, reward_s_per_sample=1e-3)
     training = {
-        "accumulate_bytes_per_param": 12.0, "small_reduces_per_step": 4.0, "meetings_per_step": 4.0, "meeting_s": 1e-3,
-        "forward_s_per_layer": 1e-2, "backward_s_per_layer": 1e-2, "forward_s_per_pass": 1e-2,
-        "backward_s_per_pass": 1e-2, "call_s": 1e-3, "dispatch_s": 1e-3, "start_skew_s": 1e-3, "step_fixed_s": 1e-3,
-        "export_s_per_tensor": 1e-3, "gather_copy_bytes_per_param": 4.0, "scatter_copy_bytes_per_param": 6.0,
-        "attention_ratio": 1.1, "element_wise_ratio": 1.1, "gemm_ratio": 1.1,
-    }  # fmt: skip
+        "accumulate_bytes_per_param": 12.0,
+        "small_reduces_per_step": 4.0,
+        "meetings_per_step": 4.0,
+        "meeting_s": 1e-3,
+        "forward_s_per_layer": 1e-2,
+        "backward_s_per_layer": 1e-2,
+        "forward_s_per_pass": 1e-2,
+        "backward_s_per_pass": 1e-2,
+        "call_s": 1e-3,
+        "dispatch_s": 1e-3,
+        "start_skew_s": 1e-3,
+        "step_fixed_s": 1e-3,
+        "export_s_per_tensor": 1e-3,
+        "gather_copy_bytes_per_param": 4.0,
+        "scatter_copy_bytes_per_param": 6.0,
+        "attention_ratio": 1.1,
+        "element_wise_ratio": 1.1,
+        "gemm_ratio": 1.1,
+    }
     generation = {
-        "host_s_per_step": 1e-3, "rollout_s_per_sequence": 1e-5, "call_s": 1e-3, "sync_s_per_byte": 1e-10,
-        "sync_growth_per_doubling": 0.5, "recomputed_context": 0.1, "attention_ratio": 1.1, "element_wise_ratio": 1.1,
+        "host_s_per_step": 1e-3,
+        "rollout_s_per_sequence": 1e-5,
+        "call_s": 1e-3,
+        "sync_s_per_byte": 1e-10,
+        "sync_growth_per_doubling": 0.5,
+        "recomputed_context": 0.1,
+        "attention_ratio": 1.1,
+        "element_wise_ratio": 1.1,
         "first_token_in_prefill": True,
-    }  # fmt: skip
+    }
     facts = make_facts(
-        "ppo", "qwen1.5-moe-a2.7b", nodes=4, gpus_per_node=2, work=work, roles={"actor": "qwen1.5-moe-a2.7b",
-        "critic": TINY, "reference": TINY, "reward": TINY}, zero_stages=(1, 3),
-    )  # fmt: skip
+        "ppo",
+        "qwen1.5-moe-a2.7b",
+        nodes=4,
+        gpus_per_node=2,
+        work=work,
+        roles={"actor": "qwen1.5-moe-a2.7b", "critic": TINY, "reference": TINY, "reward": TINY},
+        zero_stages=(1, 3),
+    )
     facts = replace(
         facts,
         training=replace(facts.training, **training),
@@ -125,8 +163,14 @@ def test_what_a_job_states_is_assumed() -> None:
 
 
 def test_an_h100_rests_on_its_fitted_rate_and_not_on_a_published_one() -> None:
-    facts = make_facts("ppo", "qwen2.5-7b", device="h100-80gb-sxm", training="megatron-core@0.16",
-        generation="vllm@0.32", work=workload(256, 512, 512))  # fmt: skip
+    facts = make_facts(
+        "ppo",
+        "qwen2.5-7b",
+        device="h100-80gb-sxm",
+        training="megatron-core@0.16",
+        generation="vllm@0.32",
+        work=workload(256, 512, 512),
+    )
     shares = simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=4), facts).basis
     assert shares["fitted"] > 0.3
     assert shares["assumed"] > 0

@@ -79,10 +79,13 @@ def cuda_calls_on_cpu() -> Iterator[None]:
     generator = torch.default_generator
     get = lambda *_, **__: generator.get_state()  # noqa: E731
     answers: dict[str, Any] = stream | {
-        "current_device": lambda: CPU, "synchronize": lambda *_, **__: None, "manual_seed": generator.manual_seed,
-        "stream": lambda _s: _Stream(), "get_rng_state": get,
+        "current_device": lambda: CPU,
+        "synchronize": lambda *_, **__: None,
+        "manual_seed": generator.manual_seed,
+        "stream": lambda _s: _Stream(),
+        "get_rng_state": get,
         "set_rng_state": lambda state, *_, **__: generator.set_state(state),
-    }  # fmt: skip
+    }
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))

@@ -101,9 +101,13 @@ class MegatronEngine(OnHost):
         from executor.engines.megatron.model import build_chunks, transformer_config
 
         self.config = transformer_config(
-            self.arch, self.layout, self.dtype, sequence_parallel=self.options.sequence_parallel,
-            recompute=self.options.recompute, device=self.device,
-        )  # fmt: skip
+            self.arch,
+            self.layout,
+            self.dtype,
+            sequence_parallel=self.options.sequence_parallel,
+            recompute=self.options.recompute,
+            device=self.device,
+        )
         self.modules = [
             m.to(device=self.device, dtype=self.dtype) for m in build_chunks(self.arch, self.layout, self.config)
         ]
@@ -234,9 +238,13 @@ class MegatronEngine(OnHost):
     def _micros(self, rows: TensorDict, first: int) -> list[Micro]:
         parallel = self.config.sequence_parallel
         return micros_of(
-            rows, first, self.spec.micro_batch, length_multiple=self.degrees.t if parallel else 1,
-            count_multiple=self.degrees.p if self.options.vpp > 1 else 1, device=self.device,
-        )  # fmt: skip
+            rows,
+            first,
+            self.spec.micro_batch,
+            length_multiple=self.degrees.t if parallel else 1,
+            count_multiple=self.degrees.p if self.options.vpp > 1 else 1,
+            device=self.device,
+        )
 
     def _outputs(self, logits: torch.Tensor, objective: Objective, micro: Micro) -> dict[str, torch.Tensor]:
         if self.spec.value_head:

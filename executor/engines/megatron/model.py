@@ -57,9 +57,14 @@ class ScoreHead(torch.nn.Module):
 
 
 def transformer_config(
-    arch: Architecture, layout: MegatronLayout, dtype: torch.dtype, *, sequence_parallel: bool, recompute: Recompute,
+    arch: Architecture,
+    layout: MegatronLayout,
+    dtype: torch.dtype,
+    *,
+    sequence_parallel: bool,
+    recompute: Recompute,
     device: torch.device,
-) -> TransformerConfig:  # fmt: skip
+) -> TransformerConfig:
     """Megatron's settings for ``arch``; fusions that need CUDA extensions are off.
 
     A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
@@ -68,31 +73,57 @@ def transformer_config(
     moe: dict[str, Any] = {}
     if arch.num_experts:
         moe = {
-            "num_moe_experts": arch.num_experts, "moe_router_topk": arch.experts_per_token,
-            "moe_ffn_hidden_size": arch.ffn, "moe_router_load_balancing_type": "none", "moe_aux_loss_coeff": 0.0,
+            "num_moe_experts": arch.num_experts,
+            "moe_router_topk": arch.experts_per_token,
+            "moe_ffn_hidden_size": arch.ffn,
+            "moe_router_load_balancing_type": "none",
+            "moe_aux_loss_coeff": 0.0,
             "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
-            "moe_grouped_gemm": False, "expert_model_parallel_size": layout.ep,
-        }  # fmt: skip
+            "moe_grouped_gemm": False,
+            "expert_model_parallel_size": layout.ep,
+        }
     levels: dict[str, dict[str, Any]] = {
-        "none": {}, "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+        "none": {},
+        "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
         "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-    }  # fmt: skip
+    }
     return TransformerConfig(
-        num_layers=arch.num_layers, hidden_size=arch.hidden, num_attention_heads=arch.num_heads,
-        num_query_groups=arch.num_kv_heads, kv_channels=arch.head_dim, ffn_hidden_size=arch.ffn,
-        gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
-        add_qkv_bias=arch.qkv_bias, qk_layernorm=arch.qk_norm, normalization="RMSNorm",
-        layernorm_epsilon=arch.norm_eps, hidden_dropout=0.0, attention_dropout=0.0,
-        tensor_model_parallel_size=x.t, pipeline_model_parallel_size=x.p,
+        num_layers=arch.num_layers,
+        hidden_size=arch.hidden,
+        num_attention_heads=arch.num_heads,
+        num_query_groups=arch.num_kv_heads,
+        kv_channels=arch.head_dim,
+        ffn_hidden_size=arch.ffn,
+        gated_linear_unit=True,
+        activation_func=torch.nn.functional.silu,
+        add_bias_linear=False,
+        add_qkv_bias=arch.qkv_bias,
+        qk_layernorm=arch.qk_norm,
+        normalization="RMSNorm",
+        layernorm_epsilon=arch.norm_eps,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=x.t,
+        pipeline_model_parallel_size=x.p,
         virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
         sequence_parallel=(sequence_parallel or arch.num_experts > 0) and x.t > 1,
-        params_dtype=dtype, pipeline_dtype=dtype,
-        bf16=dtype == torch.bfloat16, use_cpu_initialization=device.type == "cpu", perform_initialization=False,
-        attention_softmax_in_fp32=True, masked_softmax_fusion=False, bias_dropout_fusion=False,
-        bias_activation_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
-        batch_p2p_comm=device.type != "cpu", calculate_per_token_loss=True, deallocate_pipeline_outputs=True,
-        **levels[recompute], **moe,
-    )  # fmt: skip
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        bf16=dtype == torch.bfloat16,
+        use_cpu_initialization=device.type == "cpu",
+        perform_initialization=False,
+        attention_softmax_in_fp32=True,
+        masked_softmax_fusion=False,
+        bias_dropout_fusion=False,
+        bias_activation_fusion=False,
+        apply_rope_fusion=False,
+        gradient_accumulation_fusion=False,
+        batch_p2p_comm=device.type != "cpu",
+        calculate_per_token_loss=True,
+        deallocate_pipeline_outputs=True,
+        **levels[recompute],
+        **moe,
+    )
 
 
 def build_chunks(arch: Architecture, layout: MegatronLayout, config: TransformerConfig) -> list[GPTModel]:
@@ -104,11 +135,18 @@ def build_chunks(arch: Architecture, layout: MegatronLayout, config: Transformer
         last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
         num_layers = len(layout.layers(parallel_state.get_pipeline_model_parallel_rank(), i))
         model = GPTModel(
-            config, _block_spec(arch, num_layers), layout.padded_vocab, arch.max_length, pre_process=first,
-            post_process=last, parallel_output=True,
+            config,
+            _block_spec(arch, num_layers),
+            layout.padded_vocab,
+            arch.max_length,
+            pre_process=first,
+            post_process=last,
+            parallel_output=True,
             share_embeddings_and_output_weights=arch.tied and not arch.has_score,
-            position_embedding_type="rope", rotary_base=int(arch.rope_theta), vp_stage=stage,
-        )  # fmt: skip
+            position_embedding_type="rope",
+            rotary_base=int(arch.rope_theta),
+            vp_stage=stage,
+        )
         if last and arch.has_score:
             model.output_layer = ScoreHead(config)
         _mark_cut(model)

@@ -42,11 +42,18 @@ def wrap(
     chunks = [DistributedDataParallel(config, how, module, disable_bucketing=i > 0) for i, module in enumerate(modules)]
     given = spec.optimizer
     settings = OptimizerConfig(
-        optimizer="adam", lr=given.learning_rate, min_lr=given.learning_rate, weight_decay=given.weight_decay,
-        adam_beta1=given.betas[0], adam_beta2=given.betas[1], adam_eps=given.eps, clip_grad=given.max_grad_norm,
-        bf16=config.params_dtype == torch.bfloat16, params_dtype=config.params_dtype,
+        optimizer="adam",
+        lr=given.learning_rate,
+        min_lr=given.learning_rate,
+        weight_decay=given.weight_decay,
+        adam_beta1=given.betas[0],
+        adam_beta2=given.betas[1],
+        adam_eps=given.eps,
+        clip_grad=given.max_grad_norm,
+        bf16=config.params_dtype == torch.bfloat16,
+        params_dtype=config.params_dtype,
         use_distributed_optimizer=distributed,
-    )  # fmt: skip
+    )
     return chunks, get_megatron_optimizer(settings, chunks, use_gloo_process_groups=False)
 
 

@@ -84,8 +84,13 @@ def run_passes(
     iterators = [iter(micros) for _ in chunks]
     batch, length = micros[0].tokens.shape
     found = get_forward_backward_func()(
-        forward_step_func=step, data_iterator=iterators if len(chunks) > 1 else iterators[0],
-        model=chunks if len(chunks) > 1 else chunks[0], num_microbatches=len(micros), seq_length=length,
-        micro_batch_size=batch, forward_only=not train, collect_non_loss_data=not train,
-    )  # fmt: skip
+        forward_step_func=step,
+        data_iterator=iterators if len(chunks) > 1 else iterators[0],
+        model=chunks if len(chunks) > 1 else chunks[0],
+        num_microbatches=len(micros),
+        seq_length=length,
+        micro_batch_size=batch,
+        forward_only=not train,
+        collect_non_loss_data=not train,
+    )
     return list(found)

@@ -68,9 +68,13 @@ def _make(sizes: ParallelSizes) -> None:
 
     parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(
-        sizes.t, sizes.p, sizes.vpp if sizes.vpp > 1 else None, expert_model_parallel_size=sizes.ep, order=RANK_ORDER,
+        sizes.t,
+        sizes.p,
+        sizes.vpp if sizes.vpp > 1 else None,
+        expert_model_parallel_size=sizes.ep,
+        order=RANK_ORDER,
         create_gloo_process_groups=False,
-    )  # fmt: skip
+    )
     random.model_parallel_cuda_manual_seed(0, force_reset_rng=True)
 
 

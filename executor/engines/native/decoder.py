@@ -62,9 +62,8 @@ def positions_of(token_mask: torch.Tensor) -> torch.Tensor:
 
 
 def run_stage(
-    weights: Weights, arch: Architecture, piece: Slice, tp: Group, x: torch.Tensor, step: Step,
-    recompute: str = "none",
-) -> torch.Tensor:  # fmt: skip
+    weights: Weights, arch: Architecture, piece: Slice, tp: Group, x: torch.Tensor, step: Step, recompute: str = "none"
+) -> torch.Tensor:
     """Tokens ``[B, T]`` (first stage) or hidden states ``[B, T, h]`` to hidden states, normed after the last stage.
 
     ``recompute``: whether the backward pass computes whole layers again (``full``), or their attention alone

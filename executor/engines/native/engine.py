@@ -106,9 +106,13 @@ class TorchNativeEngine(OnHost):
         self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
         self.transition = Transition(plan, self.identity.rank, self.dtype, self.device, self.groups.micro_dp)
         self.flat = FlatParameters(
-            parameters, self.piece.t, self.transition.training, values,
-            multiple=self.degrees.d, trained=self.spec.optimizer is not None,
-        )  # fmt: skip
+            parameters,
+            self.piece.t,
+            self.transition.training,
+            values,
+            multiple=self.degrees.d,
+            trained=self.spec.optimizer is not None,
+        )
         self._training = Replica(self.arch, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
         if self.arch.tied and self.piece.stages > 1 and not self.spec.value_head:
             self.flat.tied_names.add(EMBEDDING)
@@ -122,9 +126,15 @@ class TorchNativeEngine(OnHost):
         if (link := self.spec.link) is not None:
             source = NativeLayout(self.arch, link.senders, "training", transposed=False)
             self.link = LayoutLink(
-                self.identity.rank, link, self.arch, source, self.device, self.clock, self.spec.collective_timeout_s,
+                self.identity.rank,
+                link,
+                self.arch,
+                source,
+                self.device,
+                self.clock,
+                self.spec.collective_timeout_s,
                 self._store,
-            )  # fmt: skip
+            )
 
     def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)

@@ -43,9 +43,15 @@ class FlatParameters:
     """
 
     def __init__(
-        self, parameters: list[Parameter], t: int, memory: Mapping[str, torch.Tensor],
-        values: Mapping[str, torch.Tensor], *, multiple: int, trained: bool,
-    ) -> None:  # fmt: skip
+        self,
+        parameters: list[Parameter],
+        t: int,
+        memory: Mapping[str, torch.Tensor],
+        values: Mapping[str, torch.Tensor],
+        *,
+        multiple: int,
+        trained: bool,
+    ) -> None:
         self.extents = extents_of(parameters, t)
         used = self.extents[-1].stop if self.extents else 0
         self.tied_names: set[str] = set()
@@ -99,9 +105,10 @@ class FlatParameters:
     def counted(self, *, owns_copies: bool) -> list[tuple[int, int]]:
         """Ranges whose elements this rank counts in a norm over all ranks: whole copies on one rank only."""
         mine = [
-            (e.start, e.stop) for e in self.extents
+            (e.start, e.stop)
+            for e in self.extents
             if not e.parameter.is_copy and (owns_copies or e.parameter.cut is not None)
-        ]  # fmt: skip
+        ]
         return _merged(mine)
 
 

@@ -43,9 +43,8 @@ class FlatAdamW:
         self.master = torch.nn.Parameter(torch.zeros_like(self.gradient[self._slice]))
         flat.copy_out(self._start, self.master.data)
         self._adam = torch.optim.AdamW(
-            [self.master], lr=config.learning_rate, betas=config.betas, eps=config.eps,
-            weight_decay=config.weight_decay,
-        )  # fmt: skip
+            [self.master], lr=config.learning_rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        )
 
     @property
     def state_bytes(self) -> int:

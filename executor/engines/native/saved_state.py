@@ -27,18 +27,17 @@ def chunks_to_write(optimizer: FlatAdamW, groups: Groups, piece: Slice) -> list[
     size = optimizer.flat.num_elements // groups.dp.size
     start = groups.dp.index * size
     return [
-        chunk for extent in optimizer.flat.extents
+        chunk
+        for extent in optimizer.flat.extents
         if not extent.parameter.is_copy and (extent.parameter.cut is not None or groups.tp.index == 0)
         for chunk in _chunks(optimizer, piece, extent, start, start + size)
-    ]  # fmt: skip
+    ]
 
 
 def chunks_to_read(optimizer: FlatAdamW, piece: Slice) -> list[Chunk]:
     """Views of all that this rank's optimizer holds, to be filled."""
     start, stop = optimizer.held.start, optimizer.held.stop
-    return [
-        chunk for extent in optimizer.flat.extents for chunk in _chunks(optimizer, piece, extent, start, stop)
-    ]  # fmt: skip
+    return [chunk for extent in optimizer.flat.extents for chunk in _chunks(optimizer, piece, extent, start, stop)]
 
 
 def _chunks(optimizer: FlatAdamW, piece: Slice, extent: Extent, start: int, stop: int) -> Iterator[Chunk]:

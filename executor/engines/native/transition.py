@@ -134,11 +134,17 @@ class Transition:
     def _account(self, peak_bytes: int, training_bytes: int, started_s: float) -> None:
         count, held_bytes = self.wire.count, self.weights.held_bytes
         self.report = TransitionReport(
-            path="local" if self.plan.is_local else "gather", received_bytes=count.received_bytes,
-            sent_bytes=count.sent_bytes, peak_bytes=peak_bytes, bucket_bytes=peak_bytes - held_bytes,
-            training_bytes=training_bytes, generation_bytes=held_bytes, seconds=time.perf_counter() - started_s,
-            by_cause=dict(self._by_cause), kept_bytes=self.weights.redundant_bytes,
-        )  # fmt: skip
+            path="local" if self.plan.is_local else "gather",
+            received_bytes=count.received_bytes,
+            sent_bytes=count.sent_bytes,
+            peak_bytes=peak_bytes,
+            bucket_bytes=peak_bytes - held_bytes,
+            training_bytes=training_bytes,
+            generation_bytes=held_bytes,
+            seconds=time.perf_counter() - started_s,
+            by_cause=dict(self._by_cause),
+            kept_bytes=self.weights.redundant_bytes,
+        )
         self._told = False
 
 

@@ -32,8 +32,13 @@ CPU_KV_BYTES = 64 << 20
 KV_BLOCK_TOKENS = 128
 """Tokens of the largest block that vLLM deals KV cache out in: CPUs take 128, GPUs 16."""
 
-ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-               "VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -89,13 +94,21 @@ class VllmEngine:
             budget = self.options.kv_cache_bytes or CPU_KV_BYTES
             memory["kv_cache_memory_bytes"] = min(budget, self._most_kv_bytes(max_length))
         return {
-            "tensor_parallel_size": self.degrees.tg, "pipeline_parallel_size": self.degrees.pg,
-            "distributed_executor_backend": "external_launcher", "load_format": "dummy", "dtype": self.dtype,
-            "skip_tokenizer_init": True, "enforce_eager": not torch.cuda.is_available(),
+            "tensor_parallel_size": self.degrees.tg,
+            "pipeline_parallel_size": self.degrees.pg,
+            "distributed_executor_backend": "external_launcher",
+            "load_format": "dummy",
+            "dtype": self.dtype,
+            "skip_tokenizer_init": True,
+            "enforce_eager": not torch.cuda.is_available(),
             "max_model_len": max_length,
-            "max_num_seqs": self.options.max_num_seqs, "enable_prefix_caching": True,
-            "logprobs_mode": "processed_logprobs", "disable_log_stats": False, "seed": 0, **memory,
-        }  # fmt: skip
+            "max_num_seqs": self.options.max_num_seqs,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "disable_log_stats": False,
+            "seed": 0,
+            **memory,
+        }
 
     def _most_kv_bytes(self, max_length: int) -> int:
         """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""

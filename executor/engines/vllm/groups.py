@@ -27,8 +27,11 @@ def ranks_in_order(order: Sequence[int], rank: int) -> Iterator[None]:
         return theirs([[order[i] for i in group] for group in group_ranks], *args, **kwargs)
 
     given = {
-        "RANK": str(list(order).index(rank)), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(order)),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",  # the processes have met already; nobody listens there
-    }  # fmt: skip
+        "RANK": str(list(order).index(rank)),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(len(order)),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",  # the processes have met already; nobody listens there
+    }
     with patch.object(parallel_state, "init_model_parallel_group", permuted), patch.dict(os.environ, given):
         yield

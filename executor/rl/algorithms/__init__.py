@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from executor.rl.algorithms.step import Step
 
 SCRIPTS: dict[str, Callable[..., Iterator[Step]]] = {
-    "ppo": ppo, "remax": remax, "safe-rlhf": safe_rlhf, "grpo": grpo, "rloo": grpo, "reinforce++": grpo, "dapo": grpo,
-}  # fmt: skip
+    "ppo": ppo,
+    "remax": remax,
+    "safe-rlhf": safe_rlhf,
+    "grpo": grpo,
+    "rloo": grpo,
+    "reinforce++": grpo,
+    "dapo": grpo,
+}
 """Every algorithm that can run, by its name in job files."""

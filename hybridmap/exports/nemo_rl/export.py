@@ -68,22 +68,29 @@ def export_nemo_rl(source: Source) -> Export:
         f"defaults: ${{oc.env:NEMO_RL}}/{BASE}",
         "",
     ]
-    script = "\n".join([
-        "#!/usr/bin/env bash", f"# {title}", *header(whole), "set -euo pipefail",
-        f': "${{NEMO_RL:?set NEMO_RL to a checkout of NeMo-RL {VERSION}}}"',
-        'NEMO_RL="$(cd "$NEMO_RL" && pwd)"', "export NEMO_RL", 'here="$(cd "$(dirname "$0")" && pwd)"', "",
-        'cd "$NEMO_RL"',
-        f'exec uv run examples/run_grpo.py --config "$here/{RECIPE}" "$@"', "",
-    ])  # fmt: skip
+    script = "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            f"# {title}",
+            *header(whole),
+            "set -euo pipefail",
+            f': "${{NEMO_RL:?set NEMO_RL to a checkout of NeMo-RL {VERSION}}}"',
+            'NEMO_RL="$(cd "$NEMO_RL" && pwd)"',
+            "export NEMO_RL",
+            'here="$(cd "$(dirname "$0")" && pwd)"',
+            "",
+            'cd "$NEMO_RL"',
+            f'exec uv run examples/run_grpo.py --config "$here/{RECIPE}" "$@"',
+            "",
+        ]
+    )
     recipe = "\n".join(head) + yaml.safe_dump(_nested(values), sort_keys=False)
     return replace(whole, files={SCRIPT: script, RECIPE: recipe, "NOTES.md": notes_text(whole, title)})
 
 
 def _work(source: Source, out: Settings) -> None:
     work, algorithm = source.facts.workload, source.facts.algorithm
-    out.put({
-        "num_prompts_per_step": work.prompts, "num_generations_per_prompt": work.samples_per_prompt,
-    }, "grpo")  # fmt: skip
+    out.put({"num_prompts_per_step": work.prompts, "num_generations_per_prompt": work.samples_per_prompt}, "grpo")
     if algorithm == "rloo":
         out.put({"grpo.normalize_rewards": False})
     if not source.has("reference"):
@@ -118,22 +125,27 @@ def _policy(source: Source, out: Settings) -> None:
 
 def _dtensor(layout: ParallelLayout) -> dict[str, Any]:
     keys = {
-        "tensor_parallel_size": layout.tp, "context_parallel_size": layout.cp, "sequence_parallel": layout.tp > 1,
-        "activation_checkpointing": layout.recompute != "none", "cpu_offload": False,
-    }  # fmt: skip
+        "tensor_parallel_size": layout.tp,
+        "context_parallel_size": layout.cp,
+        "sequence_parallel": layout.tp > 1,
+        "activation_checkpointing": layout.recompute != "none",
+        "cpu_offload": False,
+    }
     return {f"policy.dtensor_cfg.{key}": value for key, value in keys.items()}
 
 
 def _megatron(source: Source, layout: ParallelLayout) -> dict[str, Any]:
     last = last_stage_layers(source.facts.roles["actor"].shape.num_layers, layout.pp)
     keys: dict[str, Any] = {
-        "tensor_model_parallel_size": layout.tp, "pipeline_model_parallel_size": layout.pp,
-        "context_parallel_size": layout.cp, "expert_model_parallel_size": layout.ep,
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "context_parallel_size": layout.cp,
+        "expert_model_parallel_size": layout.ep,
         "expert_tensor_parallel_size": 1 if layout.ep > 1 else layout.tp,
         "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
         "activation_checkpointing": layout.recompute != "none",
         "optimizer.use_distributed_optimizer": layout.zero_stage >= 1,
-    }  # fmt: skip
+    }
     if layout.recompute == "selective":
         keys |= {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]}
     if last is not None:
@@ -144,20 +156,31 @@ def _megatron(source: Source, layout: ParallelLayout) -> dict[str, Any]:
 def _generation(source: Source, out: Settings) -> None:
     layout, plan = source.actor.generation, source.plan
     assert layout is not None, "the actor generates"
-    out.put({
-        "backend": "vllm", "max_new_tokens": source.facts.workload.response.maximum,
-        "colocated.enabled": not source.actor.separate_generation,
-        "vllm_cfg.tensor_parallel_size": layout.tp, "vllm_cfg.pipeline_parallel_size": layout.pp,
-        "vllm_cfg.expert_parallel_size": layout.ep, "vllm_cfg.max_model_len": source.facts.workload.padded_length,
-        "vllm_cfg.gpu_memory_utilization": utilization(source), "vllm_kwargs.max_num_seqs": layout.max_num_seqs,
-    }, "policy.generation")  # fmt: skip
+    out.put(
+        {
+            "backend": "vllm",
+            "max_new_tokens": source.facts.workload.response.maximum,
+            "colocated.enabled": not source.actor.separate_generation,
+            "vllm_cfg.tensor_parallel_size": layout.tp,
+            "vllm_cfg.pipeline_parallel_size": layout.pp,
+            "vllm_cfg.expert_parallel_size": layout.ep,
+            "vllm_cfg.max_model_len": source.facts.workload.padded_length,
+            "vllm_cfg.gpu_memory_utilization": utilization(source),
+            "vllm_kwargs.max_num_seqs": layout.max_num_seqs,
+        },
+        "policy.generation",
+    )
     if plan.schedule == "sync":
         return
     out.put({"policy.generation.vllm_cfg.async_engine": True, "loss_fn.use_importance_sampling_correction": True})
-    out.put({
-        "enabled": True, "max_trajectory_age_steps": plan.steps_in_flight,
-        "in_flight_weight_updates": plan.in_flight_updates,
-    }, "grpo.async_grpo")  # fmt: skip
+    out.put(
+        {
+            "enabled": True,
+            "max_trajectory_age_steps": plan.steps_in_flight,
+            "in_flight_weight_updates": plan.in_flight_updates,
+        },
+        "grpo.async_grpo",
+    )
 
 
 def _cluster(source: Source, out: Settings) -> None:

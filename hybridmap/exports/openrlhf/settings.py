@@ -11,9 +11,7 @@ from hybridmap.exports.weights import utilization
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
 
-ADVANTAGES = {
-    "ppo": "gae", "grpo": "group_norm", "rloo": "rloo", "dapo": "group_norm", "reinforce++": "reinforce",
-}  # fmt: skip
+ADVANTAGES = {"ppo": "gae", "grpo": "group_norm", "rloo": "rloo", "dapo": "group_norm", "reinforce++": "reinforce"}
 NAMES = {"actor": "actor", "critic": "critic", "reference": "ref", "reward": "reward"}
 _FLAGS = {
     frozenset({"actor", "reference"}): "colocate_actor_ref",
@@ -46,12 +44,18 @@ def openrlhf_settings(source: Source) -> Settings:
 
 def _work(source: Source, out: Settings) -> None:
     work, algorithm = source.facts.workload, source.facts.algorithm
-    out.put({
-        "algo.advantage.estimator": ADVANTAGES[algorithm], "rollout.batch_size": work.prompts,
-        "rollout.n_samples_per_prompt": work.samples_per_prompt, "train.batch_size": work.minibatch_samples,
-        "train.max_epochs": work.epochs, "data.max_len": work.padded_length,
-        "rollout.max_new_tokens": work.response.maximum, "actor.model_name_or_path": source.model("actor"),
-    })  # fmt: skip
+    out.put(
+        {
+            "algo.advantage.estimator": ADVANTAGES[algorithm],
+            "rollout.batch_size": work.prompts,
+            "rollout.n_samples_per_prompt": work.samples_per_prompt,
+            "train.batch_size": work.minibatch_samples,
+            "train.max_epochs": work.epochs,
+            "data.max_len": work.padded_length,
+            "rollout.max_new_tokens": work.response.maximum,
+            "actor.model_name_or_path": source.model("actor"),
+        }
+    )
     out.put(
         {"reward.model_name_or_path": source.model("reward")}
         if source.has("reward")
@@ -83,11 +87,16 @@ def _training(source: Source, out: Settings) -> None:
     """One ZeRO stage, TP degree and micro-batch for actor and critic: the actor's."""
     layout, score = source.actor.training, source.actor.inference
     assert layout is not None and score is not None, "the actor is trained and gives the old log-probs"
-    out.put({
-        "ds.zero_stage": layout.zero_stage, "ds.tensor_parallel_size": layout.tp, "ds.ring_attn_size": layout.cp,
-        "train.micro_batch_size": layout.micro_batch, "rollout.micro_batch_size": score.micro_batch,
-        "ds.packing_samples": True,
-    })  # fmt: skip
+    out.put(
+        {
+            "ds.zero_stage": layout.zero_stage,
+            "ds.tensor_parallel_size": layout.tp,
+            "ds.ring_attn_size": layout.cp,
+            "train.micro_batch_size": layout.micro_batch,
+            "rollout.micro_batch_size": score.micro_batch,
+            "ds.packing_samples": True,
+        }
+    )
     if source.packed_tokens is not None:
         tokens = {name: source.packed_tokens * x.micro_batch for name, x in (("train", layout), ("rollout", score))}
         out.put({"train.dynamic_batch_enable": True})
@@ -106,11 +115,15 @@ def _training(source: Source, out: Settings) -> None:
 def _engine(source: Source, out: Settings) -> None:
     layout = source.actor.generation
     assert layout is not None, "the actor generates"
-    out.put({
-        "vllm.num_engines": layout.dp, "vllm.tensor_parallel_size": layout.tp,
-        "vllm.gpu_memory_utilization": utilization(source), "vllm.enable_prefix_caching": True,
-        "vllm.sync_backend": "nccl",
-    })  # fmt: skip
+    out.put(
+        {
+            "vllm.num_engines": layout.dp,
+            "vllm.tensor_parallel_size": layout.tp,
+            "vllm.gpu_memory_utilization": utilization(source),
+            "vllm.enable_prefix_caching": True,
+            "vllm.sync_backend": "nccl",
+        }
+    )
     if source.plan.schedule != "sync":
         out.put({"train.async_enable": True, "train.async_queue_size": source.plan.steps_in_flight})
         if source.plan.in_flight_updates:

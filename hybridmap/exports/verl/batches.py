@@ -86,8 +86,11 @@ def _samples(config: VerlConfig, role: str, stage: str) -> int:
     if role == "reference":
         return _stated(config, f"{REF}.log_prob_micro_batch_size_per_gpu")
     section = section_of(config, "critic")
-    names = ["micro_batch_size_per_gpu"] if stage == "training" else [
-        "infer_micro_batch_size_per_gpu", "micro_batch_size_per_gpu"]  # fmt: skip
+    names = (
+        ["micro_batch_size_per_gpu"]
+        if stage == "training"
+        else ["infer_micro_batch_size_per_gpu", "micro_batch_size_per_gpu"]
+    )
     own = next((f"{section}.{name}" for name in names if config.get(f"{section}.{name}") is not None), None)
     return _stated(config, own or "critic.ppo_micro_batch_size_per_gpu")
 

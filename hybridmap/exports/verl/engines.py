@@ -28,12 +28,21 @@ def rollout_keys(source: Source, out: Settings) -> None:
     layout, score = source.actor.generation, source.actor.inference or source.actor.training
     assert layout is not None and score is not None, "the actor generates and is trained"
     name = served_by(source)[1]
-    out.put({
-        "name": name, "tensor_model_parallel_size": layout.tp, "data_parallel_size": 1,
-        "pipeline_model_parallel_size": 1, "expert_parallel_size": layout.ep,
-        "max_num_seqs": layout.max_num_seqs, "max_num_batched_tokens": int(source.facts.generation.max_batched_tokens),
-        "gpu_memory_utilization": utilization(source), "free_cache_engine": True, "enforce_eager": False,
-    }, ROLLOUT)  # fmt: skip
+    out.put(
+        {
+            "name": name,
+            "tensor_model_parallel_size": layout.tp,
+            "data_parallel_size": 1,
+            "pipeline_model_parallel_size": 1,
+            "expert_parallel_size": layout.ep,
+            "max_num_seqs": layout.max_num_seqs,
+            "max_num_batched_tokens": int(source.facts.generation.max_batched_tokens),
+            "gpu_memory_utilization": utilization(source),
+            "free_cache_engine": True,
+            "enforce_eager": False,
+        },
+        ROLLOUT,
+    )
     packed = token_budget(source, score)
     if packed is None:
         out.put({f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": score.micro_batch})
@@ -54,12 +63,17 @@ def reward_keys(source: Source, out: Settings) -> None:
     apart = pool != home(source) and "reward" not in own_pools(source)
     shape, capacity = source.facts.roles["reward"].shape, source.facts.on(pool.device).memory_capacity_bytes
     weights = shape.num_params_of("scalar") * 2.0 / layout.tp / capacity
-    out.put({
-        "model_path": source.model("reward"), "enable_resource_pool": apart,
-        "rollout.tensor_model_parallel_size": layout.tp,
-        "rollout.gpu_memory_utilization": round(min(weights + 0.1, MOST_UTILIZATION), 4),
-        "rollout.prompt_length": source.facts.workload.padded_length, "rollout.response_length": 1,
-    }, REWARD)  # fmt: skip
+    out.put(
+        {
+            "model_path": source.model("reward"),
+            "enable_resource_pool": apart,
+            "rollout.tensor_model_parallel_size": layout.tp,
+            "rollout.gpu_memory_utilization": round(min(weights + 0.1, MOST_UTILIZATION), 4),
+            "rollout.prompt_length": source.facts.workload.padded_length,
+            "rollout.response_length": 1,
+        },
+        REWARD,
+    )
     if apart:
         nodes, gpus = source.nodes(pool)
         out.put({"nnodes": nodes, "n_gpus_per_node": gpus}, REWARD)

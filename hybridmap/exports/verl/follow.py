@@ -229,7 +229,10 @@ def _generation(source: Source, out: Points) -> Source:
         )
     note_own_weights(source, out, SYSTEM)
     kept = GenerationLayout(
-        dp=pool.num_gpus // tp, tp=tp, ep=tp if layout.ep > 1 else 1, max_num_seqs=layout.max_num_seqs,
+        dp=pool.num_gpus // tp,
+        tp=tp,
+        ep=tp if layout.ep > 1 else 1,
+        max_num_seqs=layout.max_num_seqs,
         kv_cache_bytes=layout.kv_cache_bytes,
-    )  # fmt: skip
+    )
     return source.with_entry("actor", generation=kept)

@@ -21,17 +21,29 @@ if TYPE_CHECKING:
     from hybridmap.exports.verl.read import VerlConfig
 
 ALGORITHMS = {
-    "gae": "ppo", "grpo": "grpo", "rloo": "rloo", "remax": "remax", "reinforce_plus_plus": "reinforce++",
-    "grpo_vectorized": "grpo", "rloo_vectorized": "rloo", "reinforce_plus_plus_baseline": "reinforce++",
-    "gpg": "grpo", "opo": "grpo", "grpo_passk": "grpo", "gdpo": "grpo", "optimal_token_baseline": "grpo",
+    "gae": "ppo",
+    "grpo": "grpo",
+    "rloo": "rloo",
+    "remax": "remax",
+    "reinforce_plus_plus": "reinforce++",
+    "grpo_vectorized": "grpo",
+    "rloo_vectorized": "rloo",
+    "reinforce_plus_plus_baseline": "reinforce++",
+    "gpg": "grpo",
+    "opo": "grpo",
+    "grpo_passk": "grpo",
+    "gdpo": "grpo",
+    "optimal_token_baseline": "grpo",
     "tir_optimal_token_baseline": "grpo",
-}  # fmt: skip
+}
 """Estimators of verl by the algorithm whose calls they make: what is computed from the samples has no price."""
 SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
 MODEL_KEYS = {
-    "actor": "actor_rollout_ref.model.path", "reference": "actor_rollout_ref.model.path",
-    "critic": "critic.model.path", "reward": "reward.reward_model.model_path",
-}  # fmt: skip
+    "actor": "actor_rollout_ref.model.path",
+    "reference": "actor_rollout_ref.model.path",
+    "critic": "critic.model.path",
+    "reward": "reward.reward_model.model_path",
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,11 @@ def roles_of(config: VerlConfig) -> tuple[str, ...]:
     has_critic = config.get("algorithm.adv_estimator") == "gae" if critic is None else bool(critic)
     reference = bool(config.get("algorithm.use_kl_in_reward")) or bool(config.get(f"{ACTOR}.use_kl_loss"))
     there = {
-        "actor": True, "critic": has_critic, "reference": reference,
+        "actor": True,
+        "critic": has_critic,
+        "reference": reference,
         "reward": bool(config.get("reward.reward_model.enable")),
-    }  # fmt: skip
+    }
     return tuple(role for role, is_there in there.items() if is_there)
 
 
@@ -151,10 +165,13 @@ def _workload(config: VerlConfig, given: Given) -> dict[str, Any]:
     mean = given.mean_response_length
     response: Any = longest if mean is None else {"distribution": "lognormal", "mean": mean, "max": longest}
     work = {
-        "prompts": prompts, "samples_per_prompt": config.whole(f"{ROLLOUT}.n"),
-        "prompt_length": config.whole("data.max_prompt_length"), "response_length": response,
-        "epochs": config.whole(f"{ACTOR}.ppo_epochs"), "minibatches": -(-prompts // mini),
-    }  # fmt: skip
+        "prompts": prompts,
+        "samples_per_prompt": config.whole(f"{ROLLOUT}.n"),
+        "prompt_length": config.whole("data.max_prompt_length"),
+        "response_length": response,
+        "epochs": config.whole(f"{ACTOR}.ppo_epochs"),
+        "minibatches": -(-prompts // mini),
+    }
     return work if given.prompt_tokens is None else work | {"prompt_tokens": given.prompt_tokens}
 
 

@@ -64,18 +64,27 @@ def engine_keys(role: str, place: str, entry: RolePlan, layout: ParallelLayout, 
 
 def megatron_keys(section: str, layout: ParallelLayout, out: Settings, forward: bool = False) -> None:
     """Degrees in Megatron-Core; a model that only goes ``forward`` has no optimizer to shard."""
-    out.put({
-        "tensor_model_parallel_size": layout.tp, "pipeline_model_parallel_size": layout.pp,
-        "context_parallel_size": layout.cp, "expert_model_parallel_size": layout.ep,
-        "expert_tensor_parallel_size": 1 if layout.ep > 1 else None,
-        "virtual_pipeline_model_parallel_size": layout.vpp if layout.vpp > 1 else None,
-    }, section)  # fmt: skip
+    out.put(
+        {
+            "tensor_model_parallel_size": layout.tp,
+            "pipeline_model_parallel_size": layout.pp,
+            "context_parallel_size": layout.cp,
+            "expert_model_parallel_size": layout.ep,
+            "expert_tensor_parallel_size": 1 if layout.ep > 1 else None,
+            "virtual_pipeline_model_parallel_size": layout.vpp if layout.vpp > 1 else None,
+        },
+        section,
+    )
     if forward:
         return
-    out.put({
-        "use_distributed_optimizer": layout.zero_stage >= 1, "use_megatron_fsdp": layout.zero_stage == 3,
-        "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
-    }, section)  # fmt: skip
+    out.put(
+        {
+            "use_distributed_optimizer": layout.zero_stage >= 1,
+            "use_megatron_fsdp": layout.zero_stage == 3,
+            "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
+        },
+        section,
+    )
 
 
 def _recompute(section: str, layout: ParallelLayout, out: Settings) -> None:
@@ -89,6 +98,7 @@ def _recompute(section: str, layout: ParallelLayout, out: Settings) -> None:
 
 def fsdp_keys(section: str, layout: ParallelLayout, out: Settings) -> None:
     """Sharding in FSDP, and Ulysses, which is its context parallelism."""
-    out.put({
-        "fsdp_size": -1, "reshard_after_forward": layout.zero_stage == 3, "ulysses_sequence_parallel_size": layout.cp,
-    }, section)  # fmt: skip
+    out.put(
+        {"fsdp_size": -1, "reshard_after_forward": layout.zero_stage == 3, "ulysses_sequence_parallel_size": layout.cp},
+        section,
+    )

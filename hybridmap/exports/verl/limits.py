@@ -18,10 +18,24 @@ if TYPE_CHECKING:
 ENGINES = ("dp", "megatron")
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
 MODES = ("sync", "separate_async", "hybridmap_pools", "hybridmap_pools_async")
-_LEAVES = ("param_offload", "optimizer_offload", "tensor_model_parallel_size", "pipeline_model_parallel_size",
-           "context_parallel_size", "expert_model_parallel_size", "ulysses_sequence_parallel_size", "use_dynamic_bsz",
-           "ppo_mini_batch_size", "micro_batch_size_per_gpu", "max_token_len_per_gpu", "max_num_seqs",
-           "gpu_memory_utilization", "enable_gradient_checkpointing", "nnodes", "n_gpus_per_node")  # fmt: skip
+_LEAVES = (
+    "param_offload",
+    "optimizer_offload",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "ulysses_sequence_parallel_size",
+    "use_dynamic_bsz",
+    "ppo_mini_batch_size",
+    "micro_batch_size_per_gpu",
+    "max_token_len_per_gpu",
+    "max_num_seqs",
+    "gpu_memory_utilization",
+    "enable_gradient_checkpointing",
+    "nnodes",
+    "n_gpus_per_node",
+)
 _ELSEWHERE = ("reward.", "distillation.", "hybridmap.", "reward_model.")
 
 

@@ -49,10 +49,14 @@ def plan_of(config: VerlConfig, job: Job, pools: Mapping[str, Pool]) -> tuple[Pl
     separate = "rollout" in pools
     steps = config.whole("trainer.v1.sampler.max_off_policy_threshold") if separate else 1
     plan = Plan(
-        algorithm=facts.algorithm, placement=placement_name(tuple(p.roles for p in ordered if p.roles)),
-        pools=ordered, roles=tuple(entries), schedule="async" if separate else "sync",
-        steps_in_flight=steps, in_flight_updates=separate,
-    )  # fmt: skip
+        algorithm=facts.algorithm,
+        placement=placement_name(tuple(p.roles for p in ordered if p.roles)),
+        pools=ordered,
+        roles=tuple(entries),
+        schedule="async" if separate else "sync",
+        steps_in_flight=steps,
+        in_flight_updates=separate,
+    )
     return plan, notes
 
 
@@ -66,13 +70,14 @@ def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool],
     offload = tuple(state for state in states if config.get(f"{section}.{keys[state]}"))
     engine = pools.get("rollout", pool)
     return RolePlan(
-        role=role, pool=pool.name,
+        role=role,
+        pool=pool.name,
         training=layout if trained else None,
         inference=_scoring(config, role, layout, facts) if "forward" in kinds else None,
         generation=_generation(config, engine, facts) if "generate" in kinds else None,
         generation_pool=engine.name if "generate" in kinds and engine is not pool else None,
         offload=offload,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _layout(config: VerlConfig, role: str, pool: Pool, facts: Facts) -> ParallelLayout:
@@ -169,9 +174,13 @@ def _generation(config: VerlConfig, pool: Pool, facts: Facts) -> GenerationLayou
     tp *= copies
     slots = min(config.whole(f"{ROLLOUT}.max_num_seqs"), int(facts.generation.max_num_seqs))
     layout = GenerationLayout(
-        dp=pool.num_gpus // tp, tp=tp, ep=config.whole(f"{ROLLOUT}.expert_parallel_size"), attention_dp=copies,
-        max_num_seqs=slots, kv_cache_bytes=0,
-    )  # fmt: skip
+        dp=pool.num_gpus // tp,
+        tp=tp,
+        ep=config.whole(f"{ROLLOUT}.expert_parallel_size"),
+        attention_dp=copies,
+        max_num_seqs=slots,
+        kv_cache_bytes=0,
+    )
     return layout.model_copy(update={"kv_cache_bytes": _kv_cache(config, layout, facts)})
 
 

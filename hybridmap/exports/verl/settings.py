@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from hybridmap.exports.export import Source
 
 ADVANTAGES = {
-    "ppo": "gae", "remax": "remax", "grpo": "grpo", "rloo": "rloo", "dapo": "grpo",
+    "ppo": "gae",
+    "remax": "remax",
+    "grpo": "grpo",
+    "rloo": "rloo",
+    "dapo": "grpo",
     "reinforce++": "reinforce_plus_plus",
-}  # fmt: skip
+}
 KL_IN_LOSS = ("grpo", "rloo", "dapo")
 """Algorithms whose KL term is part of the loss; in the others it is taken off the reward."""
 
@@ -42,7 +46,7 @@ ALGORITHM: dict[str, Default] = {
     "actor_rollout_ref.model.lora.rank": Default(0, f"{_CONFIG}:475", "the job's implementation.lora_rank says so"),
     "critic.model.lora_rank": Default(0, f"{_CONFIG}:688", "the job's implementation.lora_rank says so"),
     "critic.model.lora.rank": Default(0, f"{_CONFIG}:716", "the job's implementation.lora_rank says so"),
-}  # fmt: skip
+}
 """What verl 0.9.1 does about the algorithm by itself; another value is written where a job asks for it alone."""
 
 
@@ -64,16 +68,23 @@ def verl_settings(source: Source) -> Settings:
 def _work(source: Source, out: Settings) -> None:
     work, algorithm = source.facts.workload, source.facts.algorithm
     out.put({"algorithm.adv_estimator": ADVANTAGES[algorithm]})
-    out.put({
-        "train_batch_size": work.prompts, "max_prompt_length": work.prompt_length,
-        "max_response_length": work.response.maximum,
-    }, "data")  # fmt: skip
+    out.put(
+        {
+            "train_batch_size": work.prompts,
+            "max_prompt_length": work.prompt_length,
+            "max_response_length": work.response.maximum,
+        },
+        "data",
+    )
     out.put({f"{ROLLOUT}.n": work.samples_per_prompt})
     in_loss = source.has("reference") and algorithm in KL_IN_LOSS
-    out.put({
-        "algorithm.use_kl_in_reward": source.has("reference") and not in_loss, f"{ACTOR}.use_kl_loss": in_loss,
-        "algorithm.rollout_correction.bypass_mode": source.old_log_prob_by_engine,
-    })  # fmt: skip
+    out.put(
+        {
+            "algorithm.use_kl_in_reward": source.has("reference") and not in_loss,
+            f"{ACTOR}.use_kl_loss": in_loss,
+            "algorithm.rollout_correction.bypass_mode": source.old_log_prob_by_engine,
+        }
+    )
     if algorithm == "dapo":
         out.put({f"{ACTOR}.clip_ratio_high": 0.28})
     out.put({"actor_rollout_ref.model.path": source.model("actor")})
@@ -125,10 +136,14 @@ def _critic(source: Source, out: Settings) -> None:
         return
     # The trainer does not pass critic.ppo_micro_batch_size_per_gpu on to the engine, whose own keys default to
     # dynamic batches of 32,768 tokens; so they are set as well.
-    out.put({
-        "use_dynamic_bsz": False, "micro_batch_size_per_gpu": entry.training.micro_batch,
-        "infer_micro_batch_size_per_gpu": entry.inference.micro_batch,
-    }, f"+critic.{'fsdp' if uses_fsdp(source) else 'megatron'}")  # fmt: skip
+    out.put(
+        {
+            "use_dynamic_bsz": False,
+            "micro_batch_size_per_gpu": entry.training.micro_batch,
+            "infer_micro_batch_size_per_gpu": entry.inference.micro_batch,
+        },
+        f"+critic.{'fsdp' if uses_fsdp(source) else 'megatron'}",
+    )
 
 
 def _schedule(source: Source, out: Settings) -> None:
@@ -137,11 +152,14 @@ def _schedule(source: Source, out: Settings) -> None:
         out.put({"trainer.v1.trainer_mode": "hybridmap_pools" if needs_subclass(source) else "sync"})
         return
     nodes, gpus = source.nodes(plan.generation_pool_of("actor"))
-    out.put({
-        "trainer.v1.trainer_mode": "hybridmap_pools_async" if needs_subclass(source) else "separate_async",
-        "actor_rollout_ref.hybrid_engine": False,
-        f"{ROLLOUT}.nnodes": nodes, f"{ROLLOUT}.n_gpus_per_node": gpus,
-        f"{ROLLOUT}.checkpoint_engine.backend": "nccl",
-        "trainer.v1.separate_async.parameter_sync_step": work.minibatches,
-        "trainer.v1.sampler.max_off_policy_threshold": plan.steps_in_flight,
-    })  # fmt: skip
+    out.put(
+        {
+            "trainer.v1.trainer_mode": "hybridmap_pools_async" if needs_subclass(source) else "separate_async",
+            "actor_rollout_ref.hybrid_engine": False,
+            f"{ROLLOUT}.nnodes": nodes,
+            f"{ROLLOUT}.n_gpus_per_node": gpus,
+            f"{ROLLOUT}.checkpoint_engine.backend": "nccl",
+            "trainer.v1.separate_async.parameter_sync_step": work.minibatches,
+            "trainer.v1.sampler.max_off_policy_threshold": plan.steps_in_flight,
+        }
+    )

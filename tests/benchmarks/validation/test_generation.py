@@ -8,12 +8,31 @@ import pytest
 from benchmarks.validation.generation import predict
 
 ROW: dict[str, Any] = {
-    "id": "a", "row_kind": "closed-loop serving at fixed concurrency", "spec_level": "B", "backend": "vLLM",
-    "backend_version": "0.12.0", "gpu_kind": "H100-SXM-80GB", "num_gpus": 4, "model": "Qwen/Qwen3-32B",
-    "precision": "BF16", "tp": 4, "pp": 1, "attention_dp": 1, "moe_tp": None, "moe_ep": None, "input_len": 1024,
-    "output_len": 64, "concurrency": 8, "num_requests": None, "max_batch": 8, "throughput_tokens_per_s": None,
-    "tokens_per_s_per_gpu": None, "ttft_ms": 130.0, "tpot_ms": 11.0, "notes": "",
-}  # fmt: skip
+    "id": "a",
+    "row_kind": "closed-loop serving at fixed concurrency",
+    "spec_level": "B",
+    "backend": "vLLM",
+    "backend_version": "0.12.0",
+    "gpu_kind": "H100-SXM-80GB",
+    "num_gpus": 4,
+    "model": "Qwen/Qwen3-32B",
+    "precision": "BF16",
+    "tp": 4,
+    "pp": 1,
+    "attention_dp": 1,
+    "moe_tp": None,
+    "moe_ep": None,
+    "input_len": 1024,
+    "output_len": 64,
+    "concurrency": 8,
+    "num_requests": None,
+    "max_batch": 8,
+    "throughput_tokens_per_s": None,
+    "tokens_per_s_per_gpu": None,
+    "ttft_ms": 130.0,
+    "tpot_ms": 11.0,
+    "notes": "",
+}
 
 
 def rows(**changes: Any) -> dict[str, Any]:
@@ -32,9 +51,18 @@ def test_latencies_and_their_sum() -> None:
 
 
 def test_throughput_where_there_is_no_latency() -> None:
-    offline = {"ttft_ms": None, "tpot_ms": None, "row_kind": "offline throughput", "backend": "TensorRT-LLM",
-               "backend_version": "0.10.0", "num_requests": 200, "throughput_tokens_per_s": 1000.0,
-               "tokens_per_s_per_gpu": 250.0, "concurrency": None, "max_batch": 64}  # fmt: skip
+    offline = {
+        "ttft_ms": None,
+        "tpot_ms": None,
+        "row_kind": "offline throughput",
+        "backend": "TensorRT-LLM",
+        "backend_version": "0.10.0",
+        "num_requests": 200,
+        "throughput_tokens_per_s": 1000.0,
+        "tokens_per_s_per_gpu": 250.0,
+        "concurrency": None,
+        "max_batch": 64,
+    }
     found = rows(**offline)
     assert set(found) == {"throughput_tokens_per_s", "tokens_per_s_per_gpu"}
     assert found["throughput_tokens_per_s"][0] > 0
@@ -81,14 +109,22 @@ def test_what_is_not_predicted_says_why(changes: dict[str, Any], reason: str) ->
         {"model": "Qwen/Qwen3-235B-A22B-FP8", "precision": "FP8", "tp": 8, "num_gpus": 8, "moe_tp": 1, "moe_ep": 8},
         {"model": "Qwen/Qwen3-235B-A22B", "precision": "FP8", "tp": 1, "attention_dp": 8, "num_gpus": 8, "moe_ep": 8},
         {"model": "Qwen/Qwen3-30B-A3B", "tp": 4, "attention_dp": 4, "num_gpus": 4, "moe_ep": 4, "concurrency": 32},
-        {"tp": 2, "pp": 2}, {"gpu_kind": "B200"}, {"gpu_kind": "GB200"}, {"gpu_kind": "H200"},
-        {"gpu_kind": "A100-SXM-80GB"}, {"model": "deepseek-ai/DeepSeek-V3", "precision": "FP8", "tp": 8, "num_gpus": 8,
-         "gpu_kind": "H200"}, {"tp": 16, "num_gpus": 16, "model": "meta-llama/Llama-3.1-405B"},
-        {"backend": "SGLang", "backend_version": "0.5.9"}, {"backend": "TRTLLM", "backend_version": "1.2.0rc6"},
-        {"backend_version": None}, {"precision": None}, {"max_batch": None}, {"num_gpus": None},
+        {"tp": 2, "pp": 2},
+        {"gpu_kind": "B200"},
+        {"gpu_kind": "GB200"},
+        {"gpu_kind": "H200"},
+        {"gpu_kind": "A100-SXM-80GB"},
+        {"model": "deepseek-ai/DeepSeek-V3", "precision": "FP8", "tp": 8, "num_gpus": 8, "gpu_kind": "H200"},
+        {"tp": 16, "num_gpus": 16, "model": "meta-llama/Llama-3.1-405B"},
+        {"backend": "SGLang", "backend_version": "0.5.9"},
+        {"backend": "TRTLLM", "backend_version": "1.2.0rc6"},
+        {"backend_version": None},
+        {"precision": None},
+        {"max_batch": None},
+        {"num_gpus": None},
         {"row_kind": None},
     ],
-)  # fmt: skip
+)
 def test_other_layouts_and_devices_are_predicted(changes: dict[str, Any]) -> None:
     found = rows(**changes)
     assert all(predicted is not None and predicted > 0 for predicted, _ in found.values()), found

@@ -15,9 +15,15 @@ from tests.benchmarks.validation.conftest import PUBLISHED
 from tests.builders import RL_CELLS
 
 TIMES = {
-    "gen_time_s": "30", "logprob_time_s": "20", "old_logprob_time_s": "10", "ref_logprob_time_s": "10",
-    "critic_time_s": "5", "train_time_s": "30", "refit_time_s": "4", "tokens_per_s_per_gpu": "1500",
-}  # fmt: skip
+    "gen_time_s": "30",
+    "logprob_time_s": "20",
+    "old_logprob_time_s": "10",
+    "ref_logprob_time_s": "10",
+    "critic_time_s": "5",
+    "train_time_s": "30",
+    "refit_time_s": "4",
+    "tokens_per_s_per_gpu": "1500",
+}
 APART = {"placement": "separate", "schedule": "one-step-off", "train_gpus": "8", "gen_gpus": "8"}
 
 
@@ -116,13 +122,47 @@ def test_a_row_without_numbers_says_so():
 
 
 COLUMNS = (
-    "num_gpus", "gpus_per_node", "prompts_per_step", "samples_per_prompt", "max_seq_len", "max_response_len",
-    "mean_prompt_len", "mean_response_len", "derived_tokens_per_sample", "train_tp", "train_pp", "train_cp", "train_ep",
-    "train_vpp", "gen_tp", "gen_pp", "gen_ep", "micro_batch", "logprob_micro_batch", "global_batch", "train_gpus",
-    "gen_gpus", "gen_gpu_mem_util", "step_time_s", "model", "gpu_kind", "algorithm", "train_backend", "gen_backend",
-    "precision_train", "precision_gen", "placement", "schedule", "recompute", "seq_packing", "offload", "system",
-    "logprob_passes", "row_kind", "spec_level",
-)  # fmt: skip
+    "num_gpus",
+    "gpus_per_node",
+    "prompts_per_step",
+    "samples_per_prompt",
+    "max_seq_len",
+    "max_response_len",
+    "mean_prompt_len",
+    "mean_response_len",
+    "derived_tokens_per_sample",
+    "train_tp",
+    "train_pp",
+    "train_cp",
+    "train_ep",
+    "train_vpp",
+    "gen_tp",
+    "gen_pp",
+    "gen_ep",
+    "micro_batch",
+    "logprob_micro_batch",
+    "global_batch",
+    "train_gpus",
+    "gen_gpus",
+    "gen_gpu_mem_util",
+    "step_time_s",
+    "model",
+    "gpu_kind",
+    "algorithm",
+    "train_backend",
+    "gen_backend",
+    "precision_train",
+    "precision_gen",
+    "placement",
+    "schedule",
+    "recompute",
+    "seq_packing",
+    "offload",
+    "system",
+    "logprob_passes",
+    "row_kind",
+    "spec_level",
+)
 KNOWN = {("0", "global_batch"), ("0", "schedule")}
 """Cells that end as an internal error today; ``test_rl_work`` and ``test_rl_plan`` hold them as expected failures."""
 

@@ -31,8 +31,18 @@ def degrees(layout, *names):
 
 
 def test_training_degrees_are_those_of_the_row():
-    found = plan(model="Qwen/Qwen3-30B-A3B", train_tp="2", train_pp="2", train_cp="2", train_ep="4", train_vpp="3",
-                 micro_batch="2", logprob_micro_batch="8", recompute="selective", gen_tp="2")  # fmt: skip
+    found = plan(
+        model="Qwen/Qwen3-30B-A3B",
+        train_tp="2",
+        train_pp="2",
+        train_cp="2",
+        train_ep="4",
+        train_vpp="3",
+        micro_batch="2",
+        logprob_micro_batch="8",
+        recompute="selective",
+        gen_tp="2",
+    )
     actor = found.role("actor")
     names = ("dp", "tp", "pp", "cp", "ep", "vpp", "micro_batch", "recompute", "zero_stage")
     assert degrees(actor.training, *names) == (2, 2, 2, 2, 4, 3, 2, "selective", 1)
@@ -87,12 +97,18 @@ def test_halves_where_the_split_is_not_stated():
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("", ("sync", 1)), ("sync", ("sync", 1)), ("Synchronous", ("sync", 1)), ("one-step-off", ("one-step-off", 1)),
-        ("one step off policy", ("one-step-off", 1)), ("1-step-off", ("one-step-off", 1)),
-        ("1-off", ("one-step-off", 1)), ("async", ("async", 2)), ("fully asynchronous", ("async", 2)),
+        ("", ("sync", 1)),
+        ("sync", ("sync", 1)),
+        ("Synchronous", ("sync", 1)),
+        ("one-step-off", ("one-step-off", 1)),
+        ("one step off policy", ("one-step-off", 1)),
+        ("1-step-off", ("one-step-off", 1)),
+        ("1-off", ("one-step-off", 1)),
+        ("async", ("async", 2)),
+        ("fully asynchronous", ("async", 2)),
         ("async, 4 steps in flight", ("async", 4)),
     ],
-)  # fmt: skip
+)
 def test_schedules(words, meant):
     assert schedule_of(words) == meant
 

@@ -45,20 +45,29 @@ def test_what_cannot_be_known_is_refused_by_name(changes, words):
 @pytest.mark.parametrize(
     ("system", "words", "engine"),
     [
-        ("NeMo-RL v0.5.0", "Megatron-Core", "megatron-core@0.16"), ("verl", "mcore", "megatron-core@0.16"),
-        ("verl", "FSDP", "fsdp@2.6"), ("verl", "FSDP2", "fsdp@2.13"), ("NeMo-RL", "DTensor", "fsdp@2.13"),
-        ("AReaL", "FSDP", "fsdp@2.13"), ("OpenRLHF", "DeepSpeed ZeRO-3", "fsdp@2.13"),
+        ("NeMo-RL v0.5.0", "Megatron-Core", "megatron-core@0.16"),
+        ("verl", "mcore", "megatron-core@0.16"),
+        ("verl", "FSDP", "fsdp@2.6"),
+        ("verl", "FSDP2", "fsdp@2.13"),
+        ("NeMo-RL", "DTensor", "fsdp@2.13"),
+        ("AReaL", "FSDP", "fsdp@2.13"),
+        ("OpenRLHF", "DeepSpeed ZeRO-3", "fsdp@2.13"),
     ],
-)  # fmt: skip
+)
 def test_training_engines(system, words, engine):
     assert training_engine({"system": system, "train_backend": words}) == engine
 
 
 @pytest.mark.parametrize(
     ("words", "family"),
-    [("vLLM", "vllm"), ("vllm 0.8.5", "vllm"), ("SGLang 0.5", "sglang"), ("TensorRT-LLM 1.3.0rc4", "tensorrt-llm"),
-     ("TRT-LLM", "tensorrt-llm")],
-)  # fmt: skip
+    [
+        ("vLLM", "vllm"),
+        ("vllm 0.8.5", "vllm"),
+        ("SGLang 0.5", "sglang"),
+        ("TensorRT-LLM 1.3.0rc4", "tensorrt-llm"),
+        ("TRT-LLM", "tensorrt-llm"),
+    ],
+)
 def test_generation_engines(words, family):
     assert generation_engine({"gen_backend": words}).partition("@")[0] == family
 

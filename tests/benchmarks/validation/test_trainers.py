@@ -17,7 +17,7 @@ from benchmarks.validation.trainers import lora_rank, recompute_of, trainer_of, 
         ("prime-rl", "SFT full", "flash_attention_2", ("fsdp@2.13", "unfused", "fused", "flash-2", False, 3)),
         ("verl FSDP", "RL trainer step", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
     ],
-)  # fmt: skip
+)
 def test_a_trainer_is_built_as_its_words_say(system, task, settings, expected):
     trainer = trainer_of({"system": system, "task": task, "precision": "BF16", "other_settings": settings})
     built = trainer.implementation
@@ -33,11 +33,18 @@ def test_an_unknown_trainer_is_named():
 @pytest.mark.parametrize(
     ("words", "dtype"),
     [
-        ("", "bf16"), ("BF16", "bf16"), ("bfloat16", "bf16"), ("fp16 (half)", "bf16"), ("Float8 linear", "fp8"),
-        ("FP8 current scaling", "fp8"), ("float8 rowwise", "fp8"), ("MXFP8", "fp8"), ("FP8 blockwise", "fp8_block"),
+        ("", "bf16"),
+        ("BF16", "bf16"),
+        ("bfloat16", "bf16"),
+        ("fp16 (half)", "bf16"),
+        ("Float8 linear", "fp8"),
+        ("FP8 current scaling", "fp8"),
+        ("float8 rowwise", "fp8"),
+        ("MXFP8", "fp8"),
+        ("FP8 blockwise", "fp8_block"),
         ("fp8 128x128", "fp8_block"),
     ],
-)  # fmt: skip
+)
 def test_number_formats(words, dtype):
     assert training_dtype(words) == dtype
 
@@ -60,11 +67,16 @@ def test_ranks_of_adapters(task, rank):
 @pytest.mark.parametrize(
     ("text", "level", "assumes"),
     [
-        ("", "none", True), ("none (recipe: recompute_granularity None)", "none", False), ("off", "none", False),
-        ("false", "none", False), ("selective (per op)", "selective", False), ("full", "full", False),
-        ("full (gradient checkpointing)", "full", False), ("activation offload to CPU", "full", True),
+        ("", "none", True),
+        ("none (recipe: recompute_granularity None)", "none", False),
+        ("off", "none", False),
+        ("false", "none", False),
+        ("selective (per op)", "selective", False),
+        ("full", "full", False),
+        ("full (gradient checkpointing)", "full", False),
+        ("activation offload to CPU", "full", True),
     ],
-)  # fmt: skip
+)
 def test_recomputation(text, level, assumes):
     found, assumption = recompute_of(text)
     assert found == level

@@ -12,12 +12,28 @@ from profiles.models.catalogue import load_model
 from tests.benchmarks.validation.conftest import PUBLISHED
 
 CELLS = {
-    "id": "t", "source": "a page", "spec_level": "A", "system": "Megatron-Bridge", "gpu_kind": "H100-SXM-80GB",
-    "num_gpus": "16", "gpus_per_node": "8", "model": "Qwen/Qwen3-8B", "task": "pretrain", "precision": "BF16",
-    "seq_len": "4096", "train_tp": "2", "train_pp": "2", "train_cp": "1", "micro_batch": "1", "global_batch": "64",
-    "recompute": "none", "step_time_s": "10", "tokens_per_s_per_gpu": "5000", "tflops_per_gpu": "400",
+    "id": "t",
+    "source": "a page",
+    "spec_level": "A",
+    "system": "Megatron-Bridge",
+    "gpu_kind": "H100-SXM-80GB",
+    "num_gpus": "16",
+    "gpus_per_node": "8",
+    "model": "Qwen/Qwen3-8B",
+    "task": "pretrain",
+    "precision": "BF16",
+    "seq_len": "4096",
+    "train_tp": "2",
+    "train_pp": "2",
+    "train_cp": "1",
+    "micro_batch": "1",
+    "global_batch": "64",
+    "recompute": "none",
+    "step_time_s": "10",
+    "tokens_per_s_per_gpu": "5000",
+    "tflops_per_gpu": "400",
     "peak_mem_gib": "50",
-}  # fmt: skip
+}
 
 
 def predict(**changes):
@@ -166,9 +182,27 @@ def test_memory_is_what_the_allocator_holds():
     assert states < found < 2.5 * states
 
 
-COLUMNS = ("num_gpus", "gpus_per_node", "seq_len", "train_tp", "train_pp", "train_cp", "train_ep", "train_vpp",
-           "train_dp", "micro_batch", "global_batch", "grad_accum", "step_time_s", "model", "gpu_kind", "precision",
-           "recompute", "task", "system")  # fmt: skip
+COLUMNS = (
+    "num_gpus",
+    "gpus_per_node",
+    "seq_len",
+    "train_tp",
+    "train_pp",
+    "train_cp",
+    "train_ep",
+    "train_vpp",
+    "train_dp",
+    "micro_batch",
+    "global_batch",
+    "grad_accum",
+    "step_time_s",
+    "model",
+    "gpu_kind",
+    "precision",
+    "recompute",
+    "task",
+    "system",
+)
 
 
 @pytest.mark.parametrize("cell", ["-1", "0", "abc", " 16 ", "1,024", "2.5", "nan", "16 GPUs", float("nan"), None])

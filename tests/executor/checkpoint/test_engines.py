@@ -27,26 +27,49 @@ if importlib.util.find_spec("megatron") is None:
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 MOE = {
-    "model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
-}  # fmt: skip
+    "model_type": "qwen3_moe",
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
 TIED = {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True, "vocab_size": 20}
 CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, what Megatron's layout says besides
-    "llama": ({}, "fp32", [
-        ("native", (1, 2, 2), 1, {}), ("megatron", (1, 2, 2), 1, {}), ("native", (2, 2, 1), 0, {}),
-        ("megatron", (2, 1, 2), 0, {"vpp": 2}), ("fsdp", (1, 1, 4), 3, {}), ("native", (1, 1, 4), 1, {}),
-        ("fsdp", (1, 2, 2), 3, {}),
-    ]),
-    "tied": (TIED, "fp32", [
-        ("megatron", (2, 2, 1), 1, {}), ("native", (2, 1, 2), 1, {}), ("fsdp", (1, 1, 4), 3, {}),
-        ("megatron", (2, 1, 2), 1, {}), ("fsdp", (1, 4, 1), 3, {}),
-    ]),
-    "moe": (MOE, "fp32", [
-        ("megatron", (1, 1, 4), 1, {"ep": 2}), ("megatron", (1, 2, 2), 0, {}), ("megatron", (2, 2, 1), 1, {}),
-    ]),
-    "bf16": ({}, "bf16", [
-        ("megatron", (1, 2, 2), 1, {}), ("megatron", (1, 2, 2), 0, {}), ("native", (1, 2, 2), 1, {}),
-    ]),
-}  # fmt: skip
+    "llama": (
+        {},
+        "fp32",
+        [
+            ("native", (1, 2, 2), 1, {}),
+            ("megatron", (1, 2, 2), 1, {}),
+            ("native", (2, 2, 1), 0, {}),
+            ("megatron", (2, 1, 2), 0, {"vpp": 2}),
+            ("fsdp", (1, 1, 4), 3, {}),
+            ("native", (1, 1, 4), 1, {}),
+            ("fsdp", (1, 2, 2), 3, {}),
+        ],
+    ),
+    "tied": (
+        TIED,
+        "fp32",
+        [
+            ("megatron", (2, 2, 1), 1, {}),
+            ("native", (2, 1, 2), 1, {}),
+            ("fsdp", (1, 1, 4), 3, {}),
+            ("megatron", (2, 1, 2), 1, {}),
+            ("fsdp", (1, 4, 1), 3, {}),
+        ],
+    ),
+    "moe": (
+        MOE,
+        "fp32",
+        [("megatron", (1, 1, 4), 1, {"ep": 2}), ("megatron", (1, 2, 2), 0, {}), ("megatron", (2, 2, 1), 1, {})],
+    ),
+    "bf16": (
+        {},
+        "bf16",
+        [("megatron", (1, 2, 2), 1, {}), ("megatron", (1, 2, 2), 0, {}), ("native", (1, 2, 2), 1, {})],
+    ),
+}
 
 
 def built(path, dtype, rank, kind, degrees, zero, options):

@@ -173,10 +173,12 @@ def closed(tmp_path_factory):
     plan.write_text(colocated("grpo").model_dump_json())
     section = {"plan": str(plan), **settings.model_dump(mode="json", exclude_defaults=True)}
     document = {
-        "algorithm": "grpo", "models": {"actor": str(ROOT / "examples" / "run" / "tiny-config.json")},
+        "algorithm": "grpo",
+        "models": {"actor": str(ROOT / "examples" / "run" / "tiny-config.json")},
         "workload": {"prompts": 8, "samples_per_prompt": 2, "prompt_length": 4, "response_length": 3, "minibatches": 1},
-        "cluster": [{"device": "a100-80gb-sxm", "nodes": 1}], "run": section,
-    }  # fmt: skip
+        "cluster": [{"device": "a100-80gb-sxm", "nodes": 1}],
+        "run": section,
+    }
     file.write_text(json.dumps(document))
     command = [sys.executable, "-c", DROPPED, "-c", CHILD, str(file), str(folder), str(base / "out")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -221,9 +223,13 @@ def test_a_place_that_is_no_folder_is_refused_before_anything_starts(tmp_path):
         started = []
         with pytest.raises(InputError, match=rf"{place}: checkpoints cannot be saved here: .*run.checkpoint.dir"):
             run(
-                job("grpo", samples=2), colocated("grpo"), settings, tmp_path / "out", 1,
+                job("grpo", samples=2),
+                colocated("grpo"),
+                settings,
+                tmp_path / "out",
+                1,
                 watch=lambda *found, started=started: started.append(found),
-            )  # fmt: skip
+            )
         assert not started
     assert not (tmp_path / "out").exists()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == mode

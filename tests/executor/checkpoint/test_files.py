@@ -23,9 +23,13 @@ def written(root, iteration, content=b"shard"):
     files = {"rank-00000-0.safetensors": facts_of(aside / "actor" / "rank-00000-0.safetensors")}
     role = RoleFacts(num_ranks=1, counters={"optimizer_steps": iteration}, files=files)
     manifest = Manifest(
-        iteration=iteration, next_call=7, controls={"kl_coefficient": 0.1}, identity={"seed": 1}, layout="{actor}",
+        iteration=iteration,
+        next_call=7,
+        controls={"kl_coefficient": 0.1},
+        identity={"seed": 1},
+        layout="{actor}",
         roles={"actor": role},
-    )  # fmt: skip
+    )
     return commit(aside, manifest)
 
 

@@ -31,7 +31,7 @@ OTHERS = [
     pytest.param("megatron-core", "megatron-core", TENSOR, id="megatron: tensor parallel"),
     pytest.param("fsdp2", "megatron-core", STAGES, id="fsdp to megatron: pipeline"),
     pytest.param("megatron-core", "fsdp2", DATA, id="megatron to fsdp"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,9 +50,13 @@ def settings(weights, trainer, dtype="fp32", **changes):
     """Sampled responses, a KL coefficient that moves, a save every other iteration."""
     generator = "vllm" if dtype == "fp32" else "torch-native"  # on CPUs vLLM packs bf16 weights: none can be written
     given = {
-        "learning_rate": 3e-3, "launcher": "ray", "engines": {"training": trainer, "generation": generator},
-        "learning": {"kl_target": 1e-4, "kl_horizon": 20}, "checkpoint": {"every": STOPS}, "dtype": dtype,
-    }  # fmt: skip
+        "learning_rate": 3e-3,
+        "launcher": "ray",
+        "engines": {"training": trainer, "generation": generator},
+        "learning": {"kl_target": 1e-4, "kl_horizon": 20},
+        "checkpoint": {"every": STOPS},
+        "dtype": dtype,
+    }
     return config(weights, **(given | changes))
 
 
@@ -105,9 +109,13 @@ def test_it_goes_on_by_another_plan_or_trainer(trainer, other, other_plan, weigh
 def test_a_killed_rank_is_replaced_and_the_curve_is_the_undisturbed_one(weights, undisturbed, tmp_path):
     fault = Fault("actor", "update_actor", call=3, rank=1, kind="kill", delay_s=0.05)
     section = settings(
-        weights, "megatron-core", faults=[fault], on_failure="restart", timeouts={"collective_s": 60},
+        weights,
+        "megatron-core",
+        faults=[fault],
+        on_failure="restart",
+        timeouts={"collective_s": 60},
         checkpoint={"every": 1},
-    )  # fmt: skip
+    )
     run(JOB, PLANS["megatron-core"], section, tmp_path, ITERATIONS)
     assert curve(tmp_path) == curve(undisturbed("megatron-core"))
     (line,) = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]

@@ -40,9 +40,9 @@ def stopped_and_gone_on(job_facts, run_plan, settings, tmp_path):
     return curve(whole), curve(parts)
 
 
-@pytest.mark.parametrize("algorithm", [
-    pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in sorted(SCRIPTS)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in sorted(SCRIPTS)]
+)
 def test_a_run_that_goes_on_is_the_run_that_never_stopped(algorithm, tmp_path):
     """To the last bit, with the controls that have moved meanwhile."""
     learning = {"kl_target": 1e-4, "kl_horizon": 20, "cost_limit": 0.2}
@@ -67,15 +67,19 @@ SPLIT = {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run_plan", [
-    pytest.param(plan("ppo", SPLIT), id="split", marks=pytest.mark.long),
-    pytest.param(colocated("ppo", (2, 1, 2), zero_stage=0), id="zero-0", marks=pytest.mark.long),
-    pytest.param(
-        generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1), "one-step-off"), id="one-step-off",
-        marks=pytest.mark.long,
-    ),
-    pytest.param(generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1), "async", 2), id="async"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "run_plan",
+    [
+        pytest.param(plan("ppo", SPLIT), id="split", marks=pytest.mark.long),
+        pytest.param(colocated("ppo", (2, 1, 2), zero_stage=0), id="zero-0", marks=pytest.mark.long),
+        pytest.param(
+            generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1), "one-step-off"),
+            id="one-step-off",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1), "async", 2), id="async"),
+    ],
+)
 def test_on_ranks_of_ray_it_is_the_same_to_the_last_bit(run_plan, on_ray, tmp_path):
     """What was generated ahead comes back, too: it was written by weights that are gone."""
     run(job("ppo", minibatches=2), run_plan, RAY, tmp_path / "whole", 6)
@@ -139,7 +143,7 @@ OTHERS = {
     "split otherwise": plan("ppo", {"A": (("actor", "reward"), (2, 1, 1)), "B": (("critic", "reference"), (1, 1, 2))}),
     "standalone": plan("ppo", {role: ((role,), (1, 1, 1)) for role in ("actor", "critic", "reference", "reward")}),
     "generation apart": generating_apart(colocated("ppo", (1, 1, 2)), (1, 1, 1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -31,9 +31,10 @@ def changed(role="actor", **changes):
 def test_pools_are_the_plans_and_one_for_the_controller():
     split = plan("ppo", {"A": (("actor", "reference"), (1, 2, 2)), "B": (("critic", "reward"), (1, 1, 2))})
     assert resource_pools(split) == (
-        ResourcePool("A", 4, kind="cpu"), ResourcePool("B", 2, kind="cpu"),
+        ResourcePool("A", 4, kind="cpu"),
+        ResourcePool("B", 2, kind="cpu"),
         ResourcePool(CONTROLLER_POOL, 1, on_device=False),
-    )  # fmt: skip
+    )
 
 
 def test_too_few_devices_is_one_error_that_offers_scale_down():
@@ -78,9 +79,9 @@ def test_a_layout_must_fill_its_pool():
         degrees_of(colocated("ppo", (1, 2, 2)).role("actor"), 8)
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"role": "reference", "offload": ("swap",)}, "reference: offload by swap"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"role": "reference", "offload": ("swap",)}, "reference: offload by swap")]
+)
 def test_what_cannot_run_yet_is_named(changes, message):
     with pytest.raises(NotYetError, match=message):
         require_supported(changed(**changes))

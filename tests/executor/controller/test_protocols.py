@@ -22,9 +22,11 @@ def divisors(n: int) -> list[int]:
 
 TRAINING = [(p, t, d) for p, t, d in itertools.product(range(1, 17), repeat=3) if p * t * d <= 16]
 SPLITTING = {
-    "3D_PROTO": lambda x: x.d, "3D_ALL_MICRO_DP": lambda x: x.d * x.dg, "DP_PROTO": lambda x: x.num_ranks,
+    "3D_PROTO": lambda x: x.d,
+    "3D_ALL_MICRO_DP": lambda x: x.d * x.dg,
+    "DP_PROTO": lambda x: x.num_ranks,
     "PIPELINE_AS_DATA": lambda x: x.p * x.d,
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -140,8 +142,11 @@ def test_six_steps_of_the_paper_actor_1_2_3_to_critic_2_1_2():
     shares = protocols.THREE_D.distribute(collected, critic)  # 4, 5: to the critic's data-parallel groups
     assert [(share.index, share.count) for share in shares] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     for rank, expected_uids, expected_ranks in [
-        (0, range(6), [0, 2]), (1, range(6), [0, 2]), (2, range(6, 12), [2, 4]), (3, range(6, 12), [2, 4])
-    ]:  # fmt: skip
+        (0, range(6), [0, 2]),
+        (1, range(6), [0, 2]),
+        (2, range(6, 12), [2, 4]),
+        (3, range(6, 12), [2, 4]),
+    ]:
         pulled: list[int] = []
 
         def fetch(refs, pulled=pulled):

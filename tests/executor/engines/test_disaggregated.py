@@ -40,9 +40,9 @@ def same(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("training", "generation"), [
-    ((2, 1, 1), (1, 2, 1)), ((1, 2, 1), (2, 1, 1)), ((1, 1, 2), (1, 1, 2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("training", "generation"), [((2, 1, 1), (1, 2, 1)), ((1, 2, 1), (2, 1, 1)), ((1, 1, 2), (1, 1, 2))]
+)
 def test_a_generation_pool_changes_no_result(training, generation, on_ray, tmp_path, monkeypatch):
     plan = generating_apart(colocated("ppo", training), generation)
     timeline = run(JOB, plan, RAY, tmp_path / "apart", ITERATIONS)[-1]

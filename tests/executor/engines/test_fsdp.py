@@ -29,16 +29,22 @@ from tests.executor.rounds import complaint, configs_of, likelihood, rows, spec_
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FAMILIES = {
-    "llama": {}, "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "llama": {},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 9 rows in chunks of 5 and 4
-}  # fmt: skip
+}
 BOTH = ("parameters", "optimizer")
 CASES = [  # family, (t, d), what waits in host memory, value heads
-    ("llama", (2, 1), (), (False,)), ("llama", (1, 2), BOTH, (True,)), ("llama", (2, 2), BOTH, (False, True)),
+    ("llama", (2, 1), (), (False,)),
+    ("llama", (1, 2), BOTH, (True,)),
+    ("llama", (2, 2), BOTH, (False, True)),
     ("qwen3", (2, 2), (), (False,)),
-    ("llama", (2, 1), BOTH, (True,)), ("llama", (1, 2), (), (False,)), ("llama", (2, 2), (), (False, True)),
-    ("qwen3", (4, 1), ("parameters",), (False, True)), ("qwen2", (2, 2), ("optimizer",), (False, True)),
-]  # fmt: skip
+    ("llama", (2, 1), BOTH, (True,)),
+    ("llama", (1, 2), (), (False,)),
+    ("llama", (2, 2), (), (False, True)),
+    ("qwen3", (4, 1), ("parameters",), (False, True)),
+    ("qwen2", (2, 2), ("optimizer",), (False, True)),
+]
 SOON = 4
 """So many cases; the others belong to `make check-all`."""
 SAVED = 2
@@ -184,8 +190,9 @@ def one(paths):
     """What one torch-native process gives, by family and head."""
     return {
         (family, head): trained(TorchNativeEngine(Identity("A", 0, 1), "", ALONE, spec_of(path, head)), rows(), head)
-        for family, path in paths.items() for head in (False, True)
-    }  # fmt: skip
+        for family, path in paths.items()
+        for head in (False, True)
+    }
 
 
 def of_ranks(paths, folder, first, last):
@@ -288,11 +295,18 @@ def test_what_two_by_two_ranks_saved_is_read_by_one_process_of_either_engine(soo
         assert taken == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize(("degrees", "changes", "reason"), [
-    (Degrees(1, 4, 1, 1, 4), {"num_key_value_heads": 2}, "num_kv_heads 2 does not divide by tensor-parallel degree 4"),
-    (Degrees(1, 2, 1, 1, 2), {"vocab_size": 17}, "vocab 17 does not divide by tensor-parallel degree 2"),
-    (Degrees(2, 1, 1, 2, 1), {}, "FSDP2 has data and tensor parallelism and no pipeline: p 2 must be 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("degrees", "changes", "reason"),
+    [
+        (
+            Degrees(1, 4, 1, 1, 4),
+            {"num_key_value_heads": 2},
+            "num_kv_heads 2 does not divide by tensor-parallel degree 4",
+        ),
+        (Degrees(1, 2, 1, 1, 2), {"vocab_size": 17}, "vocab 17 does not divide by tensor-parallel degree 2"),
+        (Degrees(2, 1, 1, 2, 1), {}, "FSDP2 has data and tensor parallelism and no pipeline: p 2 must be 1"),
+    ],
+)
 def test_what_does_not_divide_is_refused_with_the_numbers(degrees, changes, reason, tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))

@@ -22,14 +22,18 @@ from tests.executor.plans import TINY
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ONE = Degrees(1, 1, 1, 1, 1)
 CASES = [  # training engine, degrees, method
-    ("torch-native", Degrees(2, 2, 1, 1, 1), "hybridflow"), ("torch-native", Degrees(1, 4, 1, 1, 2), "hybridflow"),
-    ("torch-native", Degrees(1, 2, 2, 1, 1), "hybridflow-v"), ("torch-native", Degrees(1, 2, 2, 1, 1), "ds-chat"),
+    ("torch-native", Degrees(2, 2, 1, 1, 1), "hybridflow"),
+    ("torch-native", Degrees(1, 4, 1, 1, 2), "hybridflow"),
+    ("torch-native", Degrees(1, 2, 2, 1, 1), "hybridflow-v"),
+    ("torch-native", Degrees(1, 2, 2, 1, 1), "ds-chat"),
     ("torch-native", Degrees(1, 1, 4, 2, 2), "hybridflow"),
-    ("torch-native+offload", Degrees(1, 2, 2, 1, 1), "hybridflow"), ("fsdp2", Degrees(1, 1, 4, 1, 1), "hybridflow"),
-    ("fsdp2", Degrees(1, 1, 4, 1, 4), "hybridflow"), ("fsdp2", Degrees(1, 2, 2, 1, 1), "hybridflow"),
+    ("torch-native+offload", Degrees(1, 2, 2, 1, 1), "hybridflow"),
+    ("fsdp2", Degrees(1, 1, 4, 1, 1), "hybridflow"),
+    ("fsdp2", Degrees(1, 1, 4, 1, 4), "hybridflow"),
+    ("fsdp2", Degrees(1, 2, 2, 1, 1), "hybridflow"),
     ("fsdp2", Degrees(1, 4, 1, 1, 2), "hybridflow"),
     ("fsdp2+offload", Degrees(1, 2, 2, 2, 2), "hybridflow"),
-]  # fmt: skip
+]
 
 
 def likelihood(outputs, part):
@@ -40,11 +44,12 @@ def prompts():
     stream = torch.Generator().manual_seed(0)
     return TensorDict(
         {
-            "uid": torch.arange(8), "prompts": torch.randint(0, 16, (8, 3), generator=stream),
+            "uid": torch.arange(8),
+            "prompts": torch.randint(0, 16, (8, 3), generator=stream),
             "prompt_mask": torch.ones(8, 3, dtype=torch.bool),
         },
         batch_size=[8],
-    )  # fmt: skip
+    )
 
 
 def engine_of(rank, num, path, training, x, method):

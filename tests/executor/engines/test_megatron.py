@@ -21,25 +21,38 @@ if importlib.util.find_spec("megatron") is None:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FAMILIES = {
-    "llama": {}, "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "llama": {},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 18 rows do not divide by 4
     "moe": {
-        "model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+        "model_type": "qwen3_moe",
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
         "moe_intermediate_size": 64,
     },
-}  # fmt: skip
+}
 FOUR = [  # family, (p, t, d), what the layout says beyond degrees
-    ("llama", (2, 2, 1), {}), ("llama", (1, 4, 1), {}), ("llama", (4, 1, 1), {}),
+    ("llama", (2, 2, 1), {}),
+    ("llama", (1, 4, 1), {}),
+    ("llama", (4, 1, 1), {}),
     ("llama", (2, 2, 1), {"sequence_parallel": True, "recompute": "full"}),
-    ("llama", (2, 1, 2), {"vpp": 2}), ("qwen3", (1, 2, 2), {"sequence_parallel": True}), ("qwen3", (2, 2, 1), {}),
-    ("qwen2", (2, 2, 1), {}), ("qwen2", (1, 4, 1), {"recompute": "selective"}),
-    ("llama", (1, 2, 2), {"offload": ("parameters", "optimizer")}), ("llama", (2, 1, 2), {"offload": ("parameters",)}),
-    ("moe", (1, 2, 2), {}), ("moe", (1, 1, 4), {"ep": 2}), ("moe", (1, 2, 2), {"ep": 2}), ("moe", (2, 2, 1), {}),
-]  # fmt: skip
+    ("llama", (2, 1, 2), {"vpp": 2}),
+    ("qwen3", (1, 2, 2), {"sequence_parallel": True}),
+    ("qwen3", (2, 2, 1), {}),
+    ("qwen2", (2, 2, 1), {}),
+    ("qwen2", (1, 4, 1), {"recompute": "selective"}),
+    ("llama", (1, 2, 2), {"offload": ("parameters", "optimizer")}),
+    ("llama", (2, 1, 2), {"offload": ("parameters",)}),
+    ("moe", (1, 2, 2), {}),
+    ("moe", (1, 1, 4), {"ep": 2}),
+    ("moe", (1, 2, 2), {"ep": 2}),
+    ("moe", (2, 2, 1), {}),
+]
 APART = [  # family, degrees of training and of scoring, what training's layout says beyond degrees
     ("llama", Degrees(1, 2, 2, 1, 2), Degrees(2, 1, 2, 2, 1), {}),
     ("qwen3", Degrees(2, 2, 1, 2, 2), Degrees(1, 1, 4, 1, 1), {"sequence_parallel": True}),
-]  # fmt: skip
+]
 
 
 def on_ranks(rank, paths, cases):
@@ -71,8 +84,10 @@ def left_on_the_device(engine):
 
     def held():
         kinds = {"parameters": engine.tensors().values(), "optimizer": state_tensors(engine.optimizer)}
-        return {kind: sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in found}.values())  # noqa: SLF001
-                for kind, found in kinds.items()}  # fmt: skip
+        return {
+            kind: sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in found}.values())  # noqa: SLF001
+            for kind, found in kinds.items()
+        }
 
     away, before = held(), engine.host_bytes
     with engine.host.present("parameters", "optimizer"):

@@ -19,9 +19,16 @@ from tests.executor.plans import TINY
 
 ONE = Degrees(1, 1, 1, 1, 1)
 SIZES = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 40, "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "head_dim": 8,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 40,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 64,
+    "head_dim": 8,
+}
 FAMILIES = [("llama", False), ("qwen2", True), ("qwen3", False)]
 
 
@@ -77,9 +84,13 @@ def test_greedy_generation_equals_that_of_transformers(saved):
     batch = prompts(40)
     found = engine(folder, max_num_seqs=3).generate(batch, Sampling(6, greedy=True))
     theirs = model.generate(
-        batch["prompts"], attention_mask=batch["prompt_mask"].long(), max_new_tokens=6, do_sample=False,
-        pad_token_id=0, eos_token_id=None,
-    )  # fmt: skip
+        batch["prompts"],
+        attention_mask=batch["prompt_mask"].long(),
+        max_new_tokens=6,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
+    )
     assert found["responses"].tolist() == theirs[:, 3:].tolist()
 
 
@@ -154,12 +165,15 @@ def test_random_weights_do_not_depend_on_the_slice():
     assert seen == whole.keys()
 
 
-@pytest.mark.parametrize(("change", "error", "message"), [
-    ({"model_type": "gpt2"}, NotYetError, "exist for llama, qwen2, qwen3, qwen3_moe, mixtral, not for 'gpt2'"),
-    ({"rope_scaling": {"rope_type": "yarn"}}, NotYetError, "rotary scaling 'yarn'"),
-    ({"attention_bias": True}, NotYetError, "attention_bias"),
-    ({"vocab_size": None}, None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model_type": "gpt2"}, NotYetError, "exist for llama, qwen2, qwen3, qwen3_moe, mixtral, not for 'gpt2'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, NotYetError, "rotary scaling 'yarn'"),
+        ({"attention_bias": True}, NotYetError, "attention_bias"),
+        ({"vocab_size": None}, None, ""),
+    ],
+)
 def test_configs_that_cannot_run_say_why(change, error, message):
     document = json.loads(TINY.read_text()) | change
     if error is None:

@@ -25,17 +25,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NUM_RANKS = 8
 GQA = {"hidden_size": 32, "num_hidden_layers": 4, "num_key_value_heads": 4, "num_attention_heads": 8, "head_dim": 4}
 MODELS = {
-    "gqa": GQA, "tied": {**GQA, "model_type": "qwen2", "tie_word_embeddings": True},
+    "gqa": GQA,
+    "tied": {**GQA, "model_type": "qwen2", "tie_word_embeddings": True},
     "normed": {**GQA, "model_type": "qwen3"},
-}  # fmt: skip
+}
 CASES = [  # degrees, model, weights' type, offload, ZeRO stage
-    (Degrees(1, 4, 2, 1, 2), "gqa", "fp32", (), 1), (Degrees(1, 4, 2, 1, 2), "tied", "bf16", (), 1),
-    (Degrees(2, 2, 2, 1, 1), "gqa", "fp32", (), 1), (Degrees(2, 2, 2, 1, 1), "tied", "fp32", (), 0),
-    (Degrees(4, 1, 2, 2, 1), "gqa", "fp32", (), 1), (Degrees(4, 1, 2, 2, 1), "tied", "bf16", (), 1),
-    (Degrees(4, 2, 1, 1, 2), "normed", "fp32", (), 1), (Degrees(2, 4, 1, 2, 1), "normed", "fp32", (), 1),
+    (Degrees(1, 4, 2, 1, 2), "gqa", "fp32", (), 1),
+    (Degrees(1, 4, 2, 1, 2), "tied", "bf16", (), 1),
+    (Degrees(2, 2, 2, 1, 1), "gqa", "fp32", (), 1),
+    (Degrees(2, 2, 2, 1, 1), "tied", "fp32", (), 0),
+    (Degrees(4, 1, 2, 2, 1), "gqa", "fp32", (), 1),
+    (Degrees(4, 1, 2, 2, 1), "tied", "bf16", (), 1),
+    (Degrees(4, 2, 1, 1, 2), "normed", "fp32", (), 1),
+    (Degrees(2, 4, 1, 2, 1), "normed", "fp32", (), 1),
     (Degrees(2, 2, 2, 1, 1), "gqa", "fp32", ("parameters", "optimizer"), 1),
     (Degrees(2, 4, 1, 2, 4), "tied", "fp32", (), 1),
-]  # fmt: skip
+]
 NAMES = ["-".join([f"p{x.p}t{x.t}d{x.d}-pg{x.pg}tg{x.tg}", *map(str, rest)]) for x, *rest in CASES]
 
 
@@ -82,9 +87,10 @@ def wrong(engine, rank):
             whole[name][tuple(slice(a, b) for a, b in box)] = part
     theirs = boxes(plan.target, rank, engine.transition.generation)
     return [
-        name for (name, box), part in theirs.items()
+        name
+        for (name, box), part in theirs.items()
         if not torch.equal(part, whole[name][tuple(slice(a, b) for a, b in box)])
-    ]  # fmt: skip
+    ]
 
 
 def views_elsewhere(engine):
@@ -104,10 +110,13 @@ def remainder(plan, rank, itemsize):
     even = sum(num * stored.numel for stored in mine if stored.slot in plan.even_slots)
     not_grown = sum((num - 1) * stored.numel for stored in mine)
     exchanged = [
-        sum(p.num_elements * ((p.source.rank == rank) + (p.target.rank == rank)) for p in bucket.pieces
-            if p.source.rank != p.target.rank)
+        sum(
+            p.num_elements * ((p.source.rank == rank) + (p.target.rank == rank))
+            for p in bucket.pieces
+            if p.source.rank != p.target.rank
+        )
         for bucket in plan.exchanges
-    ]  # fmt: skip
+    ]
     during = whole - not_grown + max(exchanged, default=0)
     return {key: n * itemsize for key, n in (("whole", whole), ("even", even), ("during", during))}
 

@@ -91,9 +91,11 @@ def copied(timeline):
 def sizes(value_head: bool) -> dict[str, int]:
     """Bytes of the states of a whole model on one rank; after a step the optimizer has two moments."""
     made = TorchNativeEngine(
-        Identity("A", 0, 1), "", Degrees(1, 1, 1, 1, 1),
+        Identity("A", 0, 1),
+        "",
+        Degrees(1, 1, 1, 1, 1),
         ModelSpec(str(TINY), value_head=value_head, optimizer=OptimizerConfig(1e-3)),
-    )  # fmt: skip
+    )
     made.load()
     parameters = made.flat.num_elements * 4
     return {"parameters": parameters, "optimizer": 3 * parameters}

@@ -32,19 +32,23 @@ def generating(**changes) -> Plan:
     return made.model_copy(update={"roles": (actor.model_copy(update={"generation": layout}),)})
 
 
-@pytest.mark.parametrize(("plan", "engines", "reason"), [
-    (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
-    (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
-    (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
-    (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
-    (changed(ep=2), NATIVE, "ep 2 cannot run yet on torch-native; megatron-core has it"),
-    (changed(vpp=2), FSDP, None),
-    (changed((1, 2, 1)), FSDP, None), (changed((2, 1, 1)), FSDP, "actor: pp 2 cannot run on fsdp2; it has dp and tp"),
-    (changed(zero_stage=3), NATIVE, "zero_stage 3 cannot run on torch-native; 0 and 1 do, 3 on fsdp2"),
-    (changed(zero_stage=3), FSDP, None),
-    (changed((1, 1, 2), (1, 2)), NATIVE, "generation tp 2 pp 1 does not nest in training tp 1 pp 1"),
-    (changed((1, 1, 2), (1, 2)), FSDP, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "engines", "reason"),
+    [
+        (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
+        (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
+        (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
+        (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
+        (changed(ep=2), NATIVE, "ep 2 cannot run yet on torch-native; megatron-core has it"),
+        (changed(vpp=2), FSDP, None),
+        (changed((1, 2, 1)), FSDP, None),
+        (changed((2, 1, 1)), FSDP, "actor: pp 2 cannot run on fsdp2; it has dp and tp"),
+        (changed(zero_stage=3), NATIVE, "zero_stage 3 cannot run on torch-native; 0 and 1 do, 3 on fsdp2"),
+        (changed(zero_stage=3), FSDP, None),
+        (changed((1, 1, 2), (1, 2)), NATIVE, "generation tp 2 pp 1 does not nest in training tp 1 pp 1"),
+        (changed((1, 1, 2), (1, 2)), FSDP, None),
+    ],
+)
 def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
     if reason is None:
         require_engines_run(plan, engines)
@@ -54,12 +58,15 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs megatron-core")
-@pytest.mark.parametrize(("plan", "reason"), [
-    (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
-    (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
-    (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
-    (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
+        (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
+        (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
+        (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
+    ],
+)
 def test_what_megatron_cannot_run_is_named(plan, reason):
     with pytest.raises((NotYetError, InputError), match=reason):
         require_engines_run(plan, MEGATRON)
@@ -115,11 +122,17 @@ def test_each_role_gets_the_engine_that_the_run_section_names():
     made = colocated("ppo")
     specs = {entry.role: engine_of(entry, made, given, "cpu").spec for entry in made.roles}
     assert {role: getattr(spec, "training", "torch-native") for role, spec in specs.items()} == {
-        "actor": "megatron-core", "critic": "fsdp2", "reference": "torch-native", "reward": "megatron-core",
-    }  # fmt: skip
+        "actor": "megatron-core",
+        "critic": "fsdp2",
+        "reference": "torch-native",
+        "reward": "megatron-core",
+    }
     assert {role: getattr(spec, "generation", None) for role, spec in specs.items()} == {
-        "actor": "vllm", "critic": None, "reference": None, "reward": None,
-    }  # fmt: skip
+        "actor": "vllm",
+        "critic": None,
+        "reference": None,
+        "reward": None,
+    }
 
 
 def test_a_role_that_the_plan_has_not_is_named_with_those_that_it_has():
@@ -149,8 +162,10 @@ def test_roles_take_the_engines_of_the_job_too():
     planned = {"training": "megatron-core@0.16", "generation": "sglang@0.5"}  # which nobody asked for
     found = resolved(given, planned).engines
     assert [found.training_of(role) for role in ("actor", "critic", "reference")] == [
-        "torch-native", "megatron-core", "fsdp2",
-    ]  # fmt: skip
+        "torch-native",
+        "megatron-core",
+        "fsdp2",
+    ]
     with pytest.raises(InputError, match="as-planned"):
         require_engines_run(colocated("ppo"), given.engines)
     with pytest.raises(NotYetError, match=r"training on nemo@1, which cannot run yet"):

@@ -48,11 +48,14 @@ def prompts():
     text = torch.randint(0, 16, (ROWS, 5), generator=stream)
     return TensorDict(
         {
-            "uid": torch.arange(ROWS), "prompts": tokens, "prompt_mask": seen,
-            "pretrain_tokens": text, "pretrain_mask": torch.ones_like(text, dtype=torch.bool),
+            "uid": torch.arange(ROWS),
+            "prompts": tokens,
+            "prompt_mask": seen,
+            "pretrain_tokens": text,
+            "pretrain_mask": torch.ones_like(text, dtype=torch.bool),
         },
         batch_size=[ROWS],
-    )  # fmt: skip
+    )
 
 
 def first_steps(rank, path, folder):

@@ -19,9 +19,10 @@ from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.filterwarnings("ignore"),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vllm: the extra cpu-engines"),
-]  # fmt: skip
+]
 PROMPT = 300
 """Tokens: more than one block of vLLM's cache on CPUs (128), or no prefix could be shared."""
 GROUPS, SAMPLES, RESPONSE = 2, 4, 8

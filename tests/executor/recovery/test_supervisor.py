@@ -52,12 +52,15 @@ def require_undisturbed(folder, reference, **tolerance):
         assert learned(mine) == pytest.approx(learned(theirs), **(tolerance or {"rel": 0, "abs": 0}))
 
 
-@pytest.mark.parametrize(("kind", "role", "api", "told"), [
-    ("error", "critic", "update_critic", "InjectedFaultError"),
-    ("nan", "reward", "compute_reward", "NotANumberError: scores is NaN in 8 of 8 rows"),
-    ("nan", "actor", "update_actor", "NotANumberError: .*loss is nan.*; weights that learned from it are lost"),
-    ("nan", "critic", "compute_values", "NotANumberError: values is NaN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "role", "api", "told"),
+    [
+        ("error", "critic", "update_critic", "InjectedFaultError"),
+        ("nan", "reward", "compute_reward", "NotANumberError: scores is NaN in 8 of 8 rows"),
+        ("nan", "actor", "update_actor", "NotANumberError: .*loss is nan.*; weights that learned from it are lost"),
+        ("nan", "critic", "compute_values", "NotANumberError: values is NaN"),
+    ],
+)
 def test_an_error_and_numbers_that_are_none_are_survived(kind, role, api, told, reference, tmp_path):
     fault = {"kind": kind, "role": role, "api": api, "call": 2}
     with pytest.raises(RankFailedError, match=rf"{role}.{api} failed on rank 0 of pool A: {told}"):
@@ -75,9 +78,11 @@ def test_an_error_and_numbers_that_are_none_are_survived(kind, role, api, told, 
 
 def test_iterations_after_the_newest_checkpoint_are_made_again(reference, tmp_path):
     section = config(
-        launcher="local", faults=[{"role": "actor", "api": "update_actor", "call": 3}], on_failure="restart",
+        launcher="local",
+        faults=[{"role": "actor", "api": "update_actor", "call": 3}],
+        on_failure="restart",
         checkpoint={"every": 2},
-    )  # fmt: skip
+    )
     run(JOB, colocated("ppo"), section, tmp_path, ITERATIONS)
     require_undisturbed(tmp_path, reference)
     assert (survived(tmp_path)[0]["iteration"], survived(tmp_path)[0]["lost_iterations"]) == (2, 1)
@@ -206,15 +211,20 @@ def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "told"), [
-    (Fault("actor", "update_actor", call=2, rank=1, kind="kill"), "its process ended"),
-    (Fault("actor", "update_actor", call=1, rank=0, kind="drop"), "Connection closed by peer"),
-    (Fault("actor", "update_actor", call=1, rank=1, kind="hang"), "it did not answer, while others of its call"),
-    pytest.param(
-        Fault("critic", "compute_values", call=1, rank=0, kind="hang"), "it did not answer, which is late after",
-        marks=pytest.mark.long,  # the first call of its kind sets the limit, and its imports are slow
-    ),
-], ids=["kill", "drop", "hang in a group", "hang alone"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (Fault("actor", "update_actor", call=2, rank=1, kind="kill"), "its process ended"),
+        (Fault("actor", "update_actor", call=1, rank=0, kind="drop"), "Connection closed by peer"),
+        (Fault("actor", "update_actor", call=1, rank=1, kind="hang"), "it did not answer, while others of its call"),
+        pytest.param(
+            Fault("critic", "compute_values", call=1, rank=0, kind="hang"),
+            "it did not answer, which is late after",
+            marks=pytest.mark.long,  # the first call of its kind sets the limit, and its imports are slow
+        ),
+    ],
+    ids=["kill", "drop", "hang in a group", "hang alone"],
+)
 def test_a_rank_that_dies_or_hangs_is_named_and_replaced(fault, told, reference, on_ray, tmp_path):
     late = {"actor": "collective_s", "critic": "call_least_s"}[fault.role]
     timeouts = {"collective_s": HANGS_S, "call_least_s": HANGS_S} | ({late: LATE_S} if fault.kind == "hang" else {})
@@ -251,9 +261,11 @@ def test_a_dead_node_is_noticed_and_the_run_goes_on_with_another_plan_on_what_is
         nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
         second = nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
         section = config(
-            launcher="ray", ray_address=nodes.address, **(SURVIVES | {"on_failure": "replan"}),
+            launcher="ray",
+            ray_address=nodes.address,
+            **(SURVIVES | {"on_failure": "replan"}),
             timeouts={"collective_s": HANGS_S},
-        )  # fmt: skip
+        )
         removed = []
 
         def watch(iteration, line):

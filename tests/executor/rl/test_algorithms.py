@@ -40,9 +40,11 @@ def test_comparing_responses_to_a_prompt_takes_two(algorithm, tmp_path):
 )
 def test_algorithms_without_a_shipped_example_learn_too(algorithm, tmp_path):
     section = config(
-        data={"task": "modular-sum", "digits": 3, "alphabet": "0123456789=+"}, reward={"function": "exact-match"},
-        learning_rate=3e-3, learning={"entropy_coefficient": 0.02, "clip_high": 0.28, "kl_coefficient": 0.001},
-    )  # fmt: skip
+        data={"task": "modular-sum", "digits": 3, "alphabet": "0123456789=+"},
+        reward={"function": "exact-match"},
+        learning_rate=3e-3,
+        learning={"entropy_coefficient": 0.02, "clip_high": 0.28, "kl_coefficient": 0.001},
+    )
     rewards: list[float] = []
     facts = job(algorithm, prompts=16, samples=8, response=1, minibatches=2)
     watch = lambda _, metrics: rewards.append(metrics["reward"])  # noqa: E731

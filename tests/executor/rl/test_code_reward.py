@@ -15,16 +15,19 @@ from executor.sandbox.run import isolation
 TESTS = "assert add(2, 3) == 5\nassert add(-1, 1) == 0"
 
 
-@pytest.mark.parametrize(("response", "reward"), [
-    ("def add(a, b):\n    return a + b", 1.0),
-    ("Here it is:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.", 1.0),
-    ("```\nwrong\n```\nBetter:\n```py\ndef add(a, b):\n    return a + b\n```", 1.0),
-    ("def add(a, b):\n    return a - b", 0.0),
-    ("def add(a, b:", 0.0),
-    ("raise SystemExit(0)", 0.0),
-    ("import os\nos._exit(0)", 0.0),
-    ("x = 'x' * (4 << 30)\ndef add(a, b):\n    return a + b", 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("response", "reward"),
+    [
+        ("def add(a, b):\n    return a + b", 1.0),
+        ("Here it is:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.", 1.0),
+        ("```\nwrong\n```\nBetter:\n```py\ndef add(a, b):\n    return a + b\n```", 1.0),
+        ("def add(a, b):\n    return a - b", 0.0),
+        ("def add(a, b:", 0.0),
+        ("raise SystemExit(0)", 0.0),
+        ("import os\nos._exit(0)", 0.0),
+        ("x = 'x' * (4 << 30)\ndef add(a, b):\n    return a + b", 0.0),
+    ],
+)
 def test_a_program_must_pass_all_tests_to_the_end(response, reward):
     assert unit_tests(response, TESTS) == reward
 

@@ -18,14 +18,17 @@ HOW = Estimation(1.0, 0.9, FixedKl(0.5), LagrangeMultiplier(1.0, 0.0, 0.1))
 def batch():
     return TensorDict(
         {
-            "scores": torch.tensor([1.0, 0.0, 2.0, 4.0]), "greedy_scores": torch.tensor([1.0, 1.0, 0.0, 0.0]),
-            "costs": torch.tensor([1.0, 0.0, 0.0, 1.0]), "group": torch.tensor([0, 0, 1, 1]),
-            "log_probs": torch.full((4, 2), -1.0), "ref_log_probs": torch.full((4, 2), -1.5),
+            "scores": torch.tensor([1.0, 0.0, 2.0, 4.0]),
+            "greedy_scores": torch.tensor([1.0, 1.0, 0.0, 0.0]),
+            "costs": torch.tensor([1.0, 0.0, 0.0, 1.0]),
+            "group": torch.tensor([0, 0, 1, 1]),
+            "log_probs": torch.full((4, 2), -1.0),
+            "ref_log_probs": torch.full((4, 2), -1.5),
             "values": torch.zeros(4, 2),
             "response_mask": torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
         },
         batch_size=[4],
-    )  # fmt: skip
+    )
 
 
 def test_ppo_is_gae_on_penalised_scores_normalised(batch):

@@ -34,9 +34,10 @@ def test_clipped_policy_token_by_token(rows):
     assert float(found["clip_fraction"]) == clipped
 
 
-@pytest.mark.parametrize(("ratio", "advantage", "moves"), [
-    (1.0, 1.0, True), (1.5, 1.0, False), (1.5, -1.0, True), (0.5, -1.0, False), (0.5, 1.0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "moves"),
+    [(1.0, 1.0, True), (1.5, 1.0, False), (1.5, -1.0, True), (0.5, -1.0, False), (0.5, 1.0, True)],
+)
 def test_the_gradient_stops_only_where_clipping_is_pessimistic(ratio, advantage, moves):
     log_prob = torch.tensor([[math.log(ratio)]], requires_grad=True)
     one = torch.ones(1, 1)

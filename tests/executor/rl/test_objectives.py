@@ -13,11 +13,15 @@ def batch(advantages):
     tokens = torch.ones(rows, 2, dtype=torch.int64)
     return TensorDict(
         {
-            "prompts": tokens, "prompt_mask": mask, "responses": tokens, "response_mask": mask,
-            "advantages": torch.tensor(advantages)[:, None] * mask, "log_probs": torch.zeros(rows, 2),
+            "prompts": tokens,
+            "prompt_mask": mask,
+            "responses": tokens,
+            "response_mask": mask,
+            "advantages": torch.tensor(advantages)[:, None] * mask,
+            "log_probs": torch.zeros(rows, 2),
         },
         batch_size=[rows],
-    )  # fmt: skip
+    )
 
 
 def test_dapo_counts_only_responses_that_teach_something():

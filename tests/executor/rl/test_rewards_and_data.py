@@ -14,15 +14,28 @@ from profiles.errors import FileFormatError, InputError, UnknownNameError
 SECTION = DataSection(task="sorted-digits", digits=5, alphabet="0123456789=+")
 
 
-@pytest.mark.parametrize(("name", "response", "answer", "reward"), [
-    ("exact-match", " 42 ", "42", 1), ("exact-match", "43", "42", 0),
-    ("per-character", "024", "014", 2 / 3), ("per-character", "", "0", 0), ("per-character", "0240", "024", 1),
-    ("math", r"so \boxed{1,234} it is, not 5", "1234", 1), ("math", "first 3, then 4.50", "4.5", 1),
-    ("math", "no number", "4", 0), ("math", r"\boxed{x+1}", "x+1", 1),
-    ("regex", "ab12", r"[a-z]+\d+", 1), ("regex", "ab12!", r"[a-z]+\d+", 0),
-    ("unfinished", "12=", "99", 0), ("unfinished", "12", "99", 1), ("unfinished", "12==", "99", 1),
-    ("first-is-even", "20", "", 1), ("first-is-even", "=2", "", 0), ("first-is-even", "", "", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "response", "answer", "reward"),
+    [
+        ("exact-match", " 42 ", "42", 1),
+        ("exact-match", "43", "42", 0),
+        ("per-character", "024", "014", 2 / 3),
+        ("per-character", "", "0", 0),
+        ("per-character", "0240", "024", 1),
+        ("math", r"so \boxed{1,234} it is, not 5", "1234", 1),
+        ("math", "first 3, then 4.50", "4.5", 1),
+        ("math", "no number", "4", 0),
+        ("math", r"\boxed{x+1}", "x+1", 1),
+        ("regex", "ab12", r"[a-z]+\d+", 1),
+        ("regex", "ab12!", r"[a-z]+\d+", 0),
+        ("unfinished", "12=", "99", 0),
+        ("unfinished", "12", "99", 1),
+        ("unfinished", "12==", "99", 1),
+        ("first-is-even", "20", "", 1),
+        ("first-is-even", "=2", "", 0),
+        ("first-is-even", "", "", 0),
+    ],
+)
 def test_reward_functions(name, response, answer, reward):
     assert REWARDS[name](response, answer) == pytest.approx(reward)
 
@@ -32,11 +45,12 @@ def test_a_function_engine_reads_up_to_the_mask():
     engine.load()
     batch = TensorDict(
         {
-            "responses": torch.tensor([[0, 1, 2], [0, 2, 2]]), "answers": torch.tensor([[0, 1, 2], [0, 1, -1]]),
+            "responses": torch.tensor([[0, 1, 2], [0, 2, 2]]),
+            "answers": torch.tensor([[0, 1, 2], [0, 1, -1]]),
             "response_mask": torch.tensor([[True, True, False], [True, True, True]]),
         },
         batch_size=[2],
-    )  # fmt: skip
+    )
     assert engine.scores(batch).tolist() == pytest.approx([2 / 3, 0.5])
 
 

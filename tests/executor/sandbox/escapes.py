@@ -46,21 +46,25 @@ WAYS_OUT = {
         CALLS, "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.sendto(b'secret', OUT + '/datagram')"
     ),
     "unix-abstract": escape(CALLS, "s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + NAME)"),
-    "unix-by-libc": escape(
-        CALLS, "s = socket.socket(fileno=called(libc.socket(1, 1, 0))); s.connect(OUT + '/stream')"
-    ),
-    "unix-after-exec": escape(CALLS, """
+    "unix-by-libc": escape(CALLS, "s = socket.socket(fileno=called(libc.socket(1, 1, 0))); s.connect(OUT + '/stream')"),
+    "unix-after-exec": escape(
+        CALLS,
+        """
         code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
         subprocess.run([sys.executable, "-c", code, OUT + "/stream"], check=True)
-    """),
+    """,
+    ),
     "unix-relative": escape(CALLS, "os.chdir(OUT); s = socket.socket(socket.AF_UNIX); s.connect('stream')"),
     "tcp": escape(CALLS, "socket.create_connection(('127.0.0.1', PORT), 60)"),
-    "udp": escape(CALLS, """
+    "udp": escape(
+        CALLS,
+        """
         s = socket.socket(type=socket.SOCK_DGRAM)
         s.connect(("127.0.0.1", PORT))
         s.send(b"secret")
         s.send(b"refused, if nobody got the first")
-    """),
+    """,
+    ),
     "ring-of-calls": escape({"seccomp"}, "called(libc.syscall(425, 1, bytes(120)))", control=False),
     # To files.
     "read": escape(FILES, "open(OUT + '/file').read()"),
@@ -77,7 +81,9 @@ WAYS_OUT = {
     "permissions": escape(CALLS, "os.chmod(OUT + '/file', 0o777)"),
     "pipe": escape(FILES, "os.write(os.open(OUT + '/fifo', os.O_WRONLY | os.O_NONBLOCK), b'secret')"),
     "shared-memory-folder": escape(FILES, "open('/dev/shm/' + NAME, 'w').write('theirs')"),
-    "elsewhere": escape(FILES, """
+    "elsewhere": escape(
+        FILES,
+        """
         for folder in ("/", "/home", "/run", "/dev", "/var/tmp", "/usr/local", sys.prefix):
             with contextlib.suppress(OSError):
                 file = open(folder + "/" + NAME, "w")
@@ -85,7 +91,9 @@ WAYS_OUT = {
                 break
         else:
             raise OSError
-    """, control=False),
+    """,
+        control=False,
+    ),
     # To other processes.
     "signal": escape(CALLS, "os.kill(VICTIM, 0)"),
     "signal-a-thread": escape(CALLS, "called(libc.tgkill(VICTIM, VICTIM, 0))"),
@@ -98,18 +106,26 @@ WAYS_OUT = {
     "priority-of": escape(CALLS, "os.setpriority(os.PRIO_PROCESS, VICTIM, 19)"),
     "cores-of": escape(CALLS, "os.sched_setaffinity(VICTIM, os.sched_getaffinity(0))"),
     "shared-memory": escape(CALLS, "libc.shmat.restype = ctypes.c_long; called(libc.shmat(SEGMENT, None, 0))"),
-    "open-files": escape(ANY, """
+    "open-files": escape(
+        ANY,
+        """
         left = [file for file in range(3, 4096) if not called_or_none(os.fstat, file) is None]
         assert left
-    """, control=False),
+    """,
+        control=False,
+    ),
     # To privileges.
     "user-namespace": escape(CALLS, "called(libc.unshare(0x10000000))", control=False),
-    "user-namespace-by-clone3": escape(CALLS, """
+    "user-namespace-by-clone3": escape(
+        CALLS,
+        """
         arguments = (ctypes.c_uint64 * 8)(0x10000000, 0, 0, 0, 17)
         made = called(libc.syscall(435, arguments, 64))
         if made == 0:
             os._exit(0)
-    """, control=False),
+    """,
+        control=False,
+    ),
     "mount": escape(ANY, "os.mkdir('mine'); called(libc.mount(b'tmpfs', b'mine', b'tmpfs', 0, None))", control=False),
     "new-root": escape(ANY, "os.chroot('/')", control=False),
     "device": escape(ANY, "os.mknod('device', 0o020600, os.makedev(1, 1))", control=False),
@@ -120,7 +136,7 @@ WAYS_OUT = {
     "queue": escape({"seccomp"}, "called(libc.msgget(0, 0o1600))", control=False),
     "shared-and-nameless": escape({"seccomp"}, "mmap.mmap(-1, 4096)"),
     "own-program": escape(ANY, "os.truncate(0, 1 << 20)", control=False),
-}  # fmt: skip
+}
 
 IMPORTS = "import contextlib, ctypes, fcntl, mmap, os, resource, socket, subprocess, sys\n"
 CALLED = """
@@ -229,14 +245,19 @@ def without_sandbox(program: str) -> str:
 HOGS = {
     # More memory than 256 MiB.
     "one-process": escape(ANY, "held = b'x' * (512 << 20)"),
-    "children": escape(COUNTED, """
+    "children": escape(
+        COUNTED,
+        """
         for _ in range(8):
             if os.fork() == 0:
                 held = b"x" * (60 << 20)
                 time.sleep(600)
         time.sleep(600)
-    """),
-    "grandchildren-in-sessions-of-their-own": escape(COUNTED, """
+    """,
+    ),
+    "grandchildren-in-sessions-of-their-own": escape(
+        COUNTED,
+        """
         for _ in range(8):
             if os.fork() == 0:
                 os.setsid()
@@ -245,22 +266,31 @@ HOGS = {
                     time.sleep(600)
                 os._exit(0)
         time.sleep(600)
-    """),
-    "unreadable-children": escape(COUNTED, """
+    """,
+    ),
+    "unreadable-children": escape(
+        COUNTED,
+        """
         for _ in range(8):
             if os.fork() == 0:
                 libc.prctl(4, 0, 0, 0, 0)
                 held = b"x" * (60 << 20)
                 time.sleep(600)
         time.sleep(600)
-    """),
-    "memory-files": escape(COUNTED | {"seccomp"}, """
+    """,
+    ),
+    "memory-files": escape(
+        COUNTED | {"seccomp"},
+        """
         held = [os.memfd_create("m") for _ in range(40)]
         for file in held:
             os.write(file, b"x" * (8 << 20))
         time.sleep(600)
-    """),
-    "shared-pages": escape({"cgroup", "seccomp"}, """
+    """,
+    ),
+    "shared-pages": escape(
+        {"cgroup", "seccomp"},
+        """
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -271,39 +301,54 @@ HOGS = {
             ctypes.memset(start, 1, 40 << 20)
             libc.munmap(start + 4096, (40 << 20) - 4096)
         time.sleep(600)
-    """),
+    """,
+    ),
     # More files than 16 MiB.
     "one-file": escape(ANY, "open('x', 'wb').write(b'x' * (20 << 20))"),
-    "many-files": escape(OWN_ROOT | {"supervisor"}, """
+    "many-files": escape(
+        OWN_ROOT | {"supervisor"},
+        """
         for i in range(10):
             os.mkdir(f"f{i}")
             open(f"f{i}/x", "wb").write(b"x" * (4 << 20))
         time.sleep(600)
-    """),
-    "deleted-files": escape(OWN_ROOT | {"supervisor"}, """
+    """,
+    ),
+    "deleted-files": escape(
+        OWN_ROOT | {"supervisor"},
+        """
         held = []
         for i in range(40):
             held.append(open("x", "wb"))
             held[-1].write(b"x" * (8 << 20))
             os.unlink("x")
         time.sleep(600)
-    """),
-    "hidden-files": escape(OWN_ROOT | {"supervisor"}, """
+    """,
+    ),
+    "hidden-files": escape(
+        OWN_ROOT | {"supervisor"},
+        """
         os.mkdir("hidden")
         os.mkdir("hidden/more", 0o300)
         for i in range(10):
             open(f"hidden/more/{i}", "wb").write(b"x" * (4 << 20))
         time.sleep(600)
-    """),
+    """,
+    ),
     # More processes than 16.
-    "forks": escape(OWN_ROOT | COUNTED, """
+    "forks": escape(
+        OWN_ROOT | COUNTED,
+        """
         for _ in range(100):
             if fork() == 0:
                 time.sleep(600)
         os.read(REFUSED, 1)
         os._exit(1)
-    """),
-    "orphans": escape(OWN_ROOT | COUNTED, """
+    """,
+    ),
+    "orphans": escape(
+        OWN_ROOT | COUNTED,
+        """
         for _ in range(100):
             if fork() == 0:
                 os.setsid()
@@ -313,24 +358,31 @@ HOGS = {
             os.wait()
         os.read(REFUSED, 1)
         os._exit(1)
-    """),
-    "doubling": escape(OWN_ROOT | COUNTED, """
+    """,
+    ),
+    "doubling": escape(
+        OWN_ROOT | COUNTED,
+        """
         for _ in range(7):
             fork()
         os.read(REFUSED, 1)
         os._exit(1)
-    """),
-    "threads": escape(OWN_ROOT | COUNTED, """
+    """,
+    ),
+    "threads": escape(
+        OWN_ROOT | COUNTED,
+        """
         for _ in range(100):
             try:
                 threading.Thread(target=time.sleep, args=(600,)).start()
             except RuntimeError:
                 os._exit(1)
         time.sleep(600)
-    """),
+    """,
+    ),
     # More open files than 64.
     "open-files": escape(ANY, "held = [open(os.devnull) for _ in range(100)]"),
-}  # fmt: skip
+}
 
 HOGS_NEED = """
 import threading, time

@@ -16,9 +16,15 @@ from simulator.plan.plan import GenerationLayout, ParallelLayout
 from tests.builders import make_facts
 
 LAYOUTS = [  # nested and others; stages that meet in one, slices that meet in one, neither
-    Degrees(1, 4, 1, 1, 2), Degrees(2, 2, 1, 1, 2), Degrees(4, 1, 1, 1, 1), Degrees(1, 2, 2, 1, 1),
-    Degrees(4, 1, 1, 2, 1), Degrees(1, 2, 2, 1, 4), Degrees(4, 1, 1, 1, 4), Degrees(2, 2, 2, 1, 2),
-]  # fmt: skip
+    Degrees(1, 4, 1, 1, 2),
+    Degrees(2, 2, 1, 1, 2),
+    Degrees(4, 1, 1, 1, 1),
+    Degrees(1, 2, 2, 1, 1),
+    Degrees(4, 1, 1, 2, 1),
+    Degrees(1, 2, 2, 1, 4),
+    Degrees(4, 1, 1, 1, 4),
+    Degrees(2, 2, 2, 1, 2),
+]
 
 
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen2.5-7b"])

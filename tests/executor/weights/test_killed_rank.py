@@ -63,9 +63,9 @@ class Interrupted(ActorWorker):
         return bool(self.engine._generating)  # noqa: SLF001
 
 
-@pytest.mark.parametrize("training", [
-    pytest.param("torch-native", marks=pytest.mark.long), "megatron-core", "in-place",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "training", [pytest.param("torch-native", marks=pytest.mark.long), "megatron-core", "in-place"]
+)
 def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
     if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
         pytest.skip("needs megatron-core: the extra cpu-engines")

@@ -125,14 +125,20 @@ def test_experts_are_dealt_out_over_data_parallel_ranks():
     assert held == [["0", "1"], ["2", "3"], ["0", "1"], ["2", "3"]]
 
 
-@pytest.mark.parametrize(("make", "reason"), [
-    (lambda: MegatronLayout(GQA, Degrees(3, 1, 1, 3, 1)), "4 layers do not divide into 3 pipeline stages"),
-    (lambda: MegatronLayout(GQA, Degrees(1, 8, 1, 1, 8)), "num_heads 4 does not divide by tensor-parallel degree 8"),
-    (lambda: MegatronLayout(GQA, Degrees(1, 1, 2, 1, 1), ep=2), "0 experts do not divide into 2"),
-    (lambda: VllmLayout(GQA, Degrees(1, 3, 1, 1, 3)), "num_heads 4 does not divide by tensor-parallel degree 3"),
-    (lambda: NativeLayout(GQA, Degrees(1, 4, 1, 1, 4), "training"), "num_kv_heads 2 does not divide"),
-    (lambda: FsdpLayout(GQA, 4, t=4), "num_kv_heads 2 does not divide by tensor-parallel degree 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: MegatronLayout(GQA, Degrees(3, 1, 1, 3, 1)), "4 layers do not divide into 3 pipeline stages"),
+        (
+            lambda: MegatronLayout(GQA, Degrees(1, 8, 1, 1, 8)),
+            "num_heads 4 does not divide by tensor-parallel degree 8",
+        ),
+        (lambda: MegatronLayout(GQA, Degrees(1, 1, 2, 1, 1), ep=2), "0 experts do not divide into 2"),
+        (lambda: VllmLayout(GQA, Degrees(1, 3, 1, 1, 3)), "num_heads 4 does not divide by tensor-parallel degree 3"),
+        (lambda: NativeLayout(GQA, Degrees(1, 4, 1, 1, 4), "training"), "num_kv_heads 2 does not divide"),
+        (lambda: FsdpLayout(GQA, 4, t=4), "num_kv_heads 2 does not divide by tensor-parallel degree 4"),
+    ],
+)
 def test_what_does_not_divide_is_refused_with_the_numbers(make, reason):
     with pytest.raises(InputError, match=reason):
         make()

@@ -50,9 +50,11 @@ PAIRS = [  # senders, receivers
     (TIED, FsdpLayout(TIED, 2), native(TIED, degrees(2, 2))),
     (GQA, FsdpLayout(GQA, 4, t=2), VllmLayout(GQA, degrees(1, 2))),
     (EXPERTS, MegatronLayout(EXPERTS, degrees(1, 2, 2), ep=2), VllmLayout(EXPERTS, degrees(1, 2))),
-    *((arch, native(arch, a), native(arch, b)) for (a, b), arch in zip(
-        itertools.product(NATIVE, NATIVE), itertools.cycle([GQA, TIED]), strict=False)),
-]  # fmt: skip
+    *(
+        (arch, native(arch, a), native(arch, b))
+        for (a, b), arch in zip(itertools.product(NATIVE, NATIVE), itertools.cycle([GQA, TIED]), strict=False)
+    ),
+]
 
 
 def transfer(arch, source, target, bucket_bytes):

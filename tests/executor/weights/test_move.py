@@ -17,23 +17,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NUM_RANKS = 8
 GQA = Architecture("llama", hidden=16, num_layers=4, vocab=32, num_heads=16, num_kv_heads=8, head_dim=2, ffn=24)
 MODELS = {
-    "gqa": GQA, "tied": replace(GQA, model_type="qwen2", tied=True),
+    "gqa": GQA,
+    "tied": replace(GQA, model_type="qwen2", tied=True),
     "moe": replace(GQA, model_type="qwen3_moe", num_experts=2, experts_per_token=1, ffn=8),
-}  # fmt: skip
+}
 LAYOUTS = [
     Degrees(p, t, NUM_RANKS // (p * t), pg, tg)
-    for p in (1, 2, 4) for t in (1, 2, 4, 8) if p * t <= NUM_RANKS
-    for pg in (1, 2, 4) for tg in (1, 2, 4, 8) if p % pg == 0 and t % tg == 0 and p * t > 1
-]  # fmt: skip
+    for p in (1, 2, 4)
+    for t in (1, 2, 4, 8)
+    if p * t <= NUM_RANKS
+    for pg in (1, 2, 4)
+    for tg in (1, 2, 4, 8)
+    if p % pg == 0 and t % tg == 0 and p * t > 1
+]
 RANDOM = range(1000, 1024)
 
 
 def everything(rank):
     tables = {
         (name, i, method): run_in_place(Case(MODELS[name], x, method=method), rank)
-        for i, x in enumerate(LAYOUTS) for name in (list(MODELS) if i % 6 == 0 else [list(MODELS)[i % 2]])
+        for i, x in enumerate(LAYOUTS)
+        for name in (list(MODELS) if i % 6 == 0 else [list(MODELS)[i % 2]])
         for method in METHODS
-    }  # fmt: skip
+    }
     return tables, {seed: run_case(random_case(seed, NUM_RANKS), rank) for seed in RANDOM}
 
 

@@ -19,17 +19,30 @@ def timeline(source: str, generation_s: float, training_s: float, gap_s: float =
     )
     memory = PoolMemory(used_bytes=100 if source == "simulated" else 80, capacity_bytes=1000, peak_call="x", classes={})
     return Timeline(
-        source=source, iteration_s=generation_s + gap_s + training_s,  # type: ignore[arg-type]
-        stages={"generation": generation_s, "training": training_s}, spans=spans, memory={"A": memory},
-        basis={"measured": 1.0}, tokens=1.0, num_gpus=1,
-    )  # fmt: skip
+        source=source,
+        iteration_s=generation_s + gap_s + training_s,  # type: ignore[arg-type]
+        stages={"generation": generation_s, "training": training_s},
+        spans=spans,
+        memory={"A": memory},
+        basis={"measured": 1.0},
+        tokens=1.0,
+        num_gpus=1,
+    )
 
 
 def span(call: str, role: str, stage: str, start_s: float, end_s: float) -> Span:
     return Span(
-        call=call, api=call, role=role, pool="A", stage=stage, start_s=start_s, end_s=end_s,  # type: ignore[arg-type]
-        compute_s=end_s - start_s, comm_s=0.0, basis={"measured": 1.0},
-    )  # fmt: skip
+        call=call,
+        api=call,
+        role=role,
+        pool="A",
+        stage=stage,
+        start_s=start_s,
+        end_s=end_s,  # type: ignore[arg-type]
+        compute_s=end_s - start_s,
+        comm_s=0.0,
+        basis={"measured": 1.0},
+    )
 
 
 MEASURED = [timeline("measured", g, 2.0, 0.5) for g in (0.8, 1.0, 1.0, 1.2, 9.0)]

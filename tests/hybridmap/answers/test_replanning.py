@@ -93,16 +93,24 @@ def test_the_best_plan_of_a_mixed_cluster_is_on_the_kinds_that_are_left(tiny, tm
 def toy(folder, address):
     """A small job on one node of each of two kinds, and a plan that needs both."""
     document = {
-        "algorithm": "grpo", "models": dict.fromkeys(("actor", "reference"), str(TINY)),
+        "algorithm": "grpo",
+        "models": dict.fromkeys(("actor", "reference"), str(TINY)),
         "workload": {"prompts": 4, "samples_per_prompt": 2, "prompt_length": 4, "response_length": 3, "minibatches": 2},
         "cluster": [{"device": kind, "nodes": 1, "gpus_per_node": 2} for kind in (H100, A100)],
-    }  # fmt: skip
+    }
     run = {
-        "weights": {"actor": str(TINY)}, "dtype": "fp32", "learning_rate": 1e-3, "seed": 1, "launcher": "ray",
-        "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"}, "ray_address": address,
-        "reward": {"function": "per-character"}, "on_failure": "replan", "checkpoint": {"every": 1},
+        "weights": {"actor": str(TINY)},
+        "dtype": "fp32",
+        "learning_rate": 1e-3,
+        "seed": 1,
+        "launcher": "ray",
+        "data": {"task": "sorted-digits", "digits": 4, "alphabet": "0123456789=+"},
+        "ray_address": address,
+        "reward": {"function": "per-character"},
+        "on_failure": "replan",
+        "checkpoint": {"every": 1},
         "timeouts": {"collective_s": 300},
-    }  # fmt: skip
+    }
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(document | {"run": run}))
     made = plan("grpo", {"A": (("actor",), (1, 1, 2)), "B": (("reference",), (1, 1, 2))})

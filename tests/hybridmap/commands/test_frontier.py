@@ -126,7 +126,7 @@ def test_a_short_time_limit_still_answers_with_its_gap(planned, run, tmp_path):
 def test_a_bar_shows_on_a_terminal_only_after_a_while(monkeypatch, capsys):
     import sys
 
-    from hybridmap.text import console
+    from hybridmap import console
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     for after_s, shown in ((60.0, False), (0.0, True)):

@@ -12,11 +12,13 @@ from hybridmap.cli import app
 from hybridmap.text.help_examples import EXAMPLES
 from tests.hybridmap.conftest import SMALL_JOB, invoke
 
-CATALOGUE = Path(__file__).parents[3] / "profiles" / "models"
+CATALOGUE = Path(__file__).parents[3] / "profiles" / "models" / "configs"
 ELSEWHERE = {
-    "run": "tests/hybridmap/commands/test_run.py", "ui": "tests/hybridmap/ui",
-    "profile": "tests/hybridmap/commands/test_profile.py", "validate": "tests/hybridmap/commands/test_profile.py",
-}  # fmt: skip
+    "run": "tests/hybridmap/commands/test_run.py",
+    "ui": "tests/hybridmap/ui",
+    "profile": "tests/hybridmap/commands/test_profile.py",
+    "validate": "tests/hybridmap/commands/test_profile.py",
+}
 """Commands whose examples need more than a job: where they are tested."""
 
 

@@ -15,7 +15,7 @@ from hybridmap.job.template import roles_of
 from simulator.plan.dataflow import algorithm_names
 from tests.work import HANGS_S
 
-CATALOGUE = Path(__file__).parents[3] / "profiles" / "models"
+CATALOGUE = Path(__file__).parents[3] / "profiles" / "models" / "configs"
 
 
 @pytest.mark.parametrize("algorithm", algorithm_names())
@@ -37,8 +37,11 @@ def test_flags_end_up_in_the_job(run, tmp_path):
     assert document["models"]["critic"]["shape"] == "llama-3.2-3b"
     assert document["cluster"][0] | {"nodes": 3, "device": "h200-sxm"} == document["cluster"][0]
     assert document["workload"]["response_length"] == {
-        "distribution": "lognormal", "mean": 300, "max": 900, "p99": None
-    }  # fmt: skip
+        "distribution": "lognormal",
+        "mean": 300,
+        "max": 900,
+        "p99": None,
+    }
 
 
 def test_a_model_from_a_config_json(run, tmp_path):

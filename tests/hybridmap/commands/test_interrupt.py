@@ -54,9 +54,12 @@ def test_a_search_stops(name, tmp_path):
     job.write_text(yaml.safe_dump(SMALL_JOB))
     out = ["--out", str(tmp_path / "out")] if command in ("plan", "frontier", "what-if") else []
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD, command, str(job), *options, *out], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as child:  # fmt: skip
+        [sys.executable, "-c", CHILD, command, str(job), *options, *out],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "solving\n"
         child.send_signal(signal.SIGINT)

@@ -33,10 +33,16 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     out = tmp_path_factory.mktemp("profile")
     request = Request(
-        device="cpu", dtype="fp32", models=(load_model(str(CONFIG)),), configs=(json.loads(CONFIG.read_text()),),
-        budget_s=40.0, target=0.5, parts=("memory", "copy", "gemm", "attention", "collective", "dispatch", "engine"),
-        launchers=("local",), precision=Precision(0.2, 3, 9, 0.0, 0.3),
-    )  # fmt: skip
+        device="cpu",
+        dtype="fp32",
+        models=(load_model(str(CONFIG)),),
+        configs=(json.loads(CONFIG.read_text()),),
+        budget_s=40.0,
+        target=0.5,
+        parts=("memory", "copy", "gemm", "attention", "collective", "dispatch", "engine"),
+        launchers=("local",),
+        precision=Precision(0.2, 3, 9, 0.0, 0.3),
+    )
     device = pick_device("cpu")
     with Journal(out / "journal.jsonl", {}) as journal:
         Profiler(request, journal, lambda part, what: None).run()

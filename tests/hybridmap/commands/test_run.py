@@ -191,9 +191,10 @@ def test_a_plan_of_another_algorithm_is_refused(run, run_job):
     assert "grpo-tiny-plan.json places actor of grpo" in result.stderr
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("{", "not JSON at line 1"), ('{"pools": []}', "algorithm: is missing"), ("[1]", "not a plan file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "not JSON at line 1"), ('{"pools": []}', "algorithm: is missing"), ("[1]", "not a plan file")],
+)
 def test_a_broken_plan_file_is_named(run, run_job, tmp_path, text, said):
     (tmp_path / "broken.json").write_text(text)
     result = run("run", run_job(), "--plan", tmp_path / "broken.json")
@@ -230,9 +231,13 @@ def test_both_kinds_of_plan_file_load(planned):
 def test_ctrl_c_ends_with_130_and_whole_files(run_job, tmp_path):
     arguments = [str(run_job(iterations=100_000)), "--out", str(tmp_path / "out")]
     child = subprocess.Popen(
-        [sys.executable, "-m", "hybridmap", "run", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-m", "hybridmap", "run", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     metrics = tmp_path / "out" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() or child.poll() is not None, "its first iteration")
     child.send_signal(signal.SIGINT)

@@ -157,5 +157,7 @@ def test_python_m_is_the_command(module, args):
     )
     assert by_script.stdout + by_script.stderr
     assert (by_module.returncode, by_module.stdout, by_module.stderr) == (
-        by_script.returncode, by_script.stdout, by_script.stderr,
-    )  # fmt: skip
+        by_script.returncode,
+        by_script.stdout,
+        by_script.stderr,
+    )

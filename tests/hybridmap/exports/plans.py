@@ -19,12 +19,15 @@ GRPO = {
     "algorithm": "grpo",
     "models": {"actor": "qwen2.5-1.5b", "reference": "qwen2.5-1.5b"},
     "workload": {
-        "prompts": 32, "samples_per_prompt": 4, "prompt_length": 256,
-        "response_length": {"distribution": "lognormal", "mean": 300, "max": 1024}, "minibatches": 2,
+        "prompts": 32,
+        "samples_per_prompt": 4,
+        "prompt_length": 256,
+        "response_length": {"distribution": "lognormal", "mean": 300, "max": 1024},
+        "minibatches": 2,
     },
     "cluster": [{"device": "h100-80gb-sxm", "nodes": 1}],
     "implementation": {"old_log_prob": "trainer"},
-}  # fmt: skip
+}
 REMAX = PPO | {"algorithm": "remax", "models": dict.fromkeys(("actor", "reference", "reward"), "llama-3.2-1b")}
 SAFE = PPO | {"algorithm": "safe-rlhf", "models": {**PPO["models"], "cost": "llama-3.2-1b"}}
 JOBS = {

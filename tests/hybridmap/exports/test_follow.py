@@ -59,8 +59,11 @@ def with_megatron(file, actor, reference):
     """A plan file in which actor and reference have these degrees on the actor's pool."""
     pool = file.plan.pool_of("actor").num_gpus
     plan = file.plan
-    for role, stage, degrees in (("actor", "training", actor), ("actor", "inference", actor),
-                                 ("reference", "inference", reference)):  # fmt: skip
+    for role, stage, degrees in (
+        ("actor", "training", actor),
+        ("actor", "inference", actor),
+        ("reference", "inference", reference),
+    ):
         layout = getattr(plan.role(role), stage)
         if layout is not None:
             update = {"micro_batch": 1, **degrees, "dp": pool // (degrees["tp"] * degrees["pp"])}
@@ -120,14 +123,21 @@ def test_where_no_layout_does_for_all_the_export_says_what_to_pin():
     """A model of 72 billion parameters needs tensor parallelism that a small critic's two KV heads do not allow."""
     raw = {
         "algorithm": "ppo",
-        "models": {"actor": "qwen2.5-72b", "reference": "qwen2.5-72b", "critic": "qwen2.5-0.5b",
-                   "reward": "qwen2.5-0.5b"},
+        "models": {
+            "actor": "qwen2.5-72b",
+            "reference": "qwen2.5-72b",
+            "critic": "qwen2.5-0.5b",
+            "reward": "qwen2.5-0.5b",
+        },
         "workload": {"prompts": 64, "prompt_length": 256, "response_length": 256, "minibatches": 1},
         "cluster": [{"device": "h100-80gb-sxm", "nodes": 8}],
-        "pin": {"actor": {"training": {"tp": 8}}, "critic": {"training": {"tp": 1, "pp": 1}},
-                "reference": {"inference": {"tp": 8}},
-                "share": {"require": [["actor", "critic", "reference", "reward"]]}},
-    }  # fmt: skip
+        "pin": {
+            "actor": {"training": {"tp": 8}},
+            "critic": {"training": {"tp": 1, "pp": 1}},
+            "reference": {"inference": {"tp": 8}},
+            "share": {"require": [["actor", "critic", "reference", "reward"]]},
+        },
+    }
     with pytest.raises(InputError, match=r"all get one layout, and no layout of the plan does for all.*pin: \{actor:"):
         export_plan(planned(raw), "x", "verl")
 
@@ -137,9 +147,12 @@ DEGREES = st.sampled_from([{"tp": t, "pp": p} for t in (1, 2, 4) for p in (1, 2,
 
 @settings(max_examples=25, deadline=None)
 @given(
-    DEGREES, DEGREES, st.sampled_from([1, 2, 4]), st.sampled_from(["none", "full"]),
+    DEGREES,
+    DEGREES,
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["none", "full"]),
     st.sampled_from(["grpo", "grpo-fsdp"]),
-)  # fmt: skip
+)
 def test_a_drawn_plan_is_followed_exactly_or_refused(actor, reference, micro, recompute, name):
     file = plan_file(name)
     if name == "grpo":
@@ -203,14 +216,14 @@ def test_old_log_probs_are_the_systems_own_unless_the_job_asks():
 
 PLACEMENT = {
     "verl": r"model_engine|data\.|trainer\.n|hybridmap\."
-            r"|.*\.(megatron|fsdp_config|fsdp)\."
-            r"|.*\.(path|model_path|enable|strategy|ppo_mini_batch_size|enable_gradient_checkpointing|use_dynamic_bsz)"
-            r"|.*(micro_batch_size|token_len)_per_gpu|.*log_prob_use_dynamic_bsz|actor_rollout_ref\.hybrid_engine"
-            r"|actor_rollout_ref\.rollout\.(?!calculate_log_probs|temperature|top_|val_).*|reward\.reward_model\..*",
+    r"|.*\.(megatron|fsdp_config|fsdp)\."
+    r"|.*\.(path|model_path|enable|strategy|ppo_mini_batch_size|enable_gradient_checkpointing|use_dynamic_bsz)"
+    r"|.*(micro_batch_size|token_len)_per_gpu|.*log_prob_use_dynamic_bsz|actor_rollout_ref\.hybrid_engine"
+    r"|actor_rollout_ref\.rollout\.(?!calculate_log_probs|temperature|top_|val_).*|reward\.reward_model\..*",
     "openrlhf": r"(rollout|vllm|ds|data|reward|critic|ref|actor)\.(?!eps_clip|lora|normalize|clip_range).*"
-                r"|train\.(batch_size|micro_batch_size|colocate.*|dynamic_batch_enable|max_tokens_per_gpu)",
+    r"|train\.(batch_size|micro_batch_size|colocate.*|dynamic_batch_enable|max_tokens_per_gpu)",
     "nemo-rl": r"grpo\.num_.*|data\..*|cluster\..*|policy\..*",
-}  # fmt: skip
+}
 """Settings that say where and how fast; every other one is about the algorithm and must be in the system's table."""
 TABLES = {"verl": verl_settings.ALGORITHM, "openrlhf": openrlhf_settings.ALGORITHM, "nemo-rl": nemo_rl.ALGORITHM}
 

@@ -89,10 +89,29 @@ def known(config, key):
 
 
 def test_every_key_that_is_set_can_be_read_or_is_known_not_to_matter():
-    ignored = ("data_parallel", "max_num_batched", "free_cache", "enforce_eager", "calculate_log_probs", "strategy",
-               "recompute_m", "recompute_n", "expert_tensor", "pipeline_stage", "rollout.name", "rollout.prompt_length",
-               "rollout.response_length", "rollout.gpu_memory", "override_transformer_config", "use_dynamic_bsz",
-               "ppo_mini_batch", "ppo_epochs", "clip_ratio", "hybrid_engine", "backend")  # fmt: skip
+    ignored = (
+        "data_parallel",
+        "max_num_batched",
+        "free_cache",
+        "enforce_eager",
+        "calculate_log_probs",
+        "strategy",
+        "recompute_m",
+        "recompute_n",
+        "expert_tensor",
+        "pipeline_stage",
+        "rollout.name",
+        "rollout.prompt_length",
+        "rollout.response_length",
+        "rollout.gpu_memory",
+        "override_transformer_config",
+        "use_dynamic_bsz",
+        "ppo_mini_batch",
+        "ppo_epochs",
+        "clip_ratio",
+        "hybrid_engine",
+        "backend",
+    )
     config = VerlConfig("x", {})
     keys = {key.lstrip("+") for name in JOBS for key in exported(name).settings}
     read = {key for key in keys if not any(part in key for part in ignored)}
@@ -248,11 +267,13 @@ def test_a_file_that_is_no_run_is_refused(tmp_path, content):
 def test_no_value_of_a_key_is_a_traceback(values):
     """Whatever a configuration holds, the answer is a run or one message."""
     base = {
-        "algorithm.adv_estimator": "grpo", "actor_rollout_ref.model.path": "Qwen/Qwen2.5-0.5B",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4, "data.train_batch_size": 64,
+        "algorithm.adv_estimator": "grpo",
+        "actor_rollout_ref.model.path": "Qwen/Qwen2.5-0.5B",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
+        "data.train_batch_size": 64,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 4,
         "actor_rollout_ref.actor.ppo_mini_batch_size": 32,
-    }  # fmt: skip
+    }
     try:
         run = import_verl(VerlConfig("x", base | values), Given("h100-80gb-sxm"))
     except InputError as error:

@@ -113,24 +113,43 @@ python3 -m verl.trainer.main_ppo {CORE} trainer.nnodes=$((world / gpus)) trainer
 """
 
 UNDERSTOOD = {
-    "lower case and arithmetic": (LOWER_CASE, {
-        "trainer.nnodes": 4, "data.max_prompt_length": 2048, "data.max_response_length": 6144,
-        "data.train_batch_size": 512, f"{ROLLOUT}.tensor_model_parallel_size": 2}),
-    "arrays and a pipe": (ARRAYS, {
-        "data.train_batch_size": 256, f"{ROLLOUT}.tensor_model_parallel_size": 4, f"{ROLLOUT}.n": 8}),
+    "lower case and arithmetic": (
+        LOWER_CASE,
+        {
+            "trainer.nnodes": 4,
+            "data.max_prompt_length": 2048,
+            "data.max_response_length": 6144,
+            "data.train_batch_size": 512,
+            f"{ROLLOUT}.tensor_model_parallel_size": 2,
+        },
+    ),
+    "arrays and a pipe": (
+        ARRAYS,
+        {"data.train_batch_size": 256, f"{ROLLOUT}.tensor_model_parallel_size": 4, f"{ROLLOUT}.n": 8},
+    ),
     "ray job submit": (RAY_JOB, {"trainer.nnodes": 16, f"{ACTOR}.fsdp_config.param_offload": True}),
     "a probe for an NPU": (DEVICES, {f"{ROLLOUT}.tensor_model_parallel_size": 4}),
     "a function with arguments": (FUNCTIONS, {"trainer.nnodes": 2, f"{ROLLOUT}.n": 16}),
     "a command in a variable": (BUILT_COMMAND, {"trainer.nnodes": 2}),
     "a script in a word": (NESTED, {"trainer.nnodes": 4}),
-    "Megatron's configuration": (MEGATRON, {
-        "model_engine": "megatron", f"{ACTOR}.megatron.tensor_model_parallel_size": 4,
-        f"{ACTOR}.megatron.pipeline_model_parallel_size": 2}),
-    "Hydra's own interpolation": (HYDRA, {
-        f"{ACTOR}.ppo_mini_batch_size": 512, f"{ROLLOUT}.n": 6,
-        f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 10_000_000_000}),
+    "Megatron's configuration": (
+        MEGATRON,
+        {
+            "model_engine": "megatron",
+            f"{ACTOR}.megatron.tensor_model_parallel_size": 4,
+            f"{ACTOR}.megatron.pipeline_model_parallel_size": 2,
+        },
+    ),
+    "Hydra's own interpolation": (
+        HYDRA,
+        {
+            f"{ACTOR}.ppo_mini_batch_size": 512,
+            f"{ROLLOUT}.n": 6,
+            f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": 10_000_000_000,
+        },
+    ),
     "a heredoc and a loop": (HEREDOC_AND_LOOP, {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
-}  # fmt: skip
+}
 
 
 def config_of(tmp_path, text, **environment):

@@ -14,9 +14,23 @@ from simulator.feasibility import check_plan
 def test_it_carries_everything_a_later_step_needs(planned):
     content = json.loads(planned.plan.read_text())
     assert set(content) == {
-        "schema_version", "hybridmap_version", "job", "facts_hash", "objective", "searched", "status", "iteration_s",
-        "bound_s", "gap", "seed", "stages", "tokens_per_s", "num_gpus", "plan", "runners_up",
-    }  # fmt: skip
+        "schema_version",
+        "hybridmap_version",
+        "job",
+        "facts_hash",
+        "objective",
+        "searched",
+        "status",
+        "iteration_s",
+        "bound_s",
+        "gap",
+        "seed",
+        "stages",
+        "tokens_per_s",
+        "num_gpus",
+        "plan",
+        "runners_up",
+    }
     assert content["objective"] == "time"
     assert content["searched"] == {"placement": "any", "even": False}
     assert all(set(other) == {"placement", "iteration_s", "plan"} for other in content["runners_up"])

@@ -16,7 +16,7 @@ from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
 from simulator.facts import Implementation
 
-MODELS = Path(hybridmap.__file__).parents[2] / "profiles" / "models"
+MODELS = Path(hybridmap.__file__).parents[1] / "profiles" / "models" / "configs"
 
 
 def test_defaults_come_from_the_contract_and_the_device_card(write_job, small_job):
@@ -157,12 +157,13 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
         (
             "any",
             [
-                "sync, generation on the actor's GPUs", "sync, a generation pool of its own",
+                "sync, generation on the actor's GPUs",
+                "sync, a generation pool of its own",
                 "one-step-off, a generation pool of its own",
             ],
         ),
     ],
-)  # fmt: skip
+)
 def test_a_schedule_is_the_modes_that_are_searched(write_job, small_job, given, modes):
     job = load_job(write_job(small_job | ({} if given is None else {"schedule": given})))
     assert [str(mode) for mode in job.modes()] == modes

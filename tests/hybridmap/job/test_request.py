@@ -15,10 +15,11 @@ FACE = Path(__file__).parents[3] / "hybridmap"
 
 def test_a_request_holds_all_that_a_job_asks(small_job, tmp_path):
     small_job |= {
-        "schedule": {"kind": "async", "steps_in_flight": 3}, "search": {"offload": True},
+        "schedule": {"kind": "async", "steps_in_flight": 3},
+        "search": {"offload": True},
         "objective": {"minimise": "cost", "price_per_gpu_hour": {"h100-80gb-sxm": 3.6}},
         "pin": {"critic": {"training": {"tp": 2}}, "share": {"forbid": [["actor", "critic"]]}},
-    }  # fmt: skip
+    }
     job = job_from_mapping(small_job, "job", tmp_path)
     request = job.request()
     assert request.facts is job.facts()
@@ -35,7 +36,7 @@ def test_no_command_makes_a_request_of_its_own():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "SearchRequest"
     }
-    assert makers == {"config.py"}
+    assert makers == {"job/load.py"}
 
 
 @pytest.mark.parametrize(

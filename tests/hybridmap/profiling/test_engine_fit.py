@@ -10,19 +10,32 @@ from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.probes import SMALL_WORK
 from hybridmap.profiling.engine_files import _dispatch_rank, write_engine_files
 from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together, fit_wake
-from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.models.probe_models import is_ours, tiny_config
 from profiles.records import Basis
 from profiles.store import load_device
 
 TRUE = {
-    "training": {"element_wise_ratio": 2.0, "forward_s_per_layer": 2e-4, "forward_s_per_pass": 1e-4, "call_s": 1e-3,
-                 "backward_s_per_layer": 8e-4, "backward_s_per_pass": 3e-4, "step_fixed_s": 2e-3},
-    "generation": {"attention_ratio": 1.5, "element_wise_ratio": 3.0, "launch_s_per_layer": 1e-4,
-                   "prefill_launch_s_per_layer": 3e-4, "host_s_per_step": 2e-4, "host_s_per_sequence": 1e-6,
-                   "call_s": 5e-4},
-}  # fmt: skip
+    "training": {
+        "element_wise_ratio": 2.0,
+        "forward_s_per_layer": 2e-4,
+        "forward_s_per_pass": 1e-4,
+        "call_s": 1e-3,
+        "backward_s_per_layer": 8e-4,
+        "backward_s_per_pass": 3e-4,
+        "step_fixed_s": 2e-3,
+    },
+    "generation": {
+        "attention_ratio": 1.5,
+        "element_wise_ratio": 3.0,
+        "launch_s_per_layer": 1e-4,
+        "prefill_launch_s_per_layer": 3e-4,
+        "host_s_per_step": 2e-4,
+        "host_s_per_sequence": 1e-6,
+        "call_s": 5e-4,
+    },
+}
 
 
 @pytest.fixture
@@ -58,8 +71,10 @@ def test_constants_are_found_again(engines: Engines, kind: str) -> None:
 
 def test_each_constant_says_whether_it_was_measured_fitted_or_neither(engines: Engines, tmp_path: Path) -> None:
     assert {b for e in (engines.training, engines.generation) for b in e.bases.values()} == {
-        Basis.MEASURED, Basis.ANALYTIC, Basis.ASSUMED,
-    }  # fmt: skip
+        Basis.MEASURED,
+        Basis.ANALYTIC,
+        Basis.ASSUMED,
+    }
     write_engine_files(
         tmp_path, engines.device, {"engine_step": [*rows(engines, "training"), *rows(engines, "generation")]}
     )
@@ -78,8 +93,10 @@ def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:
     for i in random.choice(len(made), len(made) // 8, replace=False):
         made[i]["latency_s"] = float(made[i]["latency_s"]) * 1.6  # type: ignore[arg-type]
     fit = fit_constants(made, engines, "training")
-    errors = [abs(engines.price(r, "training", fit.constants) / engines.price(r, "training", TRUE["training"]) - 1)
-              for r in made]  # fmt: skip
+    errors = [
+        abs(engines.price(r, "training", fit.constants) / engines.price(r, "training", TRUE["training"]) - 1)
+        for r in made
+    ]
     assert np.median(errors) < 0.02
 
 

@@ -8,11 +8,11 @@ import json
 
 import pytest
 
+from hybridmap.job.local import on_this_machine
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import EngineFits
 from hybridmap.profiling.engine_fit import Fit
 from hybridmap.profiling.folder import write_profile
-from hybridmap.profiling.local_job import on_this_machine
 from hybridmap.profiling.quality import Wanted, doubts
 from hybridmap.profiling.rates import bandwidth_bound, host_rate, memory_rate, rate_of, wire_rate
 from profiles.errors import InputError
@@ -109,7 +109,7 @@ MISSING = {
         lambda rows: rows | {"parallel_step": [failed({"call": "update_actor"}, "RayError: no space")]},
         "incomplete: table parallel_step has no row: RayError: no space",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", MISSING)
@@ -154,7 +154,7 @@ DISTURBED = {
         lambda rows: changed(rows, "copy", latency_s=slow_once),
         "host_to_device in table copy: 8,388,608 bytes took 4.5 times as long as 16,777,216",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DISTURBED)

@@ -66,9 +66,18 @@ def test_names_are_escaped(planned):
     """A model's name comes from a file that anybody may have written."""
     nasty = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
     raw = json.loads(planned.plan.read_text())
-    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-              "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
-              "head_dim": 64, "max_position_embeddings": 131072}  # fmt: skip
+    config = {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 8192,
+        "vocab_size": 128256,
+        "tie_word_embeddings": True,
+        "head_dim": 64,
+        "max_position_embeddings": 131072,
+    }
     for role in raw["job"]["models"].values():
         role["shape"] = {"config": config, "name": nasty}
     job = job_from_document(raw["job"])
@@ -136,9 +145,18 @@ def test_the_command_takes_what_others_wrote(run, planned, tmp_path):
     run("what-if", planned.job, "--set", "workload.response_length=128,512", "--out", tmp_path)
     run("frontier", planned.job, "--out", tmp_path)
     result = run(
-        "report", planned.plan, "--what-if", tmp_path / "what-if.json", "--frontier", tmp_path / "frontier.json",
-        "--measured", planned.out / "timeline.json", "-o", tmp_path / "r.html", "--json",
-    )  # fmt: skip
+        "report",
+        planned.plan,
+        "--what-if",
+        tmp_path / "what-if.json",
+        "--frontier",
+        tmp_path / "frontier.json",
+        "--measured",
+        planned.out / "timeline.json",
+        "-o",
+        tmp_path / "r.html",
+        "--json",
+    )
     assert result.exit_code == 0, result.output
     charts = charts_of((tmp_path / "r.html").read_text())
     assert {"what-if", "frontier"} <= set(charts["fixed"])

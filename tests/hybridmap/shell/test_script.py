@@ -25,12 +25,12 @@ SNIPPETS = {
     "a variable that holds an expression": "a='2 * 3'\nb=a\nrun $((a + 1)) $((b))",
     "quotes": "a='x y'\nrun \"$a\" $a '$a' \"it's\" a\\ b \"\\$a \\\\ \\x\" $'t\\tn'",
     "splitting": "a=' 1  2 '\nrun x${a}y \"$a\" $a$a",
-    "empty words": "e=\nrun \"\" '' $e \"$e\" end",
-    "arrays": "A=(a=1 \"b=2 3\" c=${x:-4})\nA+=(d=5)\nrun \"${A[@]}\" ${#A[@]} ${A[1]} \"${A[*]}\" \"${A[@]:1:2}\"",
-    "an array with comments and continuations": "A=(\n  # first\n  a=1 \\\n  b=2 \\\n)\nrun \"${A[@]}\"",
-    "empty arrays": "A=()\nrun \"${A[@]}\" x \"${A[@]+\"${A[@]}\"}\" y",
+    "empty words": 'e=\nrun "" \'\' $e "$e" end',
+    "arrays": 'A=(a=1 "b=2 3" c=${x:-4})\nA+=(d=5)\nrun "${A[@]}" ${#A[@]} ${A[1]} "${A[*]}" "${A[@]:1:2}"',
+    "an array with comments and continuations": 'A=(\n  # first\n  a=1 \\\n  b=2 \\\n)\nrun "${A[@]}"',
+    "empty arrays": 'A=()\nrun "${A[@]}" x "${A[@]+"${A[@]}"}" y',
     "names as keys": "declare -A M=([small]=2 [large]=8)\nk=large\nrun ${M[$k]} ${M[small]}",
-    "elements": "A[2]=x\nA[0]=y\ni=2\nrun ${A[i]} ${A[$i]} ${#A[@]} \"${!A[@]}\"",
+    "elements": 'A[2]=x\nA[0]=y\ni=2\nrun ${A[i]} ${A[$i]} ${#A[@]} "${!A[@]}"',
     "continued lines": "run a=1 \\\n  b=2 \\\n  c=3",
     "cuts": "p=/a/b.c/d.tar.gz\nrun ${p##*/} ${p#*/} ${p%.gz} ${p%%.*} ${p/b/X} ${p//a/Y} ${p:3:3} ${p: -2}x ${#p}",
     "cases of letters": "p=Qwen\nrun ${p,,} ${p^^} ${p,}",
@@ -45,8 +45,8 @@ SNIPPETS = {
     "functions": 'go() { local n=$1; shift; run n=$n "$@"; }\ngo 1 a "b c"',
     "functions that call": "go() { run $1; }\nfunction twice { go $1; go $1; return 0; run never; }\ntwice 7",
     "arguments": 'run "$@" $# ${1:-none}',
-    "set": 'set -euo pipefail\nset -x\nrun 1\nexit 0\nrun 2',
-    "substitution": "a=$(echo 5)\nb=`echo 6`\nrun $a $b $(echo x y) \"$(echo x y)\" $(false && echo 1 || echo 2)",
+    "set": "set -euo pipefail\nset -x\nrun 1\nexit 0\nrun 2",
+    "substitution": 'a=$(echo 5)\nb=`echo 6`\nrun $a $b $(echo x y) "$(echo x y)" $(false && echo 1 || echo 2)',
     "subshells": "a=1\n(a=2; run $a)\n{ a=3; run $a; }\nrun $a",
     "exports": 'export A=1 B\nexport "C=2 3"\nreadonly D=4\nA=9 run $A "$C" $D',
     "eval": "CMD='run a=1 b=2'\neval $CMD c=3\n$CMD",
@@ -56,7 +56,7 @@ SNIPPETS = {
     "indirect": "a=b\nb=5\nrun ${!a}",
     "appending": "a=1\na+=2\nrun $a",
     "hydra's own dollars": "run '${data.x}' \"a=\\${data.y}\" 'c=[\"x\",\"y\"]' d=['x','y']",
-}  # fmt: skip
+}
 """What people write, and what bash makes of it; ``run`` is the program whose words are looked at."""
 
 
@@ -122,11 +122,33 @@ def test_drawn_arithmetic_is_that_of_bash(tmp_path_factory, expressions):
     assert by_us(text) == expected
 
 
-PIECES = st.sampled_from([
-    "x", "1", "$a", "${a}", '"$a"', '"${e}"', "$e", "'$a'", '"${A[@]}"', "${A[@]}", '"${A[*]}"', "${A[0]}",
-    "${u:-d e}", '"${u:-d e}"', "${a:+y}", "${e:-z}", "$((1 + 2))", "\\ ", '" "', "${#A[@]}", "$(echo p q)",
-    '"$(echo p q)"', "${a#q}",
-])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        "x",
+        "1",
+        "$a",
+        "${a}",
+        '"$a"',
+        '"${e}"',
+        "$e",
+        "'$a'",
+        '"${A[@]}"',
+        "${A[@]}",
+        '"${A[*]}"',
+        "${A[0]}",
+        "${u:-d e}",
+        '"${u:-d e}"',
+        "${a:+y}",
+        "${e:-z}",
+        "$((1 + 2))",
+        "\\ ",
+        '" "',
+        "${#A[@]}",
+        "$(echo p q)",
+        '"$(echo p q)"',
+        "${a#q}",
+    ]
+)
 
 
 @pytest.mark.skipif(BASH is None, reason="no bash to compare with")

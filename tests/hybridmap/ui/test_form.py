@@ -61,9 +61,10 @@ def test_an_answer_or_its_one_error(monkeypatch):
 
 
 PLACES = {
-    "nodes": "cluster[0].nodes", "mean_response_length": "workload.response_length.mean",
+    "nodes": "cluster[0].nodes",
+    "mean_response_length": "workload.response_length.mean",
     "target_iteration_s": "objective",
-}  # fmt: skip
+}
 """Where the job has what the page's field is called, if not below ``workload``."""
 NUMBER_FIELDS = [*NUMBERS, "nodes", "target_iteration_s"]
 CANNOT_BE = [

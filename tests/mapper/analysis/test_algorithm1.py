@@ -92,9 +92,13 @@ def test_exhaustive_equals_brute_force_on_two_kinds_of_gpu(
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(JOBS[2:]), st.sampled_from(MODES), st.integers(0, 10_000), st.integers(2, 4), st.integers(0, 1),
+    st.sampled_from(JOBS[2:]),
+    st.sampled_from(MODES),
+    st.integers(0, 10_000),
+    st.integers(2, 4),
+    st.integers(0, 1),
     st.integers(12, 40),
-)  # fmt: skip
+)
 def test_exhaustive_equals_brute_force_with_a_generation_pool(
     job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int
 ) -> None:
@@ -107,8 +111,10 @@ def test_exhaustive_equals_brute_force_with_a_generation_pool(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exhaustive_equals_brute_force_for_safe_rlhf_and_ppo(seed: int) -> None:
-    for job in (("safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
-                ("ppo", ("actor", "critic", "reference", "reward"))):  # fmt: skip
+    for job in (
+        ("safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
+        ("ppo", ("actor", "critic", "reference", "reward")),
+    ):
         x = toy_instance(*job, seed, num_gpus=4, sizes=(1, 2), most_rows=2, capacity_mib=30)
         assert exhaustive(x)[1] == naive(x)
 

@@ -133,9 +133,12 @@ def test_findings_carry_the_numbers_of_the_plan(flipped):
 def test_a_better_layout_of_a_trainer_or_an_engine_apart_fits_with_what_it_lacks(schedule, memory_gib, engine_too):
     """On pools of their own too: what is named runs with that much memory, in the time that is said."""
     facts = make_facts(
-        "grpo", gpus_per_node=4, memory_bytes=memory_gib * 2**30, work=workload(2048, 512, 512),
+        "grpo",
+        gpus_per_node=4,
+        memory_bytes=memory_gib * 2**30,
+        work=workload(2048, 512, 512),
         roles={"actor": "llama-3.2-1b", "reference": "llama-3.2-1b"},
-    )  # fmt: skip
+    )
     best = find_plan(SearchRequest(facts, runners_up=False, modes=(Mode(schedule, own_pool=True),)))
     answer = explain(SearchRequest(facts), best.plan, (), budget_s=1.0)
     found = [limit.better for limit in answer.memory if limit.better is not None]

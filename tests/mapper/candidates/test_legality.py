@@ -20,17 +20,24 @@ from simulator.feasibility import check_plan
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan
 from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
 
-SHAPES = [TINY, *(load_model(m) for m in ("llama-2-7b", "qwen2.5-7b", "qwen2.5-32b", "qwen3-30b-a3b", MOE,
-                                          "deepseek-v2-lite"))]  # fmt: skip
+SHAPES = [
+    TINY,
+    *(load_model(m) for m in ("llama-2-7b", "qwen2.5-7b", "qwen2.5-32b", "qwen3-30b-a3b", MOE, "deepseek-v2-lite")),
+]
 POWERS = [1, 2, 4, 8, 16, 32]
 
 
 def of(shape: ModelShape, nodes: int, samples: int) -> tuple[Facts, Plan]:
     """A job of one model that trains and generates, with memory for anything, and a plan of it to change."""
     facts = make_facts(
-        "grpo", roles={"actor": shape}, nodes=nodes, work=workload(samples, 64, 64, minibatches=1),
-        memory_bytes=2**50, generation="vllm@0.32", training="megatron-core@0.16",
-    )  # fmt: skip
+        "grpo",
+        roles={"actor": shape},
+        nodes=nodes,
+        work=workload(samples, 64, 64, minibatches=1),
+        memory_bytes=2**50,
+        generation="vllm@0.32",
+        training="megatron-core@0.16",
+    )
     plan = make_plan(facts, (("actor",),), (8 * nodes,))
     engine = engine_layout(facts, "actor", 1, 1)
     return facts, replace_role(plan, "actor", training=ParallelLayout(dp=1), generation=engine)
@@ -80,9 +87,14 @@ def test_numbers_of_gpus_for_engines_are_those_of_engines_that_there_are() -> No
 def test_stages_without_a_layer_are_refused_by_the_name_of_the_pin(own_pool: bool) -> None:
     """28 layers on eight stages: seven of four, and one of none."""
     facts = make_facts(
-        "grpo", roles={"actor": "qwen2.5-7b"}, nodes=2, work=workload(64, 512, 512, minibatches=1),
-        device="h100-80gb-sxm", training="megatron-core@0.16", generation="vllm@0.32",
-    )  # fmt: skip
+        "grpo",
+        roles={"actor": "qwen2.5-7b"},
+        nodes=2,
+        work=workload(64, 512, 512, minibatches=1),
+        device="h100-80gb-sxm",
+        training="megatron-core@0.16",
+        generation="vllm@0.32",
+    )
     pin = Pin("rollout" if own_pool else "actor", generation={"pp": 8})
     with pytest.raises(InfeasibleError, match=r"no plan fits the pin of .*generation pp 8 .*28 layers; loosen the pin"):
         find_plan(SearchRequest(facts, pins=(pin,), modes=(Mode(own_pool=own_pool),), runners_up=False))

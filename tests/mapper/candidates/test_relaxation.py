@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 def wide(work: Workload | None = None, memory_gib: float = 80.0) -> Facts:
     """Tiny models on 48 GPUs: as many data-parallel ranks are worth trying."""
     return make_facts(
-        "grpo", nodes=6, roles={"actor": TINY, "reference": TINY}, memory_bytes=int(memory_gib * 2**30),
-        work=work or workload(96, 512, 512, minibatches=2), reserve_bytes=1e9,
-    )  # fmt: skip
+        "grpo",
+        nodes=6,
+        roles={"actor": TINY, "reference": TINY},
+        memory_bytes=int(memory_gib * 2**30),
+        work=work or workload(96, 512, 512, minibatches=2),
+        reserve_bytes=1e9,
+    )
 
 
 def test_the_last_degree_before_the_next_listed_one() -> None:

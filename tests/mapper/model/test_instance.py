@@ -72,9 +72,10 @@ def test_sizes_of_a_set_are_those_where_its_leanest_configurations_fit() -> None
             assert (n in sizes) == (fits and gains), (roles, n)
 
 
-@pytest.mark.parametrize(("even", "pinned", "expected"), [
-    (False, None, (1, 4)), (True, None, (1, 2, 4, 8)), (False, 2, (2,)), (False, 8, (8,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("even", "pinned", "expected"),
+    [(False, None, (1, 4)), (True, None, (1, 2, 4, 8)), (False, 2, (2,)), (False, 8, (8,))],
+)
 def test_sets_that_must_agree_on_a_size_keep_those_that_gain_nothing(
     even: bool, pinned: int | None, expected: tuple[int, ...]
 ) -> None:

@@ -49,7 +49,11 @@ def test_by_hand(partition: tuple[tuple[str, ...], ...], ticks: int) -> None:
     """transition 1, generation 10, reference 5 beside the CPU reward 3, advantage 2, update 10."""
     x = toy_instance("grpo", ("actor", "reference"), 0)
     durations = {
-        "transition": 1, "generate_sequences": 10, "compute_ref_log_prob": 5, "compute_reward": 3,
-        "compute_advantage": 2, "update_actor": 10,
-    }  # fmt: skip
+        "transition": 1,
+        "generate_sequences": 10,
+        "compute_ref_log_prob": 5,
+        "compute_reward": 3,
+        "compute_advantage": 2,
+        "update_actor": 10,
+    }
     assert makespan(x, on_toy(*partition), durations) == ticks

@@ -41,11 +41,13 @@ def x() -> Instance:
         "controller": {"compute_advantage": np.asarray([1]), "compute_reward": np.asarray([2])},
     }
     return replace(
-        base, capacity_mib={TOY: 10}, ticks=ticks,
+        base,
+        capacity_mib={TOY: 10},
+        ticks=ticks,
         tables={role: toy_table(role, gpus, ticks[role]) for role in ROLES},
         resident_mib={"actor": np.asarray([5, 3, 4]), "reference": np.asarray([4, 2, 3])},
         transient_mib={"actor": np.asarray([4, 2, 3]), "reference": np.asarray([1, 1, 2])},
-    )  # fmt: skip
+    )
 
 
 def holds(rule: Rule, x: Instance, fix: Callable[[Variables], dict[cp_model.IntVar, int]]) -> bool:

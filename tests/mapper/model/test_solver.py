@@ -93,9 +93,13 @@ def test_equals_exhaustive_on_made_up_instances(x: Instance) -> None:
 
 @settings(max_examples=120)
 @given(
-    st.sampled_from(JOBS[:4]), st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 4), st.integers(10, 40),
+    st.sampled_from(JOBS[:4]),
+    st.integers(0, 2**31),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(10, 40),
     st.booleans(),
-)  # fmt: skip
+)
 def test_equals_exhaustive_on_two_kinds_of_gpu(
     job: tuple[str, tuple[str, ...]], seed: int, first: int, second: int, capacity: int, priced: bool
 ) -> None:
@@ -114,9 +118,14 @@ def test_equals_exhaustive_on_two_kinds_of_gpu(
 
 @settings(max_examples=100)
 @given(
-    st.sampled_from(JOBS[:4]), st.sampled_from(MODES), st.integers(0, 2**31), st.integers(2, 6), st.integers(0, 2),
-    st.integers(12, 40), st.one_of(st.none(), st.integers(0, 90)),
-)  # fmt: skip
+    st.sampled_from(JOBS[:4]),
+    st.sampled_from(MODES),
+    st.integers(0, 2**31),
+    st.integers(2, 6),
+    st.integers(0, 2),
+    st.integers(12, 40),
+    st.one_of(st.none(), st.integers(0, 90)),
+)
 def test_equals_exhaustive_with_a_generation_pool_of_its_own(
     job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int, cutoff: int | None
 ) -> None:

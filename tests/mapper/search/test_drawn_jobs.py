@@ -30,10 +30,22 @@ from tests.builders import make_facts
 from tests.work import HANGS_S
 
 NUM_JOBS = int(os.environ.get("DRAWN_JOBS", "36"))
-MODELS = ("qwen2.5-0.5b", "qwen2.5-7b", "llama-2-7b", "llama-2-13b", "qwen2.5-32b", "llama-2-70b", "qwen3-30b-a3b",
-          "deepseek-v2-lite")  # fmt: skip
-ENGINES = (("megatron-core@0.16", "vllm@0.32"), ("megatron-core@0.6", "vllm@0.3.1"), ("fsdp@2.13", "vllm@0.32"),
-           ("megatron-core@0.16", "sglang@0.5"))  # fmt: skip
+MODELS = (
+    "qwen2.5-0.5b",
+    "qwen2.5-7b",
+    "llama-2-7b",
+    "llama-2-13b",
+    "qwen2.5-32b",
+    "llama-2-70b",
+    "qwen3-30b-a3b",
+    "deepseek-v2-lite",
+)
+ENGINES = (
+    ("megatron-core@0.16", "vllm@0.32"),
+    ("megatron-core@0.6", "vllm@0.3.1"),
+    ("fsdp@2.13", "vllm@0.32"),
+    ("megatron-core@0.16", "sglang@0.5"),
+)
 MODES = (
     SYNC,
     SYNC,
@@ -66,9 +78,14 @@ def works(draw: st.DrawFn) -> Workload:
     minibatches = draw(st.sampled_from([1, 1, 2, 4]))
     prompts = minibatches * draw(st.sampled_from([1, 2, 3, 8, 16, 64, 200]))
     return Workload(
-        prompts, draw(st.sampled_from([1, 4, 8])), draw(st.sampled_from([64, 512, 2048])), draw(lengths()), 1,
-        minibatches, draw(st.sampled_from([0.0, 0.02])),
-    )  # fmt: skip
+        prompts,
+        draw(st.sampled_from([1, 4, 8])),
+        draw(st.sampled_from([64, 512, 2048])),
+        draw(lengths()),
+        1,
+        minibatches,
+        draw(st.sampled_from([0.0, 0.02])),
+    )
 
 
 @st.composite
@@ -79,12 +96,27 @@ def jobs(draw: st.DrawFn) -> Facts:
     other = draw(st.sampled_from([main, main, *MODELS]))
     roles = {r: main if r in ("actor", "reference") else other for r in (*REQUIRED_ROLES[algorithm], *more)}
     trainer, engine = draw(st.sampled_from(ENGINES))
-    kinds = draw(st.sampled_from([("h100-80gb-sxm",), ("h100-80gb-sxm",), ("a100-80gb-sxm",), ("h200-sxm",),
-                                  ("h100-80gb-sxm", "a100-80gb-sxm")]))  # fmt: skip
+    kinds = draw(
+        st.sampled_from(
+            [
+                ("h100-80gb-sxm",),
+                ("h100-80gb-sxm",),
+                ("a100-80gb-sxm",),
+                ("h200-sxm",),
+                ("h100-80gb-sxm", "a100-80gb-sxm"),
+            ]
+        )
+    )
     facts = make_facts(
-        algorithm, roles=roles, work=draw(works()), device=kinds[0], nodes=draw(st.sampled_from([1, 1, 2, 3, 4])),
-        gpus_per_node=draw(st.sampled_from([4, 8, 8])), training=trainer, generation=engine,
-    )  # fmt: skip
+        algorithm,
+        roles=roles,
+        work=draw(works()),
+        device=kinds[0],
+        nodes=draw(st.sampled_from([1, 1, 2, 3, 4])),
+        gpus_per_node=draw(st.sampled_from([4, 8, 8])),
+        training=trainer,
+        generation=engine,
+    )
     if draw(st.booleans()):
         facts = replace(facts, implementation=replace(facts.implementation, old_log_prob="trainer"))
     others = tuple(DeviceKind(ClusterGroup(kind, 2, 8, 25e9, 8), load_device(kind)) for kind in kinds[1:])

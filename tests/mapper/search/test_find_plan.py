@@ -39,18 +39,28 @@ def job(name: str) -> Facts:
         "remax 13b 16": lambda: make_facts("remax", "llama-2-13b", nodes=2),
         "safe-rlhf 7b 24": lambda: make_facts("safe-rlhf", nodes=3),
         "ppo mixed 32": lambda: make_facts(
-            nodes=4,
-            roles=dict(actor="llama-2-13b", critic="llama-2-7b", reference="llama-2-13b", reward="llama-2-70b"),
+            nodes=4, roles=dict(actor="llama-2-13b", critic="llama-2-7b", reference="llama-2-13b", reward="llama-2-70b")
         ),
         "grpo h100 16": lambda: make_facts(
-            "grpo", "qwen2.5-7b", nodes=2, device="h100-80gb-sxm", training="megatron-core@0.16",
-            generation="vllm@0.32", work=workload(256, 512, LONG_TAIL, samples_per_prompt=8, minibatches=4),
+            "grpo",
+            "qwen2.5-7b",
+            nodes=2,
+            device="h100-80gb-sxm",
+            training="megatron-core@0.16",
+            generation="vllm@0.32",
+            work=workload(256, 512, LONG_TAIL, samples_per_prompt=8, minibatches=4),
         ),
         "grpo moe fsdp 16": lambda: make_facts(
-            "grpo", MOE, nodes=2, device="h100-80gb-sxm", training="fsdp@2.13", generation="vllm@0.32",
-            roles={"actor": MOE, "reference": MOE}, work=workload(512, 512, 1024, minibatches=4),
+            "grpo",
+            MOE,
+            nodes=2,
+            device="h100-80gb-sxm",
+            training="fsdp@2.13",
+            generation="vllm@0.32",
+            roles={"actor": MOE, "reference": MOE},
+            work=workload(512, 512, 1024, minibatches=4),
         ),
-    }[name]()  # fmt: skip
+    }[name]()
 
 
 JOBS = [
@@ -147,11 +157,14 @@ def test_another_process_finds_the_same_plan_whatever_its_hash_seed() -> None:
     paths = os.pathsep.join([str(here), str(here.parents[2])])
     texts = {
         subprocess.run(
-            [sys.executable, "-c", PRINT_PLAN], check=True, capture_output=True, text=True,
+            [sys.executable, "-c", PRINT_PLAN],
+            check=True,
+            capture_output=True,
+            text=True,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
     assert len(texts) == 1
     assert found("ppo 7b 16").plan.model_dump_json() in texts.pop()
 
@@ -177,16 +190,22 @@ def test_a_restricted_search_is_never_better_and_stays_inside(name: str) -> None
 
 def tiny(memory_gib: float, algorithm: str = "ppo", gpus: int = 4) -> Facts:
     return make_facts(
-        algorithm, TINY, gpus_per_node=gpus, memory_bytes=int(memory_gib * 2**30), reserve_bytes=1e9,
+        algorithm,
+        TINY,
+        gpus_per_node=gpus,
+        memory_bytes=int(memory_gib * 2**30),
+        reserve_bytes=1e9,
         work=workload(64, 512, 512, minibatches=2),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=10)
 @given(
-    memory=st.floats(3.0, 10.0), more=st.floats(0.0, 10.0), algorithm=st.sampled_from(["ppo", "remax", "grpo"]),
+    memory=st.floats(3.0, 10.0),
+    more=st.floats(0.0, 10.0),
+    algorithm=st.sampled_from(["ppo", "remax", "grpo"]),
     gpus=st.sampled_from([2, 4]),
-)  # fmt: skip
+)
 def test_more_memory_never_makes_the_best_plan_slower(memory: float, more: float, algorithm: str, gpus: int) -> None:
     try:
         small = find_plan(SearchRequest(tiny(memory, algorithm, gpus), runners_up=False))

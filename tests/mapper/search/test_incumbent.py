@@ -45,9 +45,14 @@ def check(x: Instance, choice: Choice, ticks: int) -> None:
 def test_made_up_instances(seed: int, gpus: int, capacity: int, equal: bool, other: int) -> None:
     roles = PPO[:1] + PPO[2:] if other else PPO
     x = toy_instance(
-        "grpo" if other else "ppo", roles, seed, num_gpus=gpus, capacity_mib=capacity,
-        equal_sizes=equal and not other, second_kind=other,
-    )  # fmt: skip
+        "grpo" if other else "ppo",
+        roles,
+        seed,
+        num_gpus=gpus,
+        capacity_mib=capacity,
+        equal_sizes=equal and not other,
+        second_kind=other,
+    )
     choice, ticks = greedy(x)
     best = exhaustive(x)
     if choice is None:

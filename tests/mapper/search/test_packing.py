@@ -50,10 +50,14 @@ def test_pools_fit_apart_and_slices_in_a_node(sizes: list[int], spare: int, pod:
         assert s // 8 == (s + n - 1) // 8 if n < 8 else s % 8 == 0
     whole = [n // 8 for n in sizes if n >= 8]
     if pod and not spare and len(whole) <= 4:
-        fewest = min(
-            sum(straddles(8 * at, 8 * n, group) for at, n in zip(_row(order), order, strict=True))
-            for order in itertools.permutations(whole)
-        ) if whole else 0  # fmt: skip
+        fewest = (
+            min(
+                sum(straddles(8 * at, 8 * n, group) for at, n in zip(_row(order), order, strict=True))
+                for order in itertools.permutations(whole)
+            )
+            if whole
+            else 0
+        )
         assert sum(straddles(s, n, group) for s, n in zip(starts, sizes, strict=True) if n >= 8) <= fewest
 
 

@@ -98,18 +98,28 @@ def choices_within(x: Instance, partition: Placement, limit: int) -> Iterator[Ch
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(JOBS[1:]), st.integers(0, 10_000), st.integers(3, 6), st.integers(0, 3), st.booleans(),
+    st.sampled_from(JOBS[1:]),
+    st.integers(0, 10_000),
+    st.integers(3, 6),
+    st.integers(0, 3),
+    st.booleans(),
     st.integers(0, 30),
-)  # fmt: skip
+)
 def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
     job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int, equal: bool, slack: int
 ) -> None:
     """Placements, pool sizes and rows, against brute force; on one kind of GPU and on two with prices."""
     job = JOBS[2] if other else job
     x = toy_instance(
-        *job, seed, num_gpus=gpus, sizes=(1, 2, 4), most_rows=2, capacity_mib=25, equal_sizes=equal and not other,
+        *job,
+        seed,
+        num_gpus=gpus,
+        sizes=(1, 2, 4),
+        most_rows=2,
+        capacity_mib=25,
+        equal_sizes=equal and not other,
         second_kind=other,
-    )  # fmt: skip
+    )
     x = replace(x, weight={"toy": 2, "other": 3}, budget=9) if other == 2 else x
     choice, ticks = exhaustive(x)
     if choice is None:

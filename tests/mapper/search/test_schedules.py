@@ -24,9 +24,14 @@ ENDLESS = [
 
 def grpo(work: Workload, nodes: int = 1) -> Facts:
     return make_facts(
-        "grpo", roles={"actor": "qwen2.5-7b", "reference": "qwen2.5-7b"}, work=work, nodes=nodes,
-        device="h100-80gb-sxm", training="megatron-core@0.16", generation="vllm@0.32",
-    )  # fmt: skip
+        "grpo",
+        roles={"actor": "qwen2.5-7b", "reference": "qwen2.5-7b"},
+        work=work,
+        nodes=nodes,
+        device="h100-80gb-sxm",
+        training="megatron-core@0.16",
+        generation="vllm@0.32",
+    )
 
 
 def long_tails(prompts: int, samples: int, mean: float, p99: float, most: int, minibatches: int = 1) -> Workload:

@@ -61,9 +61,14 @@ def test_what_is_written_is_read(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("latency_s", float("nan"), "is empty"), ("latency_s", -1.0, "is -1"), ("m", 0, "is 0"),
-     ("latency_s", float("inf"), "is inf"), ("latency_s", None, "is empty")],
-)  # fmt: skip
+    [
+        ("latency_s", float("nan"), "is empty"),
+        ("latency_s", -1.0, "is -1"),
+        ("m", 0, "is 0"),
+        ("latency_s", float("inf"), "is inf"),
+        ("latency_s", None, "is empty"),
+    ],
+)
 def test_a_wrong_cell_is_named_by_row_and_column(folder: Path, name: str, value: object, said: str) -> None:
     rewrite(folder, with_cell(name, 3, value))
     with pytest.raises(FileFormatError, match=rf"gemm\.parquet: row 4, column '{name}' {said}"):

@@ -55,9 +55,12 @@ def test_the_slower_of_network_and_nvlink_counts() -> None:
 
 @settings(max_examples=60)
 @given(
-    kind=st.sampled_from(KINDS), size=st.floats(0, 1e11), ranks=st.sampled_from([1, 2, 3, 4, 8, 16, 32]),
-    stride=st.sampled_from([1, 2, 4, 8]), more=st.floats(1, 10),
-)  # fmt: skip
+    kind=st.sampled_from(KINDS),
+    size=st.floats(0, 1e11),
+    ranks=st.sampled_from([1, 2, 3, 4, 8, 16, 32]),
+    stride=st.sampled_from([1, 2, 4, 8]),
+    more=st.floats(1, 10),
+)
 def test_a_faster_network_and_fewer_bytes_are_never_slower(
     kind: str, size: float, ranks: int, stride: int, more: float
 ) -> None:

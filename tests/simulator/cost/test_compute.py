@@ -162,9 +162,11 @@ def attention(device: str, kernel: AttentionKernel, length: float) -> tuple[floa
 
 
 RATES = {
-    "h100-80gb-sxm": (370e12, 310e12), "h200-sxm": (370e12, 310e12),
-    "b200-sxm": (450e12, 375e12), "gb200": (450e12, 375e12),
-}  # fmt: skip
+    "h100-80gb-sxm": (370e12, 310e12),
+    "h200-sxm": (370e12, 310e12),
+    "b200-sxm": (450e12, 375e12),
+    "gb200": (450e12, 375e12),
+}
 
 
 @pytest.mark.parametrize(("device", "rates"), RATES.items())

@@ -32,16 +32,24 @@ def facts_of(response: int | LengthDistribution, samples: int = 64) -> Facts:
 lengths = st.one_of(
     st.integers(16, 4096).map(LengthDistribution.fixed),
     st.builds(
-        lambda most, share: LengthDistribution("lognormal", most * share, most), st.integers(64, 32768),
+        lambda most, share: LengthDistribution("lognormal", most * share, most),
+        st.integers(64, 32768),
         st.floats(0.02, 0.6),
     ),
-)  # fmt: skip
+)
 schedules = st.sampled_from([None, 1, 2, 5])
 
 
 @settings(max_examples=60)
-@given(response=lengths, samples=st.integers(1, 3000), dp=st.integers(1, 8), slots=st.integers(1, 512),
-       tp=st.sampled_from([1, 4]), pp=st.sampled_from([1, 2]), steps=schedules)  # fmt: skip
+@given(
+    response=lengths,
+    samples=st.integers(1, 3000),
+    dp=st.integers(1, 8),
+    slots=st.integers(1, 512),
+    tp=st.sampled_from([1, 4]),
+    pp=st.sampled_from([1, 2]),
+    steps=schedules,
+)
 def test_nothing_waits_in_the_budget_and_the_longest_sequence_has_room(
     response: LengthDistribution, samples: int, dp: int, slots: int, tp: int, pp: int, steps: int | None
 ) -> None:

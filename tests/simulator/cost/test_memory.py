@@ -185,8 +185,10 @@ def test_only_adapters_have_gradients_and_optimizer_states() -> None:
     found = memory.resident_bytes(lora, LLAMA, "lm", one(dp=4, zero_stage=3), trained=True)
     count = adapters("llama-2-7b")
     assert {k: float(v[0]) for k, v in found.items()} == {
-        "parameters": PARAMS * 4 / 4, "gradients": count * 4 / 4, "optimizer": count * 8 / 4,
-    }  # fmt: skip
+        "parameters": PARAMS * 4 / 4,
+        "gradients": count * 4 / 4,
+        "optimizer": count * 8 / 4,
+    }
     frozen = memory.resident_bytes(lora, LLAMA, "lm", one(dp=4, zero_stage=3), trained=False)
     assert {k: float(v[0]) for k, v in frozen.items()} == {"parameters": PARAMS * 2 / 4}
 
@@ -214,11 +216,16 @@ def test_generation_weights_and_workspace() -> None:
     assert grown == pytest.approx(64 * 32000 * 10 / np.asarray([1, 4, 1]))
 
 
-degrees = st.fixed_dictionaries({
-    "tp": st.sampled_from([1, 2, 4]), "pp": st.sampled_from([1, 2, 4, 8]), "micro_batch": st.sampled_from([1, 2, 4]),
-    "dp": st.sampled_from([1, 2, 4]), "zero_stage": st.integers(0, 3),
-    "recompute": st.sampled_from(["none", "selective", "full"]),
-})  # fmt: skip
+degrees = st.fixed_dictionaries(
+    {
+        "tp": st.sampled_from([1, 2, 4]),
+        "pp": st.sampled_from([1, 2, 4, 8]),
+        "micro_batch": st.sampled_from([1, 2, 4]),
+        "dp": st.sampled_from([1, 2, 4]),
+        "zero_stage": st.integers(0, 3),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+    }
+)
 
 
 @settings(max_examples=60)

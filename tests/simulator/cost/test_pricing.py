@@ -45,15 +45,22 @@ def jobs(draw: st.DrawFn) -> Facts:
     model = draw(st.sampled_from(MODELS))
     prompts = draw(st.sampled_from([64, 96, 512, 1024]))
     work = workload(
-        prompts, draw(st.sampled_from([128, 1024, 12000])), draw(responses),
-        samples_per_prompt=draw(st.sampled_from([1, 4])), minibatches=draw(st.sampled_from([1, 4])),
-    )  # fmt: skip
+        prompts,
+        draw(st.sampled_from([128, 1024, 12000])),
+        draw(responses),
+        samples_per_prompt=draw(st.sampled_from([1, 4])),
+        minibatches=draw(st.sampled_from([1, 4])),
+    )
     facts = make_facts(
-        "safe-rlhf", model, nodes=draw(st.integers(1, 4)), work=work,
+        "safe-rlhf",
+        model,
+        nodes=draw(st.integers(1, 4)),
+        work=work,
         device=draw(st.sampled_from(["a100-80gb-sxm", "h100-80gb-sxm", "b200-sxm"])),
-        inter_node_bytes_per_s=draw(st.sampled_from([5e9, 25e9, 400e9])), zero_stages=(0, 1, 2, 3),
+        inter_node_bytes_per_s=draw(st.sampled_from([5e9, 25e9, 400e9])),
+        zero_stages=(0, 1, 2, 3),
         generation=draw(st.sampled_from(["vllm@0.3.1", "vllm@0.32"])),
-    )  # fmt: skip
+    )
     implementation = Implementation(
         loss_head=draw(st.sampled_from(["parallel", "fused", "fp32", "unfused"])),
         attention_kernel=draw(st.sampled_from(["newest", "flash-2"])),
@@ -78,8 +85,16 @@ def some_layouts(facts: Facts, seed: int) -> RoleLayouts:
     engines = layouts.generation_layouts(facts, shape, n)
     at = rng.integers(0, len(whole), NUM_LAYOUTS)
     scored = whole.take(at)
-    inference = Layouts(scored.dp, scored.tp, scored.pp, scored.cp, scored.ep, scored.zero_stage,
-                        2 ** rng.integers(0, 4, NUM_LAYOUTS), 0 * scored.recompute)  # fmt: skip
+    inference = Layouts(
+        scored.dp,
+        scored.tp,
+        scored.pp,
+        scored.cp,
+        scored.ep,
+        scored.zero_stage,
+        2 ** rng.integers(0, 4, NUM_LAYOUTS),
+        0 * scored.recompute,
+    )
     return RoleLayouts(whole.take(at), inference, engines.take(rng.integers(0, len(engines), NUM_LAYOUTS)))
 
 

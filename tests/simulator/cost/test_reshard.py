@@ -114,9 +114,13 @@ def test_nested_layouts_gather_less_than_others() -> None:
 
 @pytest.mark.parametrize(
     ("model", "training", "engine_tp", "nodes", "measured"),
-    [("llama-2-7b", (8, 1), 2, 2, 2.8), ("llama-2-13b", (8, 1), 4, 4, 3.0), ("codellama-34b", (8, 4), 8, 4, 5.2),
-     ("llama-2-70b", (8, 8), 8, 8, 10.0)],
-)  # fmt: skip
+    [
+        ("llama-2-7b", (8, 1), 2, 2, 2.8),
+        ("llama-2-13b", (8, 1), 4, 4, 3.0),
+        ("codellama-34b", (8, 4), 8, 4, 5.2),
+        ("llama-2-70b", (8, 8), 8, 8, 10.0),
+    ],
+)
 def test_regression_fig_14(model: str, training: tuple[int, int], engine_tp: int, nodes: int, measured: float) -> None:
     """Regression guard: within 40 % of the paper's transition times (the fit's own error, not a claim)."""
     tp, pp = training

@@ -166,9 +166,11 @@ def test_experts_pay_for_their_exchange() -> None:
 def test_many_layouts_at_once_are_priced_as_one_by_one() -> None:
     facts = make_facts(nodes=2)
     records = [
-        ParallelLayout(dp=2, tp=8), ParallelLayout(dp=2, tp=4, pp=2, micro_batch=4, recompute="full"),
-        ParallelLayout(dp=16, zero_stage=3), ParallelLayout(dp=1, tp=2, pp=8, recompute="selective"),
-    ]  # fmt: skip
+        ParallelLayout(dp=2, tp=8),
+        ParallelLayout(dp=2, tp=4, pp=2, micro_batch=4, recompute="full"),
+        ParallelLayout(dp=16, zero_stage=3),
+        ParallelLayout(dp=1, tp=2, pp=8, recompute="selective"),
+    ]
     together = train.training_cost(facts, LLAMA, "lm", Layouts.of(records)).time.s
     alone = [train.training_cost(facts, LLAMA, "lm", Layouts.of([record])).time.s[0] for record in records]
     assert together == pytest.approx(alone, rel=1e-12)
@@ -218,9 +220,10 @@ def packs_by_hand(lengths: list[float], capacity: float) -> int:
 
 @settings(max_examples=20)
 @given(
-    prompt=st.integers(1, 600), capacity=st.integers(600, 5000),
+    prompt=st.integers(1, 600),
+    capacity=st.integers(600, 5000),
     lengths=st.lists(st.integers(1, 4000), min_size=1, max_size=6, unique=True),
-)  # fmt: skip
+)
 def test_packs_are_those_of_first_fit_decreasing(prompt: int, capacity: int, lengths: list[int]) -> None:
     response = LengthDistribution.histogram(tuple(lengths), (1.0,) * len(lengths))
     work = workload(64, prompt, response, minibatches=1)
@@ -446,9 +449,12 @@ def test_overlapped_tensor_parallelism_leaves_one_chunk(tp: int, tokens: float) 
 
 @settings(max_examples=25)
 @given(
-    tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2]), micro=st.sampled_from([1, 2, 4]),
-    recompute=st.sampled_from(["none", "selective", "full"]), model=st.sampled_from(["llama-2-7b", MOE]),
-)  # fmt: skip
+    tp=st.sampled_from([1, 2, 4, 8]),
+    pp=st.sampled_from([1, 2]),
+    micro=st.sampled_from([1, 2, 4]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    model=st.sampled_from(["llama-2-7b", MOE]),
+)
 def test_overlapped_tensor_parallelism_is_never_slower(
     tp: int, pp: int, micro: int, recompute: str, model: str
 ) -> None:

@@ -14,17 +14,29 @@ def keys(algorithm: str, roles: tuple[str, ...]) -> list[str]:
 
 def test_ppo_is_the_papers_seven_calls_in_their_order_plus_the_transition() -> None:
     assert keys("ppo", PPO) == [
-        "transition", "generate_sequences", "compute_values", "compute_ref_log_prob", "compute_reward",
-        "compute_advantage", "update_critic", "update_actor",
-    ]  # fmt: skip
+        "transition",
+        "generate_sequences",
+        "compute_values",
+        "compute_ref_log_prob",
+        "compute_reward",
+        "compute_advantage",
+        "update_critic",
+        "update_actor",
+    ]
 
 
 def test_remax_generates_and_scores_twice_and_has_no_critic() -> None:
     flow = build_dataflow("remax", ("actor", "reference", "reward"))
     assert [call.key for call in flow.calls] == [
-        "transition", "generate_sequences", "generate_sequences:greedy", "compute_ref_log_prob", "compute_reward",
-        "compute_reward:greedy", "compute_advantage", "update_actor",
-    ]  # fmt: skip
+        "transition",
+        "generate_sequences",
+        "generate_sequences:greedy",
+        "compute_ref_log_prob",
+        "compute_reward",
+        "compute_reward:greedy",
+        "compute_advantage",
+        "update_actor",
+    ]
     inputs = {call.key: call.inputs for call in flow.calls}
     assert inputs["compute_reward"] == ("generate_sequences",)
     assert inputs["compute_reward:greedy"] == ("generate_sequences:greedy",)

@@ -84,9 +84,10 @@ def test_the_training_shard_is_always_inside_the_generation_shard() -> None:
 
 def test_the_consecutive_rule_breaks_that() -> None:
     broken = [
-        x for x in every_degrees()
+        x
+        for x in every_degrees()
         if not all(generation_shard(r, x, "hybridflow-v").contains(training_shard(r, x)) for r in range(x.num_ranks))
-    ]  # fmt: skip
+    ]
     assert FIG_8 in broken
 
 

@@ -10,11 +10,19 @@ from simulator.plan.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayo
 degree = st.integers(1, 64)
 records = st.lists(
     st.builds(
-        ParallelLayout, dp=degree, tp=degree, pp=degree, cp=degree, ep=degree, zero_stage=st.integers(0, 3),
-        micro_batch=degree, recompute=st.sampled_from(RECOMPUTE_LEVELS),
+        ParallelLayout,
+        dp=degree,
+        tp=degree,
+        pp=degree,
+        cp=degree,
+        ep=degree,
+        zero_stage=st.integers(0, 3),
+        micro_batch=degree,
+        recompute=st.sampled_from(RECOMPUTE_LEVELS),
     ),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    min_size=1,
+    max_size=6,
+)
 
 
 @given(records)

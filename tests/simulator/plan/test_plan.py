@@ -18,28 +18,57 @@ from tests.builders import make_facts, make_plan, replace_role, with_engine_pool
 
 degree = st.integers(1, 64)
 layouts = st.builds(
-    ParallelLayout, dp=degree, tp=degree, pp=degree, cp=degree, ep=degree, vpp=degree, zero_stage=st.integers(0, 3),
-    micro_batch=degree, recompute=st.sampled_from(RECOMPUTE_LEVELS), sequence_parallel=st.booleans(),
-)  # fmt: skip
+    ParallelLayout,
+    dp=degree,
+    tp=degree,
+    pp=degree,
+    cp=degree,
+    ep=degree,
+    vpp=degree,
+    zero_stage=st.integers(0, 3),
+    micro_batch=degree,
+    recompute=st.sampled_from(RECOMPUTE_LEVELS),
+    sequence_parallel=st.booleans(),
+)
 engines = st.builds(
-    GenerationLayout, dp=degree, tp=degree, pp=degree, ep=degree, attention_dp=degree, max_num_seqs=degree,
+    GenerationLayout,
+    dp=degree,
+    tp=degree,
+    pp=degree,
+    ep=degree,
+    attention_dp=degree,
+    max_num_seqs=degree,
     kv_cache_bytes=st.integers(0, 2**40),
-)  # fmt: skip
+)
 role_plans = st.builds(
-    RolePlan, role=st.sampled_from(["actor", "critic"]), pool=st.text(max_size=3), training=st.none() | layouts,
-    inference=st.none() | layouts, generation=st.none() | engines, generation_pool=st.none() | st.text(max_size=3),
+    RolePlan,
+    role=st.sampled_from(["actor", "critic"]),
+    pool=st.text(max_size=3),
+    training=st.none() | layouts,
+    inference=st.none() | layouts,
+    generation=st.none() | engines,
+    generation_pool=st.none() | st.text(max_size=3),
     offload=st.lists(st.sampled_from(["parameters", "optimizer", "swap"]), max_size=3).map(tuple),
-)  # fmt: skip
+)
 pools = st.builds(
-    Pool, name=st.text(max_size=3), device=st.text(max_size=5), first_gpu=st.integers(0, 100), num_gpus=degree,
+    Pool,
+    name=st.text(max_size=3),
+    device=st.text(max_size=5),
+    first_gpu=st.integers(0, 100),
+    num_gpus=degree,
     roles=st.lists(st.sampled_from(["actor", "critic"]), max_size=3).map(tuple),
-)  # fmt: skip
+)
 plans = st.builds(
-    Plan, algorithm=st.text(max_size=8), placement=st.text(max_size=8), pools=st.lists(pools, max_size=3).map(tuple),
+    Plan,
+    algorithm=st.text(max_size=8),
+    placement=st.text(max_size=8),
+    pools=st.lists(pools, max_size=3).map(tuple),
     roles=st.lists(role_plans, max_size=3).map(tuple),
-    resharding=st.sampled_from(["hybridflow", "hybridflow-v", "ds-chat"]), steps_in_flight=degree,
-    schedule=st.sampled_from(["sync", "one-step-off", "async"]), in_flight_updates=st.booleans(),
-)  # fmt: skip
+    resharding=st.sampled_from(["hybridflow", "hybridflow-v", "ds-chat"]),
+    steps_in_flight=degree,
+    schedule=st.sampled_from(["sync", "one-step-off", "async"]),
+    in_flight_updates=st.booleans(),
+)
 
 
 @given(plan=plans)

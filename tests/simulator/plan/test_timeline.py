@@ -18,14 +18,28 @@ seconds = st.floats(0, 1e9)
 def test_timeline_to_json_to_timeline_is_the_identity(times: list[float], tokens: float) -> None:
     start, length, compute, comm, other, share = times
     span = Span(
-        call="update_actor", api="update_actor", role="actor", pool="A", stage="training", start_s=start,
-        end_s=start + length, compute_s=compute, comm_s=comm, basis={"measured": share / 1e9}, critical=True,
-    )  # fmt: skip
+        call="update_actor",
+        api="update_actor",
+        role="actor",
+        pool="A",
+        stage="training",
+        start_s=start,
+        end_s=start + length,
+        compute_s=compute,
+        comm_s=comm,
+        basis={"measured": share / 1e9},
+        critical=True,
+    )
     timeline = Timeline(
-        source="simulated", iteration_s=start + length, stages={"training": length, "other": other}, spans=(span,),
+        source="simulated",
+        iteration_s=start + length,
+        stages={"training": length, "other": other},
+        spans=(span,),
         memory={"A": PoolMemory(used_bytes=3, capacity_bytes=2**63, peak_call="x", classes={"reserve": 3})},
-        basis={"measured": 1.0}, tokens=tokens, num_gpus=8,
-    )  # fmt: skip
+        basis={"measured": 1.0},
+        tokens=tokens,
+        num_gpus=8,
+    )
     text = timeline.model_dump_json()
     assert Timeline.model_validate_json(text) == timeline
     assert Timeline.model_validate_json(text).model_dump_json() == text

@@ -14,13 +14,25 @@ from simulator.play.simulate import play
 
 PPO_ROLES = ("actor", "critic", "reference", "reward")
 PPO = {
-    "transition": 1, "generate_sequences": 10, "compute_values": 2, "compute_ref_log_prob": 3, "compute_reward": 4,
-    "compute_advantage": 1, "update_critic": 5, "update_actor": 6,
-}  # fmt: skip
+    "transition": 1,
+    "generate_sequences": 10,
+    "compute_values": 2,
+    "compute_ref_log_prob": 3,
+    "compute_reward": 4,
+    "compute_advantage": 1,
+    "update_critic": 5,
+    "update_actor": 6,
+}
 REMAX = {
-    "transition": 1, "generate_sequences": 10, "generate_sequences:greedy": 10, "compute_ref_log_prob": 3,
-    "compute_reward": 4, "compute_reward:greedy": 4, "compute_advantage": 1, "update_actor": 6,
-}  # fmt: skip
+    "transition": 1,
+    "generate_sequences": 10,
+    "generate_sequences:greedy": 10,
+    "compute_ref_log_prob": 3,
+    "compute_reward": 4,
+    "compute_reward:greedy": 4,
+    "compute_advantage": 1,
+    "update_actor": 6,
+}
 
 Log = list[tuple[str, float, float]]
 

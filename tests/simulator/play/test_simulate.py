@@ -132,9 +132,13 @@ def test_every_algorithm_runs() -> None:
 
 
 GRPO = {
-    "transition": 2, "generate_sequences": 10, "compute_ref_log_prob": 3, "compute_reward": 4, "compute_advantage": 1,
+    "transition": 2,
+    "generate_sequences": 10,
+    "compute_ref_log_prob": 3,
+    "compute_reward": 4,
+    "compute_advantage": 1,
     "update_actor": 6,
-}  # fmt: skip
+}
 """Seconds of each call; the reward is a function on the controller, beside the reference. The rest of a step is
 max(3, 4) + 1 + 6 = 11."""
 

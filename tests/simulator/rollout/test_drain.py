@@ -45,8 +45,13 @@ histograms = st.builds(
 
 
 @settings(max_examples=120)
-@given(num=st.integers(1, 40), slots=st.integers(1, 12), prompt=st.integers(1, 50), response=histograms,
-       replicas=st.integers(1, 4))  # fmt: skip
+@given(
+    num=st.integers(1, 40),
+    slots=st.integers(1, 12),
+    prompt=st.integers(1, 50),
+    response=histograms,
+    replicas=st.integers(1, 4),
+)
 def test_equals_a_step_by_step_simulation(
     num: int, slots: int, prompt: int, response: LengthDistribution, replicas: int
 ) -> None:

@@ -15,9 +15,11 @@ LENGTHS = LengthDistribution("lognormal", 400.0, 4096)
 
 @settings(max_examples=150)
 @given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=25), slots=st.integers(1, 10), prompt=st.integers(1, 30),
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=25),
+    slots=st.integers(1, 10),
+    prompt=st.integers(1, 30),
     spare=st.integers(0, 200),
-)  # fmt: skip
+)
 def test_every_token_is_decoded_once_inside_the_cache(lengths: list[int], slots: int, prompt: int, spare: int) -> None:
     kv = max(lengths) + prompt + spare
     profile = limited_profile(np.asarray(lengths, dtype=np.float64), slots, float(prompt), float(kv))

@@ -53,8 +53,17 @@ class Reference:
     def send(self) -> None:
         start = max(self.now, self.front)
         self.front = start + self.load.front_end_s_per_prompt_token * self.load.input_tokens
-        self.queue.append({"id": self.sent, "sent": self.now, "arrives": self.front + self.load.front_end_s,
-                           "made": 0, "cached": 0, "decodes": False, "first": None})  # fmt: skip
+        self.queue.append(
+            {
+                "id": self.sent,
+                "sent": self.now,
+                "arrives": self.front + self.load.front_end_s,
+                "made": 0,
+                "cached": 0,
+                "decodes": False,
+                "first": None,
+            }
+        )
         self.sent += 1
 
     def missing(self, r: dict) -> int:
@@ -135,10 +144,12 @@ class Reference:
 
 def rules(kind: str, **changes: object) -> Scheduler:
     mixes, chunked, own, kept = {
-        "mixed": (True, True, 0.0, 0.0), "prefill-first": (False, True, 1.0, 0.1),
-        "in-flight": (True, False, 1.0, 1.0), "in-flight-chunked": (True, True, 1.0, 1.0),
+        "mixed": (True, True, 0.0, 0.0),
+        "prefill-first": (False, True, 1.0, 0.1),
+        "in-flight": (True, False, 1.0, 1.0),
+        "in-flight-chunked": (True, True, 1.0, 1.0),
         "max-utilization": (True, True, 0.0, 0.0),
-    }[kind]  # fmt: skip
+    }[kind]
     values = {"plans_ahead": False, "max_num_seqs": 64, "token_budget": 64, "kv_tokens": 10_000, **changes}
     return Scheduler(mixes, chunked, admits_with_output=own, keeps_for_running=kept, **values)  # type: ignore[arg-type]
 
@@ -148,15 +159,31 @@ KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
 
 @settings(max_examples=400)
 @given(
-    kind=st.sampled_from(KINDS), ahead=st.booleans(), slots=st.integers(1, 8), budget=st.integers(9, 40),
-    prompt=st.integers(1, 30), response=st.integers(1, 20), clients=st.integers(1, 10), more=st.integers(0, 14),
-    spare=st.sampled_from([0, 3, 10, 40, 100, 10_000]), front=st.sampled_from([0.0, 0.7, 3.0]),
+    kind=st.sampled_from(KINDS),
+    ahead=st.booleans(),
+    slots=st.integers(1, 8),
+    budget=st.integers(9, 40),
+    prompt=st.integers(1, 30),
+    response=st.integers(1, 20),
+    clients=st.integers(1, 10),
+    more=st.integers(0, 14),
+    spare=st.sampled_from([0, 3, 10, 40, 100, 10_000]),
+    front=st.sampled_from([0.0, 0.7, 3.0]),
     serial=st.sampled_from([0.0, 0.05]),
-)  # fmt: skip
+)
 def test_equals_a_step_by_step_reference(
-    kind: str, ahead: bool, slots: int, budget: int, prompt: int, response: int, clients: int, more: int, spare: int,
-    front: float, serial: float,
-) -> None:  # fmt: skip
+    kind: str,
+    ahead: bool,
+    slots: int,
+    budget: int,
+    prompt: int,
+    response: int,
+    clients: int,
+    more: int,
+    spare: int,
+    front: float,
+    serial: float,
+) -> None:
     scheduler = rules(
         kind, plans_ahead=ahead, max_num_seqs=slots, token_budget=budget, kv_tokens=prompt + response + spare
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
-from hybridmap.text.json import to_json
+from hybridmap.json_text import to_json
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:

@@ -4,17 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from hybridmap.job.local import on_this_machine
 from hybridmap.profiling.device_file import slug, write_device_file
 from hybridmap.profiling.engine_files import write_engine_files
-from hybridmap.profiling.engine_names import TRAINING
-from hybridmap.profiling.local_job import on_this_machine
+from profiles.engine_names import TRAINING
 from profiles.errors import InputError
 from profiles.store import load_device
 
 ABOUT = {"device_string": "Some(R) CPU 9000 @ 1GHz", "cores": 4, "threads_per_rank": 2, "memory_bytes": 1 << 30}
-JOB = {"algorithm": "ppo", "models": {"actor": "x.json", "critic": {"shape": "y"}}, "workload": {"prompts": 4},
-       "cluster": [{"device": "a100-80gb-sxm", "nodes": 2}], "run": {"dtype": "fp32"},
-       "implementation": {"old_log_prob": "trainer"}}  # fmt: skip
+JOB = {
+    "algorithm": "ppo",
+    "models": {"actor": "x.json", "critic": {"shape": "y"}},
+    "workload": {"prompts": 4},
+    "cluster": [{"device": "a100-80gb-sxm", "nodes": 2}],
+    "run": {"dtype": "fp32"},
+    "implementation": {"old_log_prob": "trainer"},
+}
 
 
 @pytest.fixture
@@ -29,8 +34,11 @@ def test_cluster_engines_and_formats_are_this_machines(folder: Path) -> None:
     assert found["cluster"] == [{"device": str(folder.resolve()), "nodes": 1, "gpus_per_node": 3}]
     assert found["engines"]["training"].endswith(TRAINING)
     assert found["implementation"] == {
-        "kernels": "eager", "loss_head": "unfused", "old_log_prob": "trainer", "training_dtype": "fp32",
-    }  # fmt: skip
+        "kernels": "eager",
+        "loss_head": "unfused",
+        "old_log_prob": "trainer",
+        "training_dtype": "fp32",
+    }
     assert found["models"]["critic"] == {"shape": "y", "precision": "fp32"}
     assert found["workload"] == JOB["workload"] and found["algorithm"] == "ppo"
     assert on_this_machine(JOB, folder)["cluster"][0]["gpus_per_node"] == 2  # cores over threads

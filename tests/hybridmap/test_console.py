@@ -2,7 +2,7 @@
 
 import json
 
-from hybridmap.text.console import new_table, say_table, shown
+from hybridmap.console import new_table, say_table, shown
 
 
 def test_what_a_terminal_obeys_is_not_shown():

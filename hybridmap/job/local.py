@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.profiling.engine_names import FOLDER, GENERATION, TRAINING
-from hybridmap.text.console import warn
+from hybridmap.console import warn
+from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError
 from profiles.hardware import DEVICE_FILE, load_doubts, load_spec
 
@@ -53,7 +53,7 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1, *, force: bool 
         "engines": {kind: str(path) for kind, path in engines.items()},
         "implementation": {**EAGER, **_section(document, "implementation"), "training_dtype": dtype},
         "models": {role: _with_precision(model, dtype) for role, model in _section(document, "models").items()},
-    }  # fmt: skip
+    }
     return {**document, **changed}
 
 
