@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Mode:
+class ExecutionMode:
     """How the iterations of a plan follow each other.
 
     Parameters
     ----------
     schedule
         As in ``Plan``: ``sync``, or one that trains on samples of an earlier iteration while it generates.
-    own_pool
+    dedicated_rollout
         The actor generates on a pool of its own.
     steps_in_flight, in_flight_updates
         As in ``Plan``.
     """
 
     schedule: Schedule = "sync"
-    own_pool: bool = False
+    dedicated_rollout: bool = False
     steps_in_flight: int = 1
     in_flight_updates: bool = False
 
     def __post_init__(self) -> None:
-        if self.schedule != "sync" and not self.own_pool:
+        if self.schedule != "sync" and not self.dedicated_rollout:
             raise InputError(
                 f"schedule {self.schedule} generates while it trains, which takes a generation pool of its own; "
                 "allow one (generation_pool: own) or use schedule sync"
@@ -61,26 +61,26 @@ class Mode:
         return self.steps_in_flight if self.schedule == "async" else None
 
     def __str__(self) -> str:
-        pool = "a generation pool of its own" if self.own_pool else "generation on the actor's GPUs"
+        pool = "a generation pool of its own" if self.dedicated_rollout else "generation on the actor's GPUs"
         return f"{self.schedule}, {pool}"
 
 
-SYNC = Mode()
+SYNC = ExecutionMode()
 
 
-def mode_of(plan: Plan) -> Mode:
+def mode_of(plan: Plan) -> ExecutionMode:
     """The mode that a plan runs in."""
     own = any(entry.separate_generation for entry in plan.roles)
-    return Mode(plan.schedule, own, plan.steps_in_flight, plan.in_flight_updates)
+    return ExecutionMode(plan.schedule, own, plan.steps_in_flight, plan.in_flight_updates)
 
 
-def search_flow(flow: Dataflow, mode: Mode) -> Dataflow:
+def search_flow(flow: Dataflow, mode: ExecutionMode) -> Dataflow:
     """The calls as the search places them.
 
     Every call waits for the transfer, on whatever pool it runs, so the transfer needs no turn on the trainer's pool. A
     transfer into running engines takes no turn on theirs either: it is beside both, as the controller's calls are.
     """
-    if not mode.own_pool:
+    if not mode.dedicated_rollout:
         return flow
     calls = overlapped_calls(flow.calls, mode.overlapped, mode.in_flight_updates)
     beside = CONTROLLER if mode.in_flight_updates else ROLLOUT

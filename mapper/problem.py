@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from mapper.execution_mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
 from mapper.pins import AnyPin, Pin, check_pins, pin_of
-from mapper.search_options import PLAIN, Space, check_space
+from mapper.search_options import PLAIN, SearchOptions, check_options
 from mapper.sharing import Share, Spare
 from profiles.errors import InputError
 
@@ -64,8 +64,8 @@ class Problem:
     equal_sizes: bool = False
     pins: tuple[AnyPin, ...] = ()
     placement: str = "any"
-    mode: Mode = SYNC
-    space: Space = PLAIN
+    mode: ExecutionMode = SYNC
+    options: SearchOptions = PLAIN
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -103,8 +103,8 @@ def make_problem(
     placement: str = "any",
     even: bool = False,
     pins: tuple[AnyPin, ...] = (),
-    mode: Mode = SYNC,
-    space: Space = PLAIN,
+    mode: ExecutionMode = SYNC,
+    options: SearchOptions = PLAIN,
 ) -> Problem:
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 
@@ -112,12 +112,12 @@ def make_problem(
     the job's roles do not have and for a pin of something that is not there.
     """
     flow = search_flow(facts.dataflow, mode)
-    check_space(facts, space)
+    check_options(facts, options)
     check_pins(facts, flow, pins)
     partitions = tuple(set_partitions(flow.roles) if placement == "any" else _named(facts, placement, mode))
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    if even and (mode.own_pool or len(facts.kinds) > 1):
+    if even and (mode.dedicated_rollout or len(facts.kinds) > 1):
         raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
     apart = Share(("actor", ROLLOUT), wanted=False)
     rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if ROLLOUT in flow.roles else [])]
@@ -126,12 +126,12 @@ def make_problem(
     _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
     sizes = {kind: pool_sizes(g.nodes - spare_nodes(pins, kind), g.gpus_per_node) for kind, g in groups.items()}
     typed = tuple(t for p in partitions for t in _on_kinds(p, facts.kinds, pins))
-    return Problem(facts, typed, sizes, even, pins, placement, mode, space)
+    return Problem(facts, typed, sizes, even, pins, placement, mode, options)
 
 
 def with_pins(problem: Problem, pins: tuple[AnyPin, ...]) -> Problem:
     """The same problem with other pins."""
-    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins, problem.mode, problem.space)
+    return make_problem(problem.facts, problem.placement, problem.equal_sizes, pins, problem.mode, problem.options)
 
 
 def sets_of(placement: Placement) -> Sets:
@@ -144,9 +144,9 @@ def spare_nodes(pins: tuple[AnyPin, ...], kind: str) -> int:
     return sum(pin.nodes for pin in pins if isinstance(pin, Spare) and pin.kind in (None, kind))
 
 
-def _named(facts: Facts, placement: str, mode: Mode) -> list[Sets]:
+def _named(facts: Facts, placement: str, mode: ExecutionMode) -> list[Sets]:
     sets = named_partition(facts.algorithm, facts.dataflow.roles, placement)
-    return [(*sets, (ROLLOUT,))] if mode.own_pool else [sets]
+    return [(*sets, (ROLLOUT,))] if mode.dedicated_rollout else [sets]
 
 
 def _on_kinds(partition: Sets, kinds: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:

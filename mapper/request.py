@@ -12,10 +12,10 @@ from mapper.search_options import PLAIN
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from mapper.execution_mode import Mode
+    from mapper.execution_mode import ExecutionMode
     from mapper.pins import AnyPin
     from mapper.problem import Problem
-    from mapper.search_options import Space
+    from mapper.search_options import SearchOptions
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
@@ -55,8 +55,8 @@ class SearchRequest:
 
     facts: Facts
     pins: tuple[AnyPin, ...] = ()
-    modes: tuple[Mode, ...] = (SYNC,)
-    space: Space = PLAIN
+    modes: tuple[ExecutionMode, ...] = (SYNC,)
+    options: SearchOptions = PLAIN
     objective: Objective = TIME
     placement: str = "any"
     even: bool = False
@@ -67,7 +67,7 @@ class SearchRequest:
     workers: int = 1
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> ExecutionMode:
         """The mode, where only one makes sense; ``InputError`` if several are allowed."""
         first, *others = self.modes
         if others:
@@ -75,6 +75,6 @@ class SearchRequest:
             raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
         return first
 
-    def problem(self, mode: Mode) -> Problem:
+    def problem(self, mode: ExecutionMode) -> Problem:
         """The problem of one of the modes."""
-        return make_problem(self.facts, self.placement, self.even, self.pins, mode, self.space)
+        return make_problem(self.facts, self.placement, self.even, self.pins, mode, self.options)

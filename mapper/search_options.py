@@ -19,7 +19,7 @@ FROZEN_OFFLOADS: tuple[tuple[Offload, ...], ...] = ((), ("parameters",))
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchOptions:
     """Layouts that are searched only where they are allowed.
 
     Parameters
@@ -40,21 +40,21 @@ class Space:
     scoring_layouts: bool = False
 
 
-PLAIN = Space()
+PLAIN = SearchOptions()
 
 
-def check_space(facts: Facts, space: Space) -> None:
+def check_options(facts: Facts, options: SearchOptions) -> None:
     """Raise ``InputError`` for a permission that the job has no use for."""
-    if space.interleaving and not facts.training.interleaving:
+    if options.interleaving and not facts.training.interleaving:
         raise InputError(f"interleaving: {facts.training.name} runs no interleaved pipelines; leave it out")
-    if space.scoring_layouts and not facts.training.scoring_layouts:
+    if options.scoring_layouts and not facts.training.scoring_layouts:
         raise InputError(f"scoring_layouts: {facts.training.name} scores in the training layout only; leave it out")
-    if space.scoring_layouts and not any(_trains_and_scores(facts, role) for role in facts.roles):
+    if options.scoring_layouts and not any(_trains_and_scores(facts, role) for role in facts.roles):
         raise InputError(
             "scoring_layouts: no trained role scores (a critic does, and the actor with old_log_prob: trainer); "
             "leave it out"
         )
-    if space.tensor_parallel_across_nodes and all(
+    if options.tensor_parallel_across_nodes and all(
         group.num_gpus <= group.nvlink_domain_gpus for group in (facts.on(kind).group for kind in facts.kinds)
     ):
         raise InputError(

@@ -7,10 +7,10 @@ from itertools import product
 
 import numpy as np
 
-from mapper.candidates.relaxation import Slack
+from mapper.candidates.relaxation import Credit
 from mapper.candidates.table import RoleTable
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
 from mapper.model.instance import Instance
 from mapper.problem import Group, Sets, set_partitions
 from mapper.sharing import Share
@@ -207,7 +207,7 @@ def toy_instance(
     capacity_mib: int = 24,
     equal_sizes: bool = False,
     second_kind: int = 0,
-    mode: Mode = SYNC,
+    mode: ExecutionMode = SYNC,
 ) -> Instance:
     """A search instance of random small integers: every placement, a few made-up configurations per kind and size.
 
@@ -234,7 +234,7 @@ def toy_instance(
     partitions = tuple(
         tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
         for p in set_partitions(flow.roles)
-        if not mode.own_pool or apart.allows(p)
+        if not mode.dedicated_rollout or apart.allows(p)
         for chosen in product(gpus_of, repeat=len(p))
     )
     groups = dict.fromkeys(g for p in partitions for g in p)
@@ -253,7 +253,7 @@ def toy_instance(
         transient_mib=transient,
         capacity_mib={TOY: capacity_mib} | ({OTHER: capacity_mib * 2 // 3} if second_kind else {}),
         tick_s=1.0,
-        sync=ToySync() if mode.own_pool else None,
+        sync=ToySync() if mode.dedicated_rollout else None,
     )
 
 
@@ -279,9 +279,9 @@ class ToySync(WeightSync):
         return self.ticks(table, kind, int(senders.min()))
 
 
-def on_gpus(x: Instance, num_gpus: int) -> Instance:
+def on_gpus(instance: Instance, num_gpus: int) -> Instance:
     """A made-up instance of one kind with another number of GPUs."""
-    return replace(x, gpus={TOY: num_gpus}, budget=num_gpus)
+    return replace(instance, gpus={TOY: num_gpus}, budget=num_gpus)
 
 
 def toy_table(
@@ -301,7 +301,7 @@ def toy_table(
         weights,
         len(gpus),
         0 * gpus,
-        Slack.none(len(gpus)),
+        Credit.none(len(gpus)),
     )
 
 

@@ -137,7 +137,7 @@ def as_schedule(value: Any) -> Any:
 
 
 class SearchSection(Section):
-    """What the search may use beyond what every trainer has; ``mapper.search_options.Space`` says what each means."""
+    """What the search may use beyond what every trainer has; ``mapper.search_options`` says what each means."""
 
     interleaving: Flag = False
     offload: Flag = False

@@ -24,7 +24,7 @@ from hybridmap.job.request import (
 )
 from mapper.execution_mode import mode_of
 from mapper.request import SearchRequest
-from mapper.search_options import Space, check_space
+from mapper.search_options import SearchOptions, check_options
 from profiles.calibration import load_calibration
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.errors import InputError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from executor.run_config import RunConfig
     from hybridmap.job.schema import JobFile
-    from mapper.execution_mode import Mode
+    from mapper.execution_mode import ExecutionMode
     from mapper.objective import Objective
     from mapper.pins import AnyPin
     from profiles.models.shape import ModelShape
@@ -74,13 +74,13 @@ class Job:
         """What a plan of this job is to be good at."""
         return objective_of(self.document["objective"], self.facts().kinds)
 
-    def modes(self) -> tuple[Mode, ...]:
+    def modes(self) -> tuple[ExecutionMode, ...]:
         """Where the actor may generate, and when."""
         return modes_of(self.document["schedule"])
 
-    def space(self) -> Space:
+    def options(self) -> SearchOptions:
         """Layouts that are searched beside the usual ones."""
-        return Space(**self.document["search"])
+        return SearchOptions(**self.document["search"])
 
     def pins(self) -> tuple[AnyPin, ...]:
         """What the job fixes of its plan."""
@@ -89,7 +89,7 @@ class Job:
     def request(self) -> SearchRequest:
         """All that the job asks of a search; a command puts what is its own (seed, time limit) with ``replace``."""
         return SearchRequest(
-            self.facts(), pins=self.pins(), modes=self.modes(), space=self.space(), objective=self.objective()
+            self.facts(), pins=self.pins(), modes=self.modes(), options=self.options(), objective=self.objective()
         )
 
     def scheduled_as(self, plan: Plan) -> Job:
@@ -177,7 +177,7 @@ def _check(job: Job) -> None:
     with _at("objective"):
         job.objective()
     with _at("search"):
-        check_space(facts, job.space())
+        check_options(facts, job.options())
     with _at("schedule"):
         modes = job.modes()
     with _at("pin"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mapper.execution_mode import ROLLOUT, SYNC, Mode, search_flow
+from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
 from mapper.objective import Objective
 from mapper.pins import Pin, check_pins
 from mapper.sharing import Share, Spare
@@ -86,7 +86,7 @@ def pins_of(document: Mapping[str, Any]) -> tuple[AnyPin, ...]:
     return tuple(pins)
 
 
-def check_pin_document(document: Mapping[str, Any], facts: Facts, modes: tuple[Mode, ...]) -> None:
+def check_pin_document(document: Mapping[str, Any], facts: Facts, modes: tuple[ExecutionMode, ...]) -> None:
     """Raise ``InputError`` for pins of what the job does not have."""
     for mode in modes:
         flow = search_flow(facts.dataflow, mode)
@@ -101,7 +101,7 @@ def check_pin_document(document: Mapping[str, Any], facts: Facts, modes: tuple[M
             device = document[role].get("device", facts.kinds[0])
             if device not in facts.kinds:
                 raise _other_device(f"{role}.device", device, facts.kinds)
-            if mode.own_pool and "generation" in document[role] and role != ROLLOUT:
+            if mode.dedicated_rollout and "generation" in document[role] and role != ROLLOUT:
                 raise InputError(
                     f"{role}.generation: on a pool of its own the actor generates as rollout; pin rollout.generation"
                 )
@@ -114,7 +114,7 @@ def schedule_document(schedule: ScheduleSection) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key == "kind" or value is not False}
 
 
-def modes_of(document: Mapping[str, Any]) -> tuple[Mode, ...]:
+def modes_of(document: Mapping[str, Any]) -> tuple[ExecutionMode, ...]:
     """The mapper's modes, in the order in which they are searched.
 
     ``any`` is every schedule that trains on samples at most one step old. Raises ``InputError`` for a combination that
@@ -128,16 +128,16 @@ def modes_of(document: Mapping[str, Any]) -> tuple[Mode, ...]:
             raise InputError(
                 "any takes the best of sync and one-step-off on shared and own pools; name one to say more"
             )
-        return (SYNC, Mode(own_pool=True), Mode("one-step-off", own_pool=True))
+        return (SYNC, ExecutionMode(dedicated_rollout=True), ExecutionMode("one-step-off", dedicated_rollout=True))
     if kind != "sync" and where == "any":
         where = "own"  # it needs one
     pools = {"shared": (False,), "own": (True,), "any": (False, True)}[where]
-    return tuple(Mode(kind, own, steps, updates) for own in pools)
+    return tuple(ExecutionMode(kind, own, steps, updates) for own in pools)
 
 
-def schedule_of(mode: Mode) -> dict[str, Any]:
+def schedule_of(mode: ExecutionMode) -> dict[str, Any]:
     """The schedule, in normal form, that ``modes_of`` reads as ``mode``."""
-    document: dict[str, Any] = {"kind": mode.schedule, "generation_pool": "own" if mode.own_pool else "shared"}
+    document: dict[str, Any] = {"kind": mode.schedule, "generation_pool": "own" if mode.dedicated_rollout else "shared"}
     if mode.steps_in_flight > 1:
         document["steps_in_flight"] = mode.steps_in_flight
     return document | ({"in_flight_updates": True} if mode.in_flight_updates else {})

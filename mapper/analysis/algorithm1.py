@@ -37,32 +37,32 @@ class _Combos:
     rows: Ints
 
 
-def exhaustive(x: Instance, limit_ticks: int | None = None) -> tuple[Choice | None, int]:
-    """The best choice of ``x`` and its ticks, by brute force; ``(None, 0)`` if nothing fits.
+def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choice | None, int]:
+    """The best choice of ``instance`` and its ticks, by brute force; ``(None, 0)`` if nothing fits.
 
     Inside a set, a combination that is no faster in any call than another is left out: the makespan never falls
     when a duration grows, so nothing is lost. With ``limit_ticks`` only choices that take no longer are looked
     for, which is what it takes to confirm or refute a claimed optimum; without it everything is.
     """
-    limit = int(sum(max(t.max(), 0) for c in x.ticks.values() for t in c.values() if len(t)))
+    limit = int(sum(max(t.max(), 0) for c in instance.ticks.values() for t in c.values() if len(t)))
     limit = limit if limit_ticks is None else limit_ticks
     best: tuple[int, Choice | None] = (-1, None)
     combos: dict[tuple[Group, int], _Combos] = {}
-    for partition in x.partitions:
-        for sizes in allocations(x, partition):
+    for partition in instance.partitions:
+        for sizes in allocations(instance, partition):
             pools = tuple(zip(partition, sizes, strict=True))
             for pool in pools:
                 if pool not in combos:
-                    combos[pool] = _combine(x, *pool, limit)
+                    combos[pool] = _combine(instance, *pool, limit)
             if any(len(combos[pool].rows) == 0 for pool in pools):
                 continue
-            ticks, rows = _best_of(x, partition, [combos[pool] for pool in pools])
+            ticks, rows = _best_of(instance, partition, [combos[pool] for pool in pools])
             if ticks <= limit and (best[1] is None or ticks < best[0]):
                 best = (ticks, Choice(pools, rows))
     return best[1], max(best[0], 0)
 
 
-def paper(x: Instance) -> tuple[Choice | None, float]:
+def paper(instance: Instance) -> tuple[Choice | None, float]:
     """The paper's mapping and its ``d_cost`` in seconds; ``(None, 0.0)`` if nothing fits.
 
     Algorithm 1 tries every placement and every allocation that sums to all GPUs, from the smallest pools that fit;
@@ -71,27 +71,27 @@ def paper(x: Instance) -> tuple[Choice | None, float]:
     strategy: the fastest that fits. Memory left is what the set's other models need at least.
     """
     best: tuple[float, Choice | None] = (np.inf, None)
-    for partition in x.partitions:
-        for sizes in allocations(x, partition, use_all=True):
+    for partition in instance.partitions:
+        for sizes in allocations(instance, partition, use_all=True):
             pools = tuple(zip(partition, sizes, strict=True))
-            picked = [_auto_parallel_set(x, group, n) for group, n in pools]
+            picked = [_auto_parallel_set(instance, group, n) for group, n in pools]
             if any(rows is None for rows in picked):
                 continue
             rows = {role: row for part in picked if part is not None for role, row in part.items()}
-            cost = d_cost(x, partition, rows) * x.tick_s
+            cost = d_cost(instance, partition, rows) * instance.tick_s
             if cost < best[0]:
                 best = (cost, Choice(pools, rows))
     return best[1], float(best[0]) if best[1] is not None else 0.0
 
 
-def d_cost(x: Instance, partition: Placement, rows: dict[str, int]) -> int:
+def d_cost(instance: Instance, partition: Placement, rows: dict[str, int]) -> int:
     """Sum over stages of the maximum over sets of the sum inside a set, in ticks (Algorithm 1, lines 25 to 34)."""
     total = 0
     for stage in STAGES_OF_PAPER:
         loads = [
             sum(
-                int(x.ticks[c.role][c.key][rows[c.role]])
-                for c in x.flow.calls
+                int(instance.ticks[c.role][c.key][rows[c.role]])
+                for c in instance.flow.calls
                 if c.stage == stage and c.role in g.roles
             )
             for g in partition
@@ -100,39 +100,39 @@ def d_cost(x: Instance, partition: Placement, rows: dict[str, int]) -> int:
     return total
 
 
-def allocations(x: Instance, partition: Placement, use_all: bool = False) -> Iterator[tuple[int, ...]]:
+def allocations(instance: Instance, partition: Placement, use_all: bool = False) -> Iterator[tuple[int, ...]]:
     """Pool sizes of the partition's groups that the cluster holds (with ``use_all``, that use every GPU)."""
-    for sizes in product(*(x.sizes[group] for group in partition)):
+    for sizes in product(*(instance.sizes[group] for group in partition)):
         pools = tuple(zip(partition, sizes, strict=True))
-        used = {kind: sum(n for group, n in pools if group.kind == kind) for kind in x.kinds}
-        if any(n > x.gpus[kind] for kind, n in used.items()) or x.spent(pools) > x.budget:
+        used = {kind: sum(n for group, n in pools if group.kind == kind) for kind in instance.kinds}
+        if any(n > instance.gpus[kind] for kind, n in used.items()) or instance.spent(pools) > instance.budget:
             continue
-        if use_all and used != x.gpus:
+        if use_all and used != instance.gpus:
             continue
-        if x.equal_sizes and len(set(sizes)) > 1:
+        if instance.equal_sizes and len(set(sizes)) > 1:
             continue
         yield sizes
 
 
-def _combine(x: Instance, group: Group, num_gpus: int, limit: int) -> _Combos:
+def _combine(instance: Instance, group: Group, num_gpus: int, limit: int) -> _Combos:
     """Every combination of the group's configurations that fits, less the dominated ones.
 
     Roles join one by one. A partial combination is dropped when it needs more memory than there is, when its own
     calls cannot end by ``limit`` whatever joins, or when another is no worse in time and memory.
     """
-    roles, capacity = group.roles, x.capacity_mib[group.kind]
-    load = {role: x.turns(role)[x.rows(role, group, num_gpus)] for role in roles}
-    joining = sum(int(v.min()) for v in load.values()) + waiting_ticks(x, group)
+    roles, capacity = group.roles, instance.capacity_mib[group.kind]
+    load = {role: instance.turns(role)[instance.rows(role, group, num_gpus)] for role in roles}
+    joining = sum(int(v.min()) for v in load.values()) + waiting_ticks(instance, group)
     ticks = np.zeros((1, 0), dtype=np.int64)
     chosen = np.zeros((1, 0), dtype=np.int64)
     busy = np.zeros(1, dtype=np.int64)
     need = np.zeros((1, 2), dtype=np.int64)  # resident sum, largest transient
     for role in roles:
-        rows = x.rows(role, group, num_gpus)
-        own = np.stack([t[rows] for t in x.ticks[role].values()], axis=1)
+        rows = instance.rows(role, group, num_gpus)
+        own = np.stack([t[rows] for t in instance.ticks[role].values()], axis=1)
         left, right = (a.ravel() for a in np.meshgrid(np.arange(len(ticks)), np.arange(len(rows)), indexing="ij"))
-        resident = need[left, 0] + x.resident_mib[role][rows][right]
-        transient = np.maximum(need[left, 1], x.transient_mib[role][rows][right])
+        resident = need[left, 0] + instance.resident_mib[role][rows][right]
+        transient = np.maximum(need[left, 1], instance.transient_mib[role][rows][right])
         joining -= int(load[role].min())
         busy = busy[left] + load[role][right]
         fits = np.flatnonzero((resident + transient <= capacity) & (busy + joining <= limit))
@@ -140,70 +140,70 @@ def _combine(x: Instance, group: Group, num_gpus: int, limit: int) -> _Combos:
         ticks, busy = np.concatenate([ticks[left], own[right]], axis=1), busy[fits]
         chosen = np.concatenate([chosen[left], rows[right][:, None]], axis=1)
         need = np.stack([resident[fits], transient[fits]], axis=1)
-        kept = _undominated(x, roles[: roles.index(role) + 1], ticks, need, chosen)
+        kept = _undominated(instance, roles[: roles.index(role) + 1], ticks, need, chosen)
         ticks, busy, chosen, need = ticks[kept], busy[kept], chosen[kept], need[kept]
-    final = _undominated(x, roles, ticks, need[:, :0], chosen)
+    final = _undominated(instance, roles, ticks, need[:, :0], chosen)
     return _Combos(ticks[final], chosen[final])
 
 
-def _undominated(x: Instance, roles: tuple[str, ...], ticks: Ints, need: Ints, rows: Ints) -> Ints:
+def _undominated(instance: Instance, roles: tuple[str, ...], ticks: Ints, need: Ints, rows: Ints) -> Ints:
     """Combinations worth keeping: compared on every run of calls that follow each other directly, and memory.
 
     Only with those whose transfer of weights costs the same (``rows`` are the chosen ones, by role).
     """
     if not len(ticks):
         return np.zeros(0, dtype=np.int64)
-    keys = [key for role in roles for key in x.ticks[role]]
-    stage = {call.key: _segment(x, call.key) for call in x.flow.calls}
+    keys = [key for role in roles for key in instance.ticks[role]]
+    stage = {call.key: _segment(instance, call.key) for call in instance.flow.calls}
     segments = sorted({stage[key] for key in keys})
     loads = [ticks[:, [i for i, key in enumerate(keys) if stage[key] == s]].sum(axis=1) for s in segments]
     values = np.concatenate([np.stack(loads, axis=1), need], axis=1).astype(np.float64)
-    return non_dominated_by_group(_transfer_key(x, roles, rows), values)
+    return non_dominated_by_group(_transfer_key(instance, roles, rows), values)
 
 
-def _transfer_key(x: Instance, roles: tuple[str, ...], rows: Ints) -> Ints:
+def _transfer_key(instance: Instance, roles: tuple[str, ...], rows: Ints) -> Ints:
     """What a transfer of weights between two pools depends on at this end: equal numbers, equal price."""
     key = np.zeros(len(rows), dtype=np.int64)
-    if x.sync is None:
+    if instance.sync is None:
         return key
     for role, chosen in zip(roles, rows.T, strict=True):
         if role == ROLLOUT:
             key = key * 2**20 + chosen
         elif role == "actor":
-            key = key * 2**20 + senders(x)[chosen]
+            key = key * 2**20 + senders(instance)[chosen]
     return key
 
 
-def _segment(x: Instance, key: str) -> str:
+def _segment(instance: Instance, key: str) -> str:
     """What a call's duration may be added up with, without loss: the transition with the generation it precedes.
 
     For algorithms whose preparation only waits for one generation, all scoring of a set runs back to back too, and
     so do its training calls; ReMax and Safe-RLHF interleave other inputs, so there each call stands alone.
     """
-    call = next(c for c in x.flow.calls if c.key == key)
-    if call.kind in ("transition", "generate") and x.sync is not None:
+    call = next(c for c in instance.flow.calls if c.key == key)
+    if call.kind in ("transition", "generate") and instance.sync is not None:
         return call.key
     if call.kind in ("transition", "generate"):
         return "generate" if call.key in ("transition", "generate_sequences") else call.key
-    same_inputs = [c for c in x.flow.calls if c.stage == call.stage and c.role != CONTROLLER]
+    same_inputs = [c for c in instance.flow.calls if c.stage == call.stage and c.role != CONTROLLER]
     if len({c.inputs for c in same_inputs}) == 1:
         return call.stage
     return call.key
 
 
-def _best_of(x: Instance, partition: Placement, sets: list[_Combos]) -> tuple[int, dict[str, int]]:
+def _best_of(instance: Instance, partition: Placement, sets: list[_Combos]) -> tuple[int, dict[str, int]]:
     """The fastest cross product of the sets' combinations."""
     shape = [len(c.rows) for c in sets]
-    durations: dict[str, Floats] = {key: t.astype(np.float64)[0] for key, t in x.ticks[CONTROLLER].items()}
+    durations: dict[str, Floats] = {key: t.astype(np.float64)[0] for key, t in instance.ticks[CONTROLLER].items()}
     for axis, (group, combos) in enumerate(zip(partition, sets, strict=True)):
-        keys = [key for role in group.roles for key in x.ticks[role]]
+        keys = [key for role in group.roles for key in instance.ticks[role]]
         view = [1] * len(shape)
         view[axis] = shape[axis]
         for i, key in enumerate(keys):
             durations[key] = combos.ticks[:, i].reshape(view).astype(np.float64)
-    if x.sync is not None:
-        durations["transition"] = _transfers(x, partition, sets)
-    ends = np.broadcast_to(makespan(x, partition, durations), shape)
+    if instance.sync is not None:
+        durations["transition"] = _transfers(instance, partition, sets)
+    ends = np.broadcast_to(makespan(instance, partition, durations), shape)
     at = np.unravel_index(int(np.argmin(ends)), shape)
     rows = {
         role: int(combos.rows[i, j])
@@ -213,48 +213,48 @@ def _best_of(x: Instance, partition: Placement, sets: list[_Combos]) -> tuple[in
     return int(ends[at]), rows
 
 
-def _transfers(x: Instance, partition: Placement, sets: list[_Combos]) -> Floats:
+def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) -> Floats:
     """Ticks of the transfer of weights for each pair of trainer and engine, on the axes of their groups."""
-    assert x.sync is not None, "the actor generates on a pool of its own"
+    assert instance.sync is not None, "the actor generates on a pool of its own"
     at = {role: (i, j) for i, group in enumerate(partition) for j, role in enumerate(group.roles)}
     (a, j), (b, k) = at["actor"], at[ROLLOUT]
-    sending = senders(x)[sets[a].rows[:, j]]
+    sending = senders(instance)[sets[a].rows[:, j]]
     engines = sets[b].rows[:, k]
     ticks = np.zeros((len(sending), len(engines)))
     for n in np.unique(sending).tolist():
-        ticks[sending == n] = x.sync.ticks(x.tables[ROLLOUT], partition[a].kind, n)[engines]
+        ticks[sending == n] = instance.sync.ticks(instance.tables[ROLLOUT], partition[a].kind, n)[engines]
     view = [1] * len(sets)
     view[a], view[b] = ticks.shape
     return (ticks if a < b else ticks.T).reshape(view)
 
 
-def _auto_parallel_set(x: Instance, group: Group, num_gpus: int) -> dict[str, int] | None:
+def _auto_parallel_set(instance: Instance, group: Group, num_gpus: int) -> dict[str, int] | None:
     """Algorithm 2 for each model of a set in turn, with the memory that the others need at least set aside."""
-    roles, capacity = group.roles, x.capacity_mib[group.kind]
-    rows = {role: x.rows(role, group, num_gpus) for role in roles}
-    least = {role: int(x.resident_mib[role][r].min()) for role, r in rows.items()}
+    roles, capacity = group.roles, instance.capacity_mib[group.kind]
+    rows = {role: instance.rows(role, group, num_gpus) for role in roles}
+    least = {role: int(instance.resident_mib[role][r].min()) for role, r in rows.items()}
     picked: dict[str, int] = {}
     for role in roles:
-        others = sum(int(x.resident_mib[o][picked[o]]) if o in picked else least[o] for o in roles if o != role)
-        row = _auto_parallel(x, role, rows[role], capacity - others)
+        others = sum(int(instance.resident_mib[o][picked[o]]) if o in picked else least[o] for o in roles if o != role)
+        row = _auto_parallel(instance, role, rows[role], capacity - others)
         if row is None:
             return None
         picked[role] = row
-    resident = sum(int(x.resident_mib[role][row]) for role, row in picked.items())
-    transient = max(int(x.transient_mib[role][row]) for role, row in picked.items())
+    resident = sum(int(instance.resident_mib[role][row]) for role, row in picked.items())
+    transient = max(int(instance.transient_mib[role][row]) for role, row in picked.items())
     return picked if resident + transient <= capacity else None
 
 
-def _auto_parallel(x: Instance, role: str, rows: Ints, capacity: int) -> int | None:
+def _auto_parallel(instance: Instance, role: str, rows: Ints, capacity: int) -> int | None:
     """The model's fastest strategy in ``capacity`` MiB: training first, then the rest with that strategy kept."""
-    table = x.tables[role]
-    rows = rows[x.resident_mib[role][rows] + x.transient_mib[role][rows] <= capacity]
+    table = instance.tables[role]
+    rows = rows[instance.resident_mib[role][rows] + instance.transient_mib[role][rows] <= capacity]
     if not len(rows):
         return None
-    calls = x.flow.calls_of(role)
+    calls = instance.flow.calls_of(role)
     train = [c.key for c in calls if c.kind == "train"]
     if train:
-        ticks = sum(x.ticks[role][key][rows] for key in train)
+        ticks = sum(instance.ticks[role][key][rows] for key in train)
         best = rows[ticks == np.min(ticks)]
         weights = table.layouts.weights
         first = best[0]
@@ -262,5 +262,5 @@ def _auto_parallel(x: Instance, role: str, rows: Ints, capacity: int) -> int | N
             [getattr(weights, f)[rows] == getattr(weights, f)[first] for f in ("dp", "tp", "pp", "cp", "ep")], axis=0
         )
         rows = rows[alike & (ticks == np.min(ticks))]
-    rest = sum(x.ticks[role][c.key][rows] for c in calls if c.kind != "train" and c.stage in STAGES_OF_PAPER)
+    rest = sum(instance.ticks[role][c.key][rows] for c in calls if c.kind != "train" and c.stage in STAGES_OF_PAPER)
     return int(rows[int(np.argmin(rest))]) if np.ndim(rest) else int(rows[0])

@@ -182,9 +182,9 @@ def _settled(known: tuple[int, Choice] | None, bound: int) -> bool:
     return is_never(bound) if known is None else bound >= known[0]
 
 
-def _spread(x: Instance, known: list[tuple[int, Choice] | None], budgets: list[int], choice: Choice) -> None:
+def _spread(instance: Instance, known: list[tuple[int, Choice] | None], budgets: list[int], choice: Choice) -> None:
     """Note ``choice`` for every budget that holds it and knows nothing better."""
-    ticks, used = ticks_of(x, choice), gpus_of(choice)
+    ticks, used = ticks_of(instance, choice), gpus_of(choice)
     for i, budget in enumerate(budgets):
         best = known[i]
         if budget >= used and (best is None or (ticks, used) < (best[0], gpus_of(best[1]))):
@@ -205,12 +205,15 @@ def _steps(known: list[tuple[int, Choice] | None], bound: list[int], budgets: li
     return steps, starts[0] == 0 or is_never(bound[starts[0] - 1])
 
 
-def _point(x: Instance, problem: Problem, step: Step, price: Objective | None, none_below: bool) -> FrontierPoint:
-    plan = build_plan(x, step.choice, problem)
+def _point(
+    instance: Instance, problem: Problem, step: Step, price: Objective | None, none_below: bool
+) -> FrontierPoint:
+    plan = build_plan(instance, step.choice, problem)
     timeline = simulate(plan, problem.facts)
     seconds = timeline.iteration_s
     bound_s, listed_bound_s = (
-        min(max(ticks * x.tick_s - x.rounding_s, 0.0), seconds) for ticks in (step.bound_ticks, step.listed_ticks)
+        min(max(ticks * instance.tick_s - instance.rounding_s, 0.0), seconds)
+        for ticks in (step.bound_ticks, step.listed_ticks)
     )
     gap = (seconds - bound_s) / seconds
     return FrontierPoint(

@@ -70,22 +70,22 @@ def make_shortlist(request: SearchRequest) -> Shortlist:
     return Shortlist(problem, make_instance(roomy))
 
 
-def faster_rival(x: Instance, won: Placement, rivals: tuple[Placement, ...]) -> Placement | None:
-    """The placement of ``rivals`` whose best plan beats the best one of ``won``, if any does; both within ``x``."""
-    own = _search(x, (won,), None)
+def faster_rival(instance: Instance, won: Placement, rivals: tuple[Placement, ...]) -> Placement | None:
+    """The placement of ``rivals`` whose best plan beats the best one of ``won``, if any does, within ``instance``."""
+    own = _search(instance, (won,), None)
     ticks = None if own is None else own[1]
-    best = _search(x, rivals, None if ticks is None else ticks - 1)
+    best = _search(instance, rivals, None if ticks is None else ticks - 1)
     if best is None or (ticks is not None and best[1] >= ticks):
         return None
     return tuple(group for group, _ in best[0].pools)
 
 
-def _search(x: Instance, partitions: tuple[Placement, ...], cutoff: int | None) -> tuple[Choice, int] | None:
+def _search(instance: Instance, partitions: tuple[Placement, ...], cutoff: int | None) -> tuple[Choice, int] | None:
     """The best choice of ``partitions`` and its ticks; ``None`` if nothing fits, or nothing within ``cutoff``."""
-    inside = tuple(p for p in partitions if all(x.sizes[group] for group in p))
+    inside = tuple(p for p in partitions if all(instance.sizes[group] for group in p))
     if not inside:
         return None
-    only = replace(x, partitions=inside, sizes={group: x.sizes[group] for p in inside for group in p})
+    only = replace(instance, partitions=inside, sizes={group: instance.sizes[group] for p in inside for group in p})
     try:
         choice, solution = best_choice(only, 0, MOST_SEARCH_S, cutoff=cutoff)
     except InputError:  # time is up and nothing was found

@@ -165,5 +165,5 @@ def _between(problem: Problem, won: Placement, rivals: tuple[Placement, ...], co
 
 def _faster_on(problem: Problem, won: Placement, rivals: tuple[Placement, ...], nodes: int) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
-    other = make_problem(facts, pins=problem.pins, mode=problem.mode, space=problem.space)
+    other = make_problem(facts, pins=problem.pins, mode=problem.mode, options=problem.options)
     return faster_rival(make_instance(replace(other, partitions=(won, *rivals))), won, rivals)

@@ -17,13 +17,13 @@ from simulator.plan.layouts import GenerationLayouts
 
 if TYPE_CHECKING:
     from mapper.pins import Pin
-    from mapper.search_options import Space
+    from mapper.search_options import SearchOptions
     from profiles.records import Floats, Ints
     from simulator.facts import Facts
 
 
 @dataclass(frozen=True, eq=False)
-class EngineRows:
+class EngineCandidates:
     """Engine layouts with their KV budgets, seconds of one generation, and bytes per GPU of weights and working memory.
 
     All ``[C]``. ``asked``: the position, in what was asked for, of the GPUs that a row is for.
@@ -41,7 +41,7 @@ class EngineRows:
         """Bytes per GPU that a running engine needs beside its weights: KV cache and working memory, ``[C]``."""
         return self.engine.kv_cache_bytes + self.working_bytes
 
-    def take(self, index: Ints) -> EngineRows:
+    def take(self, index: Ints) -> EngineCandidates:
         """The rows at ``index``."""
         return replace(
             self,
@@ -54,8 +54,15 @@ class EngineRows:
 
 
 def engine_rows(
-    facts: Facts, role: str, used: Ints, last: Ints, pin: Pin, space: Space, steady_steps: int | None, prune: bool
-) -> EngineRows:
+    facts: Facts,
+    role: str,
+    used: Ints,
+    last: Ints,
+    pin: Pin,
+    options: SearchOptions,
+    steady_steps: int | None,
+    prune: bool,
+) -> EngineCandidates:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
     Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
@@ -64,7 +71,7 @@ def engine_rows(
     """
     spec = facts.roles[role]
     ends = zip(used.tolist(), last.tolist(), strict=True)
-    parts = [layouts.generation_layouts(facts, spec.shape, n, space, most) for n, most in ends]
+    parts = [layouts.generation_layouts(facts, spec.shape, n, options, most) for n, most in ends]
     columns = ("dp", "tp", "pp", "max_num_seqs")
     none = np.zeros(0, dtype=np.int64)
     engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
@@ -79,7 +86,7 @@ def engine_rows(
     return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, rows.running_bytes], axis=1)))
 
 
-def bytes_apart(facts: Facts, role: str, rows: EngineRows) -> Floats:
+def bytes_apart(facts: Facts, role: str, rows: EngineCandidates) -> Floats:
     """Most bytes per GPU of engines on a pool of their own: they run, or receive new weights."""
     spec = facts.roles[role]
     bucket = reshard.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
@@ -91,7 +98,7 @@ def same_shards(engine: GenerationLayouts) -> Ints:
     return (engine.num_gpus * 1024 + engine.tp) * 1024 + engine.pp
 
 
-def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineRows:
+def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineCandidates:
     """Seconds and memory of given engine layouts, each with the KV budget that it is given under ``facts``."""
     spec = facts.roles[role]
     engine = with_kv_budget(facts, spec.shape, engine, steady_steps)
@@ -100,7 +107,7 @@ def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_ste
     else:
         cost = generate.steady_generation_cost(facts, spec.shape, engine, spec.precision, steady_steps)
     called = pricing.as_called(facts, pricing.call_of_kind(facts, "generate"), cost, engine.num_gpus)
-    return EngineRows(
+    return EngineCandidates(
         engine=engine,
         seconds=called.time.s,
         weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),

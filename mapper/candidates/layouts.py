@@ -13,7 +13,7 @@ from simulator.plan.layouts import GenerationLayouts, Layouts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mapper.search_options import Space
+    from mapper.search_options import SearchOptions
     from profiles.models.shape import ModelShape
     from profiles.records import Ints
     from simulator.facts import Facts
@@ -33,18 +33,18 @@ KV budget."""
 
 
 def degrees(
-    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, space: Space = PLAIN
+    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, options: SearchOptions = PLAIN
 ) -> list[tuple[int, int, int, int, int]]:
     """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
 
-    Tensor parallelism divides the node and, unless ``space`` allows more, stays in the NVLink domain; no pipeline stage
-    is empty; no data-parallel rank is without a sample. ``samples`` are those of each of the role's calls:
+    Tensor parallelism divides the node and, unless ``options`` allows more, stays in the NVLink domain; no
+    pipeline stage is empty, no data-parallel rank idle. ``samples`` are those of each of the role's calls:
     data-parallel degrees are those of ``loads`` for any of them, numbers of stages those of ``stage_counts``. What lies
     between has the slowest rank or stage of the next one below and takes more GPUs.
     """
     out = []
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
-    for tp in tensor_degrees(facts, shape, most_gpus, space):
+    for tp in tensor_degrees(facts, shape, most_gpus, options):
         for pp in stage_counts(shape.num_layers):
             for cp in _powers_of_two(16) if long else (1,):
                 most = most_gpus // (tp * pp * cp)
@@ -83,10 +83,10 @@ def stage_counts(layers: int) -> list[int]:
     return sorted(fewest.values())
 
 
-def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space = PLAIN) -> list[int]:
-    """Tensor-parallel degrees that the model's heads, the pool and, unless ``space`` allows more, the domain allow."""
+def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions = PLAIN) -> list[int]:
+    """Tensor-parallel degrees that the model's heads, the pool and the domain allow; ``options`` may allow more."""
     group = facts.group
-    limit = most_gpus if space.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
+    limit = most_gpus if options.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
     in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
     return [t for t in in_node if not legality.tensor_fault(shape, t)]
 
@@ -122,7 +122,7 @@ def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int
 
 
 def generation_layouts(
-    facts: Facts, shape: ModelShape, num_gpus: int, space: Space = PLAIN, last_gpus: int = 0
+    facts: Facts, shape: ModelShape, num_gpus: int, options: SearchOptions = PLAIN, last_gpus: int = 0
 ) -> GenerationLayouts:
     """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight.
 
@@ -130,7 +130,7 @@ def generation_layouts(
     one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
     """
     rows, more, samples = [], [], facts.workload.num_samples
-    for tp, pp in _engine_degrees(facts, shape, max(num_gpus, last_gpus), space):
+    for tp, pp in _engine_degrees(facts, shape, max(num_gpus, last_gpus), options):
         dp, rest = divmod(num_gpus, tp * pp)
         if not rest and dp >= 1 and not legality.samples_fault(dp, samples, "replicas"):
             rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
@@ -141,10 +141,10 @@ def generation_layouts(
     return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 4).T)
 
 
-def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, space: Space) -> list[tuple[int, int]]:
+def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions) -> list[tuple[int, int]]:
     """``(tp, pp)`` of the engines worth trying."""
     stages = _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
-    tensor = tensor_degrees(facts, shape, most_gpus, space)
+    tensor = tensor_degrees(facts, shape, most_gpus, options)
     return [(tp, pp) for tp in tensor for pp in stages if not legality.engine_fault(shape, tp, pp)]
 
 
@@ -155,12 +155,12 @@ def _sequences(facts: Facts, load: int) -> list[int]:
     return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
 
 
-def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], space: Space = PLAIN) -> list[int]:
+def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
     """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
     most, samples = sizes[-1], facts.workload.num_samples
     used = {
         dp * tp * pp
-        for tp, pp in _engine_degrees(facts, shape, most, space)
+        for tp, pp in _engine_degrees(facts, shape, most, options)
         for dp in loads(samples, most // (tp * pp))
     }
     return sorted(used)

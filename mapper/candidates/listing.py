@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates import layouts
-from mapper.candidates.engine import EngineRows, bytes_apart, engine_rows, same_shards
+from mapper.candidates.engine import EngineCandidates, bytes_apart, engine_rows, same_shards
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
-from mapper.candidates.relaxation import Slack, last_degrees, weights_slack
-from mapper.candidates.scoring import NUM_ZERO_STAGES, PricedRows, Spreads, priced, with_copies
+from mapper.candidates.relaxation import Credit, last_degrees, weights_slack
+from mapper.candidates.scoring import NUM_ZERO_STAGES, PricedCandidates, Spreads, priced, with_copies
 from mapper.candidates.table import RoleTable, joined, to_mib
 from mapper.execution_mode import ROLLOUT
 from mapper.pins import Pin, Stage, matching, pin_of
@@ -21,9 +21,9 @@ from simulator.cost.pricing import RoleLayouts
 from simulator.plan.plan import RECOMPUTE_LEVELS
 
 if TYPE_CHECKING:
-    from mapper.execution_mode import Mode
+    from mapper.execution_mode import ExecutionMode
     from mapper.problem import Problem
-    from mapper.search_options import Space
+    from mapper.search_options import SearchOptions
     from profiles.records import Floats, Ints
     from simulator.facts import Facts
     from simulator.plan.dataflow import Dataflow
@@ -46,48 +46,48 @@ def bounding_table(problem: Problem, role: str, prune: bool = True) -> RoleTable
     """The rows of ``role_table`` and behind them those that are in no plan but in the bound of ``coarse``."""
     kinds = enumerate(problem.facts.kinds)
     table = joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
-    return table.take(np.argsort(table.slack.unlisted, kind="stable")) if np.any(table.slack.unlisted) else table
+    return table.take(np.argsort(table.credit.unlisted, kind="stable")) if np.any(table.credit.unlisted) else table
 
 
 def _on_kind(problem: Problem, role: str, position: int, kind: str, prune: bool) -> RoleTable:
     facts, pin, sizes = problem.facts.on(kind), pin_of(problem.pins, role), problem.sizes[kind]
     if role == ROLLOUT:
-        table = rollout_table(facts, sizes, pin, problem.mode, problem.space, prune)
+        table = rollout_table(facts, sizes, pin, problem.mode, problem.options, prune)
     else:
-        table = _weights_table(facts, problem.flow, role, sizes, pin, problem.space)
-        if problem.space.offload:
+        table = _weights_table(facts, problem.flow, role, sizes, pin, problem.options)
+        if problem.options.offload:
             table = _with_offload(facts, problem, table)
         if problem.flow.generates(role):
-            table = _with_generation(facts, role, table, sizes, pin, problem.space, prune)
+            table = _with_generation(facts, role, table, sizes, pin, problem.options, prune)
     capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    granted = table.relaxed() if table.slack.any else table
+    granted = table.relaxed() if table.credit.any else table
     fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, kind))
     only_granted = table.resident_bytes + table.transient_bytes > capacity
-    slack = replace(table.slack, unlisted=table.slack.unlisted | (only_granted & fits))
-    table = replace(table, slack=slack).take(np.flatnonzero(fits))
+    credit = replace(table.credit, unlisted=table.credit.unlisted | (only_granted & fits))
+    table = replace(table, credit=credit).take(np.flatnonzero(fits))
     table = replace(table, kind=np.full(len(table), position, dtype=np.int64))
     return table.take(_pruned(table)) if prune else table
 
 
 def _weights_table(
-    facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin, space: Space
+    facts: Facts, flow: Dataflow, role: str, sizes: tuple[int, ...], pin: Pin, options: SearchOptions
 ) -> RoleTable:
     """Training and inference configurations, without generation.
 
     A spread is one (dp, tp, pp, cp, ep) on one pool size with one ZeRO stage. A trained role scores in the spread
-    that it trains in, with a micro-batch of its own, or where ``space`` allows it on a copy of its weights in another.
+    that it trains in, with a micro-batch of its own, or, if ``options`` allows, on a copy of its weights in another.
     """
     spec, work = facts.roles[role], facts.workload
     kinds = {call.kind: call for call in flow.calls_of(role)}
     trained = "train" in kinds
     samples = work.minibatch_samples if trained else work.num_samples
     dealt = {samples, work.num_samples} if len(kinds) > 1 else {samples}  # scoring and generation deal all at once
-    degrees = layouts.degrees(facts, spec.shape, sizes[-1], *sorted(dealt), space=space)
+    degrees = layouts.degrees(facts, spec.shape, sizes[-1], *sorted(dealt), options=options)
     zero = facts.training.zero_stages if trained else tuple(z for z in facts.training.zero_stages if z == 3) or (0,)
     train = forward = None
     if trained:
         per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
-        chunked = spec.shape.num_layers if space.interleaving else 0
+        chunked = spec.shape.num_layers if options.interleaving else 0
         rows = layouts.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked)
         train = priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
@@ -95,8 +95,8 @@ def _weights_table(
         rows = layouts.cross(degrees, zero, (0,), per_rank)
         forward = priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
-        if space.scoring_layouts:
-            listed = _pinned(pin, "inference", *_copies(facts, role, sizes[-1], space))
+        if options.scoring_layouts:
+            listed = _pinned(pin, "inference", *_copies(facts, role, sizes[-1], options))
             trained_in = Spreads.of(degrees, np.unique(train.spread), last_degrees(degrees))
             forward = with_copies(facts, kinds["forward"], forward, trained_in, listed)
         left, right = _pairs(train.spread, forward.spread)
@@ -105,10 +105,10 @@ def _weights_table(
     return _paired(facts, flow, role, train, forward, smallest_pool(used, sizes), last_degrees(degrees))
 
 
-def _copies(facts: Facts, role: str, most_gpus: int, space: Space) -> tuple[Layouts, Ints]:
+def _copies(facts: Facts, role: str, most_gpus: int, options: SearchOptions) -> tuple[Layouts, Ints]:
     """Layouts that a copy of a trained role's weights may score in, and the position of each one's spread."""
     samples = facts.workload.num_samples
-    degrees = layouts.degrees(facts, facts.roles[role].shape, most_gpus, samples, space=space)
+    degrees = layouts.degrees(facts, facts.roles[role].shape, most_gpus, samples, options=options)
     per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
     return layouts.cross(degrees, (0,), (0,), per_rank)
 
@@ -129,8 +129,8 @@ def _paired(
     facts: Facts,
     flow: Dataflow,
     role: str,
-    train: PricedRows | None,
-    forward: PricedRows | None,
+    train: PricedCandidates | None,
+    forward: PricedCandidates | None,
     gpus_of_spread: Ints,
     last_dp: Ints,
 ) -> RoleTable:
@@ -143,10 +143,10 @@ def _paired(
     resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
     spread = present[0].spread // NUM_ZERO_STAGES
     train_key = next((call.key for call in flow.calls_of(role) if call.kind == "train"), None)
-    slack = weights_slack(facts, role, train_key, layouts.weights, last_dp[spread])
+    credit = weights_slack(facts, role, train_key, layouts.weights, last_dp[spread])
     if forward is not None and np.any(forward.gain_s > 0):
         gains = {call.key: forward.gain_s for call in flow.calls_of(role) if call.kind == "forward"}
-        slack = replace(slack, seconds=slack.seconds | gains)
+        credit = replace(credit, seconds=credit.seconds | gains)
     return RoleTable(
         role=role,
         kind=np.zeros(len(present[0].seconds), dtype=np.int64),
@@ -157,7 +157,7 @@ def _paired(
         layouts=layouts,
         num_priced=sum(len(rows.seconds) for rows in present),
         offload=np.zeros(len(present[0].seconds), dtype=np.int64),
-        slack=slack,
+        credit=credit,
     )
 
 
@@ -166,7 +166,7 @@ def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable
 
     Copies are all that the times gain: those of the transition stand under its key until the rest of it is known.
     """
-    apart = problem.mode.own_pool and facts.dataflow.generates(table.role)
+    apart = problem.mode.dedicated_rollout and facts.dataflow.generates(table.role)
     waits = problem.flow.generates(table.role)
     calls = [call for call in facts.dataflow.calls_of(table.role) if call.key in table.durations_s]
     calls += [call for call in facts.dataflow.calls_of(table.role) if call.kind == "transition" and waits]
@@ -189,7 +189,7 @@ def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable
 
 
 def _with_generation(
-    facts: Facts, role: str, table: RoleTable, sizes: tuple[int, ...], pin: Pin, space: Space, prune: bool
+    facts: Facts, role: str, table: RoleTable, sizes: tuple[int, ...], pin: Pin, options: SearchOptions, prune: bool
 ) -> RoleTable:
     """Pair every weights configuration with every engine configuration of the same GPUs.
 
@@ -199,9 +199,9 @@ def _with_generation(
     if prune:
         table = table.take(_pruned(table, keep_apart=True))
     weights = table.layouts.weights
-    last = np.maximum(table.slack.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
+    last = np.maximum(table.credit.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
     ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
-    rows = engine_rows(facts, role, ends[0], ends[1], pin, space, None, prune)
+    rows = engine_rows(facts, role, ends[0], ends[1], pin, options, None, prune)
     left, right = _pairs(asked.ravel(), rows.asked)
     transition = _transition_s(facts, role, weights, rows.engine, left, right)
     paired, rows = table.take(left), rows.take(right)
@@ -209,11 +209,11 @@ def _with_generation(
     transition = transition + paired.durations_s.get("transition", 0.0)
     engine_s = {"transition": transition, "generate": rows.seconds}
     durations = paired.durations_s | {call.key: engine_s[call.kind] for call in calls if call.kind in engine_s}
-    unlisted = paired.slack.unlisted | (rows.engine.num_gpus != training.num_gpus)
+    unlisted = paired.credit.unlisted | (rows.engine.num_gpus != training.num_gpus)
     return replace(
         paired,
         num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
-        slack=replace(paired.slack, unlisted=unlisted),
+        credit=replace(paired.credit, unlisted=unlisted),
         durations_s=durations,
         transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
         layouts=replace(paired.layouts, generation=rows.engine),
@@ -239,7 +239,7 @@ def _transition_s(
     return np.asarray(called.time.s[of_pair.ravel()], dtype=np.float64)
 
 
-def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) -> Floats:
+def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandidates) -> Floats:
     """Most bytes per GPU that the transition or the generation of each pair adds, as ``pricing.role_memory`` counts."""
     spec, training = facts.roles[role], paired.layouts.weights
     alike, away = reshard.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
@@ -252,14 +252,16 @@ def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineRows) 
     return np.asarray(np.maximum(converting, running))
 
 
-def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, space: Space, prune: bool) -> RoleTable:
+def rollout_table(
+    facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: ExecutionMode, options: SearchOptions, prune: bool
+) -> RoleTable:
     """Engine configurations of an actor that generates on a pool of its own; the transfer of weights is not priced.
 
     Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
     """
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
-    used = np.asarray(layouts.rollout_gpus(facts, facts.roles[role].shape, sizes, space), dtype=np.int64)
-    rows = engine_rows(facts, role, used, used, pin, space, mode.steady_steps, prune)
+    used = np.asarray(layouts.rollout_gpus(facts, facts.roles[role].shape, sizes, options), dtype=np.int64)
+    rows = engine_rows(facts, role, used, used, pin, options, mode.steady_steps, prune)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=ROLLOUT,
@@ -271,7 +273,7 @@ def rollout_table(facts: Facts, sizes: tuple[int, ...], pin: Pin, mode: Mode, sp
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=mode.steady_steps),
         num_priced=rows.num_priced,
         offload=np.zeros(len(rows.seconds), dtype=np.int64),
-        slack=Slack.none(len(rows.seconds)),
+        credit=Credit.none(len(rows.seconds)),
     )
 
 
@@ -284,8 +286,8 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
     transition depend on.
     """
     values = _compared(table)
-    if table.slack.any:  # a row that stands for others must not make way for one that is only better by itself
-        values = np.where(table.slack.unlisted[:, None], np.inf, values)  # nor any for one that is in no plan
+    if table.credit.any:  # a row that stands for others must not make way for one that is only better by itself
+        values = np.where(table.credit.unlisted[:, None], np.inf, values)  # nor any for one that is in no plan
         values = np.concatenate([values, _compared(table.relaxed())], axis=1)
     if keep_apart:
         weights = table.layouts.weights

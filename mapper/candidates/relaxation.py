@@ -4,7 +4,7 @@ Above ``layout_space.EVERY`` ranks only some degrees are listed (``layout_space.
 ones has the load of the one below, so no forward or backward pass is faster. It may still do better than that one in
 three things. Two are bounded by what the last degree before the next listed one would do: sharded states per GPU, and
 the optimizer's step on them. The third are engines on a number of GPUs that no listed degree has: those are rows of
-their own, at their own price, which are in no plan and only in the bound (``Slack.unlisted``). ``Instance.relaxed``
+their own, at their own price, which are in no plan and only in the bound (``Credit.unlisted``). ``Instance.relaxed``
 grants all three; no plan beats an optimum of the relaxed instance, listed or not.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Slack:
+class Credit:
     """What a row could gain at most in the degrees that it stands for, the last of them ``last_dp``, ``[C]``.
 
     Bytes per GPU, and seconds by call key. An ``unlisted`` row is itself of such a degree.
@@ -43,10 +43,10 @@ class Slack:
         if len(self.unlisted) != len(self.num_bytes):  # one value for all rows
             object.__setattr__(self, "unlisted", np.broadcast_to(self.unlisted, self.num_bytes.shape))
 
-    def take(self, index: Ints) -> Slack:
+    def take(self, index: Ints) -> Credit:
         """The rows at ``index``."""
         seconds = {key: s[index] for key, s in self.seconds.items()}
-        return Slack(self.last_dp[index], self.num_bytes[index], seconds, self.unlisted[index])
+        return Credit(self.last_dp[index], self.num_bytes[index], seconds, self.unlisted[index])
 
     @property
     def any(self) -> bool:
@@ -56,19 +56,19 @@ class Slack:
         )
 
     @staticmethod
-    def joined(parts: Sequence[Slack]) -> Slack:
+    def joined(parts: Sequence[Credit]) -> Credit:
         """Several lists after each other; a call that one of them does not name gains nothing there."""
         keys = dict.fromkeys(key for part in parts for key in part.seconds)
         seconds = {k: np.concatenate([p.seconds.get(k, np.zeros(len(p.num_bytes))) for p in parts]) for k in keys}
         last_dp, num_bytes, unlisted = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("last_dp", "num_bytes", "unlisted")
         )
-        return Slack(last_dp, num_bytes, seconds, unlisted)
+        return Credit(last_dp, num_bytes, seconds, unlisted)
 
     @staticmethod
-    def none(num_rows: int) -> Slack:
+    def none(num_rows: int) -> Credit:
         """Rows that stand for themselves alone."""
-        return Slack(np.zeros(num_rows, dtype=np.int64), np.zeros(num_rows), {})
+        return Credit(np.zeros(num_rows, dtype=np.int64), np.zeros(num_rows), {})
 
 
 def last_degrees(degrees: Sequence[tuple[int, int, int, int, int]]) -> Ints:
@@ -84,10 +84,10 @@ def last_degrees(degrees: Sequence[tuple[int, int, int, int, int]]) -> Ints:
     return np.asarray([after[dp, tp, pp, cp] for dp, tp, pp, cp, _ in degrees], dtype=np.int64)
 
 
-def weights_slack(facts: Facts, role: str, train_key: str | None, layouts: Layouts, last_dp: Ints) -> Slack:
+def weights_slack(facts: Facts, role: str, train_key: str | None, layouts: Layouts, last_dp: Ints) -> Credit:
     """What rows gain in states and in the optimizer's step at ``last_dp`` data-parallel ranks."""
     if np.array_equal(layouts.dp, last_dp):
-        return Slack(last_dp, np.zeros(len(layouts)), {})
+        return Credit(last_dp, np.zeros(len(layouts)), {})
     shape, head, wide = facts.roles[role].shape, pricing.head_of(role), replace(layouts, dp=last_dp)
     trained = facts.dataflow.is_trained(role)
     here, there = (memory.total(memory.resident_bytes(facts, shape, head, x, trained)) for x in (layouts, wide))
@@ -96,4 +96,4 @@ def weights_slack(facts: Facts, role: str, train_key: str | None, layouts: Layou
         steps = facts.workload.epochs * facts.workload.minibatches
         near, far = (train.optimizer_time(facts, shape, head, x).s for x in (layouts, wide))
         seconds[train_key] = np.maximum(steps * (near - far), 0.0)
-    return Slack(last_dp, np.maximum(here - there, 0.0), seconds)
+    return Credit(last_dp, np.maximum(here - there, 0.0), seconds)

@@ -33,7 +33,7 @@ def _nothing() -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class PricedRows:
+class PricedCandidates:
     """Layouts of one call, what each costs, and which spread of the weights it belongs to; all ``[C]``.
 
     ``gain_s``: seconds that a copy could gain at most in the data-parallel degrees that its spread stands for.
@@ -49,9 +49,9 @@ class PricedRows:
         if len(self.gain_s) != len(self.seconds):  # one value for all rows
             object.__setattr__(self, "gain_s", np.broadcast_to(self.gain_s, self.seconds.shape))
 
-    def take(self, index: Ints) -> PricedRows:
+    def take(self, index: Ints) -> PricedCandidates:
         """The rows at ``index``."""
-        return PricedRows(
+        return PricedCandidates(
             self.layouts.take(index),
             self.spread[index],
             self.seconds[index],
@@ -60,10 +60,10 @@ class PricedRows:
         )
 
     @staticmethod
-    def joined(first: PricedRows, second: PricedRows) -> PricedRows:
+    def joined(first: PricedCandidates, second: PricedCandidates) -> PricedCandidates:
         """Two lists of rows after each other."""
         columns = ("spread", "seconds", "need_bytes", "gain_s")
-        return PricedRows(
+        return PricedCandidates(
             Layouts.joined([first.layouts, second.layouts]),
             *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in columns),
         )
@@ -86,7 +86,7 @@ class Spreads:
         return Spreads(number, Layouts(dp, tp, pp, cp, ep, number % NUM_ZERO_STAGES, one, 0 * one), last_dp[at])
 
 
-def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedRows:
+def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCandidates:
     """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
     shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
     need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
@@ -95,13 +95,13 @@ def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedRow
     layouts, need = layouts.take(fits), need[fits]
     given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
     seconds = pricing.call_cost(facts, call, given).time.s
-    rows = PricedRows(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
+    rows = PricedCandidates(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
     return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
 
 
 def with_copies(
-    facts: Facts, call: Call, forward: PricedRows, trained_in: Spreads, listed: tuple[Layouts, Ints]
-) -> PricedRows:
+    facts: Facts, call: Call, forward: PricedCandidates, trained_in: Spreads, listed: tuple[Layouts, Ints]
+) -> PricedCandidates:
     """The rows of a forward pass in the spreads of training, and on copies in the ``listed`` layouts for each spread.
 
     Where a spread stands for degrees that are not listed, its copies stay beside what they lose to: in one of those
@@ -114,18 +114,20 @@ def with_copies(
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
     given = RoleLayouts(training=training, inference=chosen)
     needs = pricing.role_memory(facts, call.role, given).transient[call.key]
-    rows = PricedRows(
+    rows = PricedCandidates(
         chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, memory.total(needs), gain_s
     )
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    both = PricedRows.joined(forward, rows.take(np.flatnonzero(rows.need_bytes <= room)))
+    both = PricedCandidates.joined(forward, rows.take(np.flatnonzero(rows.need_bytes <= room)))
     waits = np.isin(both.spread, trained_in.number[trained_in.last_dp > trained_in.layouts.dp])
     own = np.arange(len(both.spread)) >= len(forward.spread)
     key = both.spread * 2 + (waits & own)
     return both.take(non_dominated_by_group(key, np.stack([both.seconds, both.need_bytes], axis=1)))
 
 
-def _worth_gathering(facts: Facts, role: str, copies: PricedRows, trained_in: Spreads) -> tuple[Ints, Ints, Floats]:
+def _worth_gathering(
+    facts: Facts, role: str, copies: PricedCandidates, trained_in: Spreads
+) -> tuple[Ints, Ints, Floats]:
     """Positions ``(spread, copy)`` of the pairs worth pricing, and each one's gain in degrees that are not listed.
 
     A gain is against the fastest copy of all that the last of those degrees has GPUs for.

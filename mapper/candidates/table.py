@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.relaxation import Slack
+from mapper.candidates.relaxation import Credit
 from profiles.units import MIB
 from simulator.cost.pricing import RoleLayouts
 
@@ -37,7 +37,7 @@ class RoleTable:
     slack
         What a row could gain in the degrees that it stands for.
     offload
-        What waits in host memory while other roles run, as a position in ``space.OFFLOADS`` or, for a role
+        What waits in host memory while other roles run, as a position in ``options.OFFLOADS`` or, for a role
         that only scores, ``FROZEN_OFFLOADS``.
     num_priced
         Configurations priced before filtering and pruning.
@@ -52,7 +52,7 @@ class RoleTable:
     layouts: RoleLayouts
     num_priced: int
     offload: Ints
-    slack: Slack
+    credit: Credit
 
     def __len__(self) -> int:
         return len(self.num_gpus)
@@ -69,17 +69,17 @@ class RoleTable:
             transient_bytes=self.transient_bytes[index],
             layouts=x.take(index),
             offload=self.offload[index],
-            slack=self.slack.take(index),
+            credit=self.credit.take(index),
         )
 
     def listed(self) -> RoleTable:
         """The rows that a plan may have."""
-        away = self.slack.unlisted
+        away = self.credit.unlisted
         return self.take(np.flatnonzero(~away)) if np.any(away) else self
 
     def relaxed(self) -> RoleTable:
         """The rows as good as the best that they stand for could be."""
-        gain, away = self.slack, self.offload > 0  # what is away comes back for a call, so that call gains too
+        gain, away = self.credit, self.offload > 0  # what is away comes back for a call, so that call gains too
         none = np.zeros(len(self))
         return replace(
             self,
@@ -113,7 +113,7 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         layouts=RoleLayouts.joined([t.layouts for t in tables]),
         num_priced=sum(t.num_priced for t in tables),
         offload=np.concatenate([t.offload for t in tables]),
-        slack=Slack.joined([t.slack for t in tables]),
+        credit=Credit.joined([t.credit for t in tables]),
     )
 
 

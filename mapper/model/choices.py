@@ -17,60 +17,62 @@ if TYPE_CHECKING:
     from profiles.records import Ints
 
 
-def ticks_of(x: Instance, choice: Choice) -> int:
+def ticks_of(instance: Instance, choice: Choice) -> int:
     """Ticks of an iteration of ``choice``."""
-    if x.neighbours is not None:
-        return x.neighbours.ticks(x, choice)
+    if instance.neighbours is not None:
+        return instance.neighbours.ticks(instance, choice)
     durations = {
         key: np.asarray(t[choice.rows.get(role, 0)], dtype=np.float64)
-        for role, calls in x.ticks.items()
+        for role, calls in instance.ticks.items()
         for key, t in calls.items()
     }
-    if x.sync is not None:
-        durations["transition"] = np.asarray(transfer_ticks(x, choice), dtype=np.float64)
-    return int(makespan(x, tuple(group for group, _ in choice.pools), durations))
+    if instance.sync is not None:
+        durations["transition"] = np.asarray(transfer_ticks(instance, choice), dtype=np.float64)
+    return int(makespan(instance, tuple(group for group, _ in choice.pools), durations))
 
 
-def transfer_ticks(x: Instance, choice: Choice) -> int:
+def transfer_ticks(instance: Instance, choice: Choice) -> int:
     """Ticks of the transfer of weights between the pools of a choice."""
-    assert x.sync is not None, "the actor generates on a pool of its own"
+    assert instance.sync is not None, "the actor generates on a pool of its own"
     row = choice.rows[ROLLOUT]
     kind = next(group.kind for group, _ in choice.pools if "actor" in group.roles)
-    engine = x.tables[ROLLOUT].take(np.asarray([row]))
-    return int(x.sync.ticks(engine, kind, int(senders(x)[choice.rows["actor"]]))[0])
+    engine = instance.tables[ROLLOUT].take(np.asarray([row]))
+    return int(instance.sync.ticks(engine, kind, int(senders(instance)[choice.rows["actor"]]))[0])
 
 
-def senders(x: Instance) -> Ints:
+def senders(instance: Instance) -> Ints:
     """GPUs that hold the actor's weights for each of its rows: those that send them to another pool."""
-    return x.tables["actor"].layouts.weights.num_gpus
+    return instance.tables["actor"].layouts.weights.num_gpus
 
 
-def fits(x: Instance, choice: Choice) -> bool:
+def fits(instance: Instance, choice: Choice) -> bool:
     """Whether the pools of ``choice`` are there, and hold their rows and their memory."""
-    if {group for group, _ in choice.pools} not in [set(p) for p in x.partitions]:
+    if {group for group, _ in choice.pools} not in [set(p) for p in instance.partitions]:
         return False
-    used = {kind: sum(n for group, n in choice.pools if group.kind == kind) for kind in x.kinds}
-    if any(n > x.gpus[kind] for kind, n in used.items()) or x.spent(choice.pools) > x.budget:
+    used = {kind: sum(n for group, n in choice.pools if group.kind == kind) for kind in instance.kinds}
+    if any(n > instance.gpus[kind] for kind, n in used.items()) or instance.spent(choice.pools) > instance.budget:
         return False
-    if x.equal_sizes and len({n for _, n in choice.pools}) > 1:
+    if instance.equal_sizes and len({n for _, n in choice.pools}) > 1:
         return False
-    return all(n in x.sizes[group] and _pool_holds(x, group, n, choice) for group, n in choice.pools)
+    return all(n in instance.sizes[group] and _pool_holds(instance, group, n, choice) for group, n in choice.pools)
 
 
-def _pool_holds(x: Instance, group: Group, num_gpus: int, choice: Choice) -> bool:
-    rows, kind = {role: choice.rows[role] for role in group.roles}, x.kinds.index(group.kind)
-    if any(int(x.tables[r].kind[i]) != kind for r, i in rows.items()):
+def _pool_holds(instance: Instance, group: Group, num_gpus: int, choice: Choice) -> bool:
+    rows, kind = {role: choice.rows[role] for role in group.roles}, instance.kinds.index(group.kind)
+    if any(int(instance.tables[r].kind[i]) != kind for r, i in rows.items()):
         return False
-    need = sum(int(x.resident_mib[r][i]) for r, i in rows.items()) + max(
-        int(x.transient_mib[r][i]) for r, i in rows.items()
+    need = sum(int(instance.resident_mib[r][i]) for r, i in rows.items()) + max(
+        int(instance.transient_mib[r][i]) for r, i in rows.items()
     )
-    return need <= x.capacity_mib[group.kind] and all(int(x.tables[r].num_gpus[i]) <= num_gpus for r, i in rows.items())
+    return need <= instance.capacity_mib[group.kind] and all(
+        int(instance.tables[r].num_gpus[i]) <= num_gpus for r, i in rows.items()
+    )
 
 
-def with_budget(x: Instance, budget: int) -> Instance:
+def with_budget(instance: Instance, budget: int) -> Instance:
     """The same priced tables where all pools together may count at most ``budget``."""
-    left = {g: tuple(n for n in sizes if n * x.weight[g.kind] <= budget) for g, sizes in x.sizes.items()}
-    return replace(x, budget=min(budget, x.budget), sizes=left)
+    left = {g: tuple(n for n in sizes if n * instance.weight[g.kind] <= budget) for g, sizes in instance.sizes.items()}
+    return replace(instance, budget=min(budget, instance.budget), sizes=left)
 
 
 def gpus_of(choice: Choice) -> int:

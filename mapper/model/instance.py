@@ -97,7 +97,7 @@ class Instance:
         No plan, in degrees that are listed or not, is better than its best choice.
         """
         whole = self.tables | self.bounding
-        if not any(table.slack.any for table in whole.values()):
+        if not any(table.credit.any for table in whole.values()):
             return None
         tables = {role: table.relaxed() for role, table in whole.items()}
         of_roles = {
@@ -191,7 +191,7 @@ def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
     return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
 
 
-def _sizes_that_fit(problem: Problem, group: Group, x: Instance) -> tuple[int, ...]:
+def _sizes_that_fit(problem: Problem, group: Group, instance: Instance) -> tuple[int, ...]:
     """Pool sizes where even the least hungry configurations of the group fit side by side (a necessary condition).
 
     Without a size that no role of the group gains a row from: the next smaller pool does the same. But groups that must
@@ -199,11 +199,13 @@ def _sizes_that_fit(problem: Problem, group: Group, x: Instance) -> tuple[int, .
     """
     known = problem.sizes[group.kind]
     sizes = np.asarray(problem.sizes_of(group), dtype=np.int64)
-    rows = {role: x.rows_on(role, group.kind) for role in group.roles}
-    gpus = {role: x.tables[role].num_gpus[r] for role, r in rows.items()}
-    need = sum(least_up_to(gpus[role], x.resident_mib[role][r], sizes) for role, r in rows.items())
-    need = need + np.max([least_up_to(gpus[role], x.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0)
-    keep = need <= x.capacity_mib[group.kind]
+    rows = {role: instance.rows_on(role, group.kind) for role in group.roles}
+    gpus = {role: instance.tables[role].num_gpus[r] for role, r in rows.items()}
+    need = sum(least_up_to(gpus[role], instance.resident_mib[role][r], sizes) for role, r in rows.items())
+    need = need + np.max(
+        [least_up_to(gpus[role], instance.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0
+    )
+    keep = need <= instance.capacity_mib[group.kind]
     if not problem.equal_sizes and len(sizes) == len(known):
         keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
     return tuple(sizes[keep].tolist())

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from profiles.records import Floats
 
 
-def makespan(x: Instance, partition: Placement, durations: dict[str, Floats]) -> Floats:
+def makespan(instance: Instance, partition: Placement, durations: dict[str, Floats]) -> Floats:
     """End of the iteration in ticks for arrays of durations: the longest path, with pools taking turns."""
     end: dict[str, Floats] = {}
     free: dict[int, Floats] = {}
     set_of = {role: i for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: -1}
-    for call in x.flow.calls:
+    for call in instance.flow.calls:
         waits = [end[key] for key in call.inputs]
         if set_of[call.role] in free:
             waits.append(free[set_of[call.role]])
@@ -28,21 +28,21 @@ def makespan(x: Instance, partition: Placement, durations: dict[str, Floats]) ->
     return np.asarray(np.maximum.reduce(np.broadcast_arrays(*end.values())))
 
 
-def waiting_ticks(x: Instance, group: Group) -> int:
+def waiting_ticks(instance: Instance, group: Group) -> int:
     """Ticks that a pool must wait at least: for the advantages, and for a first generation if it is elsewhere.
 
     Where generation and training run at once neither is sure, so nothing is counted.
     """
-    if _overlapped(x):
+    if _overlapped(instance):
         return 0
-    wait = int(x.ticks[CONTROLLER]["compute_advantage"][0])
-    if any(x.flow.generates(role) for role in group.roles):
+    wait = int(instance.ticks[CONTROLLER]["compute_advantage"][0])
+    if any(instance.flow.generates(role) for role in group.roles):
         return wait
-    owner = next(role for role in x.tables if x.flow.generates(role))
-    first = [x.ticks[owner][key] for key in ("transition", "generate_sequences")]
+    owner = next(role for role in instance.tables if instance.flow.generates(role))
+    first = [instance.ticks[owner][key] for key in ("transition", "generate_sequences")]
     return wait + int(np.sum(first, axis=0).min())
 
 
-def _overlapped(x: Instance) -> bool:
+def _overlapped(instance: Instance) -> bool:
     """Whether nothing waits for this iteration's generation."""
-    return not any("generate_sequences" in call.inputs for call in x.flow.calls)
+    return not any("generate_sequences" in call.inputs for call in instance.flow.calls)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from mapper.model.variables import Variables
 
 
-def build_iteration_time(model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+def build_iteration_time(model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
     """Tie ``end`` and ``makespan`` to the choices, and minimise the makespan."""
-    for call in x.flow.calls:
+    for call in instance.flow.calls:
         model.add(v.end[call.key] >= v.duration[call.key])
         model.add(v.makespan >= v.end[call.key])
         for key in call.inputs:
             model.add(v.end[call.key] >= v.end[key] + v.duration[call.key])
     for group, chosen in v.shared.items():
-        _take_turns(model, v, [call.key for call in x.flow.calls if call.role in group.roles], chosen)
-    _take_turns(model, v, [call.key for call in x.flow.calls if call.role == CONTROLLER], None)
+        _take_turns(model, v, [call.key for call in instance.flow.calls if call.role in group.roles], chosen)
+    _take_turns(model, v, [call.key for call in instance.flow.calls if call.role == CONTROLLER], None)
     model.minimize(v.makespan)
 
 

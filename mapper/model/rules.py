@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Rule(Protocol):
     """A rule knows how to add itself to a model."""
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         """Add the rule's constraints."""
         ...
 
@@ -27,9 +27,9 @@ class Rule(Protocol):
 class OnePlacement:
     """Exactly one allowed placement is chosen, and exactly its groups get a pool of one size each."""
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         model.add_exactly_one(v.partition.values())
-        for group, sizes in x.sizes.items():
+        for group, sizes in instance.sizes.items():
             holders = [var for partition, var in v.partition.items() if group in partition]
             model.add(sum(holders) == v.shared[group])
             model.add(sum(v.pool[group, n] for n in sizes) == v.shared[group])
@@ -41,23 +41,25 @@ class GpusSuffice:
     Together they count no more than the budget, where that is less.
     """
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
-        for kind, most in x.gpus.items():
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
+        for kind, most in instance.gpus.items():
             pools = [n * var for (group, n), var in v.pool.items() if group.kind == kind]
             model.add(sum(pools) <= most)
-        if x.budget < sum(x.weight[kind] * most for kind, most in x.gpus.items()):
-            model.add(sum(x.weight[group.kind] * n * var for (group, n), var in v.pool.items()) <= x.budget)
+        if instance.budget < sum(instance.weight[kind] * most for kind, most in instance.gpus.items()):
+            model.add(
+                sum(instance.weight[group.kind] * n * var for (group, n), var in v.pool.items()) <= instance.budget
+            )
 
 
 class EqualSizes:
     """All sets of the placement get pools of one size, if the problem asks for it."""
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
-        if not x.equal_sizes:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
+        if not instance.equal_sizes:
             return
         for partition, chosen in v.partition.items():
             for first, second in itertools.pairwise(partition):
-                for n in set(x.sizes[first]) | set(x.sizes[second]):
+                for n in set(instance.sizes[first]) | set(instance.sizes[second]):
                     a, b = v.pool.get((first, n), 0), v.pool.get((second, n), 0)
                     model.add(a == b).only_enforce_if(chosen)
 
@@ -69,14 +71,14 @@ class OneConfiguration:
     ``n``, for every ``n``.
     """
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         for role, picks in v.pick.items():
             model.add_exactly_one(picks)
-            for i, kind in enumerate(x.kinds):
-                self._of_kind(model, x, v, role, i, kind)
+            for i, kind in enumerate(instance.kinds):
+                self._of_kind(model, instance, v, role, i, kind)
 
-    def _of_kind(self, model: cp_model.CpModel, x: Instance, v: Variables, role: str, i: int, kind: str) -> None:
-        table, picks = x.tables[role], v.pick[role]
+    def _of_kind(self, model: cp_model.CpModel, instance: Instance, v: Variables, role: str, i: int, kind: str) -> None:
+        table, picks = instance.tables[role], v.pick[role]
         mine = table.kind == i
         sizes = sorted(set(table.num_gpus[mine].tolist()))
         needs = [model.new_bool_var(f"{role} needs {n} {kind}") for n in sizes]
@@ -90,24 +92,24 @@ class OneConfiguration:
 class PickedValues:
     """A role's memory needs and its calls' durations are those of its configuration."""
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         for role, picks in v.pick.items():
-            model.add(v.resident[role] == _dot(x.resident_mib[role], picks))
-            model.add(v.transient[role] == _dot(x.transient_mib[role], picks))
-            for key, ticks in x.ticks[role].items():
+            model.add(v.resident[role] == _dot(instance.resident_mib[role], picks))
+            model.add(v.transient[role] == _dot(instance.transient_mib[role], picks))
+            for key, ticks in instance.ticks[role].items():
                 model.add(v.duration[key] == _dot(ticks, picks))
-        for key, ticks in x.ticks[CONTROLLER].items():
+        for key, ticks in instance.ticks[CONTROLLER].items():
             model.add(v.duration[key] == int(ticks[0]))
 
 
 class MemoryShared:
     """In each set: every role's resident memory plus any one role's transient memory fits beside the reserve."""
 
-    def build(self, model: cp_model.CpModel, x: Instance, v: Variables) -> None:
+    def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         for group, chosen in v.shared.items():
             resident = sum(v.resident[role] for role in group.roles)
             for role in group.roles:
-                model.add(resident + v.transient[role] <= x.capacity_mib[group.kind]).only_enforce_if(chosen)
+                model.add(resident + v.transient[role] <= instance.capacity_mib[group.kind]).only_enforce_if(chosen)
 
 
 def _dot(values: Ints, picks: list[cp_model.IntVar]) -> cp_model.LinearExprT:

@@ -37,18 +37,24 @@ class Solution:
 
 
 def solve(
-    x: Instance, *, seed: int, time_limit_s: float, start: Choice | None = None, start_ticks: int = 0, workers: int = 1
+    instance: Instance,
+    *,
+    seed: int,
+    time_limit_s: float,
+    start: Choice | None = None,
+    start_ticks: int = 0,
+    workers: int = 1,
 ) -> Solution:
-    """Find the best choice of ``x`` and prove how good it is.
+    """Find the best choice of ``instance`` and prove how good it is.
 
     ``start``, a known choice of ``start_ticks``, is where the search begins and what is left if time runs out.
     The same instance, seed and number of workers give the same answer when the search ends before its limit.
     Raises ``InputError`` if time runs out with nothing known.
     """
     began = time.perf_counter()
-    if not any(all(x.sizes[group] for group in partition) for partition in x.partitions):
+    if not any(all(instance.sizes[group] for group in partition) for partition in instance.partitions):
         return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
-    model, v = build_model(x)
+    model, v = build_model(instance)
     if start is not None:
         hint(model, v, start)
     solver = configured(seed, time_limit_s, workers)
@@ -68,13 +74,13 @@ def solve(
     return Solution(status, extract(solver, v), ticks, bound, seconds)
 
 
-def build_model(x: Instance) -> tuple[cp_model.CpModel, Variables]:
+def build_model(instance: Instance) -> tuple[cp_model.CpModel, Variables]:
     """The whole model of an instance: its rules, and the iteration's time as what is minimised."""
     model = cp_model.CpModel()
-    v = make_variables(model, x)
+    v = make_variables(model, instance)
     for rule in RULES:
-        rule.build(model, x, v)
-    build_iteration_time(model, x, v)
+        rule.build(model, instance, v)
+    build_iteration_time(model, instance, v)
     return model, v
 
 

@@ -33,24 +33,25 @@ class Variables:
     makespan: cp_model.IntVar
 
 
-def make_variables(model: cp_model.CpModel, x: Instance) -> Variables:
-    """Create the variables of ``x`` in ``model``."""
-    longest = {key: int(t.max(initial=0)) for calls in x.ticks.values() for key, t in calls.items()}
+def make_variables(model: cp_model.CpModel, instance: Instance) -> Variables:
+    """Create the variables of ``instance`` in ``model``."""
+    longest = {key: int(t.max(initial=0)) for calls in instance.ticks.values() for key, t in calls.items()}
     horizon = sum(longest.values())
     return Variables(
-        partition={p: model.new_bool_var(f"partition {p}") for p in x.partitions},
-        shared={s: model.new_bool_var(f"set {s}") for s in x.sizes},
-        pool={(s, n): model.new_bool_var(f"pool {s} {n}") for s, sizes in x.sizes.items() for n in sizes},
-        pick={role: [model.new_bool_var(f"{role} {i}") for i in range(len(t))] for role, t in x.tables.items()},
+        partition={p: model.new_bool_var(f"partition {p}") for p in instance.partitions},
+        shared={s: model.new_bool_var(f"set {s}") for s in instance.sizes},
+        pool={(s, n): model.new_bool_var(f"pool {s} {n}") for s, sizes in instance.sizes.items() for n in sizes},
+        pick={role: [model.new_bool_var(f"{role} {i}") for i in range(len(t))] for role, t in instance.tables.items()},
         resident={
-            role: model.new_int_var(0, int(m.max(initial=0)), f"resident {role}") for role, m in x.resident_mib.items()
+            role: model.new_int_var(0, int(m.max(initial=0)), f"resident {role}")
+            for role, m in instance.resident_mib.items()
         },
         transient={
             role: model.new_int_var(0, int(m.max(initial=0)), f"transient {role}")
-            for role, m in x.transient_mib.items()
+            for role, m in instance.transient_mib.items()
         },
         duration={key: model.new_int_var(0, most, f"duration {key}") for key, most in longest.items()},
-        end={call.key: model.new_int_var(0, horizon, f"end {call.key}") for call in x.flow.calls},
+        end={call.key: model.new_int_var(0, horizon, f"end {call.key}") for call in instance.flow.calls},
         makespan=model.new_int_var(0, horizon, "makespan"),
     )
 

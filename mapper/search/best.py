@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def best_choice(
-    x: Instance,
+    instance: Instance,
     seed: int,
     time_limit_s: float,
     known: Choice | None = None,
@@ -29,15 +29,15 @@ def best_choice(
     with a bound of ``cutoff + 1``. ``workers``: threads of the solver. Raises ``InputError`` if time runs out with
     nothing known.
     """
-    if x.neighbours is not None:
-        return best_beside_neighbours(x, seed, time_limit_s, known, cutoff, workers, best_alone)
-    return best_alone(x, seed, time_limit_s, known, cutoff, workers)
+    if instance.neighbours is not None:
+        return best_beside_neighbours(instance, seed, time_limit_s, known, cutoff, workers, best_alone)
+    return best_alone(instance, seed, time_limit_s, known, cutoff, workers)
 
 
 def best_alone(
-    x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
+    instance: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """As ``best_choice``, with calls that take as long as they do alone."""
-    if x.sync is not None:
-        return best_with_transfers(x, seed, time_limit_s, known, cutoff, workers)
-    return best_as_priced(x, seed, time_limit_s, known, cutoff, workers)
+    if instance.sync is not None:
+        return best_with_transfers(instance, seed, time_limit_s, known, cutoff, workers)
+    return best_as_priced(instance, seed, time_limit_s, known, cutoff, workers)

@@ -83,21 +83,23 @@ def is_never(ticks: int) -> bool:
     return ticks >= _NEVER
 
 
-def budgets_of(x: Instance) -> list[int]:
+def budgets_of(instance: Instance) -> list[int]:
     """Everything that the GPUs of a choice may count together, ascending."""
     reachable = 0
-    for partition in x.partitions:
-        sums = {kind: 1 for kind in x.kinds}  # bit n is set if the pools of the kind so far may have n GPUs together
+    for partition in instance.partitions:
+        sums = {
+            kind: 1 for kind in instance.kinds
+        }  # bit n is set if the pools of the kind so far may have n GPUs together
         for group in partition:
-            mask, grown = (1 << (x.gpus[group.kind] + 1)) - 1, 0
-            for n in x.sizes[group]:
+            mask, grown = (1 << (instance.gpus[group.kind] + 1)) - 1, 0
+            for n in instance.sizes[group]:
                 grown |= sums[group.kind] << n
             sums[group.kind] = grown & mask
         whole = 1
         for kind, of_kind in sums.items():
-            whole = _shifted(whole, [n * x.weight[kind] for n in _bits(of_kind)])
+            whole = _shifted(whole, [n * instance.weight[kind] for n in _bits(of_kind)])
         reachable |= whole
-    return [n for n in _bits(reachable) if 1 <= n <= x.budget]
+    return [n for n in _bits(reachable) if 1 <= n <= instance.budget]
 
 
 def _bits(number: int) -> list[int]:

@@ -41,15 +41,15 @@ class _Range:
 
 
 def best_with_transfers(
-    x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
+    instance: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """As ``best_choice``, for an instance whose actor generates on a pool of its own."""
     began = time.perf_counter()
-    best = _known(x, known)
+    best = _known(instance, known)
     order = itertools.count()
     open_ranges: list[tuple[int, int, _Range]] = []
-    for kind in x.kinds:
-        if len(rows := x.rows_on("actor", kind)):
+    for kind in instance.kinds:
+        if len(rows := instance.rows_on("actor", kind)):
             heapq.heappush(open_ranges, (0, next(order), _Range(kind, rows)))
     proven = True
     while open_ranges:
@@ -59,7 +59,7 @@ def best_with_transfers(
             break
         left_s = max(time_limit_s - (time.perf_counter() - began), LEAST_S)
         try:
-            choice, solution = _solved(x, one, seed, left_s, limit, workers)
+            choice, solution = _solved(instance, one, seed, left_s, limit, workers)
         except InputError:  # time is up
             heapq.heappush(open_ranges, (bound, next(order), one))
             proven = False
@@ -67,7 +67,7 @@ def best_with_transfers(
         least = max(bound, solution.bound_ticks)
         if choice is None or (limit is not None and least > limit):
             continue
-        ticks = ticks_of(x, choice)
+        ticks = ticks_of(instance, choice)
         if (best is None or ticks < best[1]) and (cutoff is None or ticks <= cutoff):
             best = (choice, ticks)
         if ticks > least:
@@ -75,13 +75,15 @@ def best_with_transfers(
                 heapq.heappush(open_ranges, (least, next(order), one))
                 proven = False
                 break
-            for part in _split(x, one, int(senders(x)[choice.rows["actor"]]), solution.status == "optimal"):
+            for part in _split(
+                instance, one, int(senders(instance)[choice.rows["actor"]]), solution.status == "optimal"
+            ):
                 heapq.heappush(open_ranges, (least, next(order), part))
-    return _answer(x, best, open_ranges, cutoff, proven, time.perf_counter() - began)
+    return _answer(instance, best, open_ranges, cutoff, proven, time.perf_counter() - began)
 
 
 def _answer(
-    x: Instance,
+    instance: Instance,
     best: tuple[Choice, int] | None,
     left: list[tuple[int, int, _Range]],
     cutoff: int | None,
@@ -99,8 +101,8 @@ def _answer(
     return choice, Solution("optimal" if bound >= ticks else "feasible", choice, ticks, bound, seconds)
 
 
-def _known(x: Instance, known: Choice | None) -> tuple[Choice, int] | None:
-    return (known, ticks_of(x, known)) if known is not None and fits(x, known) else None
+def _known(instance: Instance, known: Choice | None) -> tuple[Choice, int] | None:
+    return (known, ticks_of(instance, known)) if known is not None and fits(instance, known) else None
 
 
 def _limit(best: tuple[Choice, int] | None, cutoff: int | None) -> int | None:
@@ -110,24 +112,26 @@ def _limit(best: tuple[Choice, int] | None, cutoff: int | None) -> int | None:
 
 
 def _solved(
-    x: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None, workers: int
+    instance: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
-    """The best choice of a range at the least price of its transfers; row numbers are those of ``x``."""
-    assert x.sync is not None, "the actor generates on a pool of its own"
-    least = x.sync.least(x.tables[ROLLOUT], one.kind, senders(x)[one.rows])
-    partitions = tuple(p for p in x.partitions if any("actor" in g.roles and g.kind == one.kind for g in p))
-    sizes = {group: x.sizes[group] for p in partitions for group in p}
-    ticks = x.ticks | {ROLLOUT: x.ticks[ROLLOUT] | {"transition": least}}
-    inside = restricted(replace(x, ticks=ticks, partitions=partitions, sizes=sizes, sync=None), {"actor": one.rows})
+    """The best choice of a range at the least price of its transfers; row numbers are those of ``instance``."""
+    assert instance.sync is not None, "the actor generates on a pool of its own"
+    least = instance.sync.least(instance.tables[ROLLOUT], one.kind, senders(instance)[one.rows])
+    partitions = tuple(p for p in instance.partitions if any("actor" in g.roles and g.kind == one.kind for g in p))
+    sizes = {group: instance.sizes[group] for p in partitions for group in p}
+    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": least}}
+    inside = restricted(
+        replace(instance, ticks=ticks, partitions=partitions, sizes=sizes, sync=None), {"actor": one.rows}
+    )
     choice, solution = best_as_priced(inside, seed, time_limit_s, cutoff=limit, workers=workers)
     if choice is None:
         return None, solution
     return Choice(choice.pools, choice.rows | {"actor": int(one.rows[choice.rows["actor"]])}), solution
 
 
-def _split(x: Instance, one: _Range, at: int, keep_apart: bool) -> list[_Range]:
+def _split(instance: Instance, one: _Range, at: int, keep_apart: bool) -> list[_Range]:
     """The range below, at and above a number of senders; at a single number the price is exact, and nothing is left."""
-    number = senders(x)[one.rows]
+    number = senders(instance)[one.rows]
     parts = [_Range(one.kind, one.rows[mask]) for mask in (number < at, number == at, number > at) if np.any(mask)]
     if len(parts) == 1 and keep_apart:
         return []

@@ -123,22 +123,22 @@ def _drift(simulated_s: float, searched_s: float, rounding_s: float) -> tuple[fl
     return rounding_s + drift_s, (text,)
 
 
-def _search(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
+def _search(instance: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
     """The best choice under the objective; ``None`` if there is none."""
-    relaxed = x.relaxed()
+    relaxed = instance.relaxed()
     if relaxed is not None:
-        return _with_left_out(x, relaxed, objective, search, known)
-    return _listed(x, objective, search, known)
+        return _with_left_out(instance, relaxed, objective, search, known)
+    return _listed(instance, objective, search, known)
 
 
 def _with_left_out(
-    x: Instance, relaxed: Instance, objective: Objective, search: Search, known: Choice | None
+    instance: Instance, relaxed: Instance, objective: Objective, search: Search, known: Choice | None
 ) -> Found | None:
     """The best listed choice, with bounds that cover the degrees that are not listed."""
-    found = _listed(x, objective, search, known)
+    found = _listed(instance, objective, search, known)
     if found is None:
         return None
-    within = with_budget(relaxed, x.spent(found.choice.pools)) if objective.goal == "gpus" else relaxed
+    within = with_budget(relaxed, instance.spent(found.choice.pools)) if objective.goal == "gpus" else relaxed
     sure = _listed(within, objective, replace(search, x=within), found.choice)
     if sure is None:  # the known choice fits, so this does not happen
         return replace(found, bound_ticks=0, least=0, floor_ticks=0)
@@ -150,33 +150,33 @@ def _with_left_out(
     )
 
 
-def _listed(x: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
+def _listed(instance: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
     """The best choice of the listed degrees under the objective; ``None`` if there is none."""
     if objective.goal in ("throughput_per_gpu", "cost"):
         return least_gpu_time(search, known)
     if objective.goal == "gpus":
-        return fewest_gpus_within(search, _target_ticks(x, objective), known)
+        return fewest_gpus_within(search, _target_ticks(instance, objective), known)
     left_s = max(search.deadline - time.perf_counter(), LEAST_S)
-    choice, solution = best_choice(x, search.seed, left_s, known, workers=search.workers)
+    choice, solution = best_choice(instance, search.seed, left_s, known, workers=search.workers)
     bound = solution.bound_ticks
     return None if choice is None else Found(choice, solution.objective_ticks, bound, bound, bound)
 
 
-def _target_ticks(x: Instance, objective: Objective) -> int:
+def _target_ticks(instance: Instance, objective: Objective) -> int:
     """Most ticks of an iteration that ends in time whatever its rounding."""
     if objective.target_iteration_s is None:
         raise InputError("the objective gpus needs a target_iteration_s")
-    return math.floor((objective.target_iteration_s - x.rounding_s) / x.tick_s)
+    return math.floor((objective.target_iteration_s - instance.rounding_s) / instance.tick_s)
 
 
-def _least_value(x: Instance, objective: Objective, found: Found, bound_s: float, unit: float) -> float:
+def _least_value(instance: Instance, objective: Objective, found: Found, bound_s: float, unit: float) -> float:
     """A value that no plan is below, rounding of durations included."""
     if objective.goal == "time":
         return bound_s
     if objective.goal == "gpus":
         return float(found.least)
-    surely = max(1.0 - x.rounding_s / max(found.floor_ticks * x.tick_s, x.tick_s), 0.0)
-    return found.least * x.tick_s * surely * unit
+    surely = max(1.0 - instance.rounding_s / max(found.floor_ticks * instance.tick_s, instance.tick_s), 0.0)
+    return found.least * instance.tick_s * surely * unit
 
 
 def _tail(objective: Objective, iteration_s: float, bound_s: float) -> float:
@@ -184,31 +184,33 @@ def _tail(objective: Objective, iteration_s: float, bound_s: float) -> float:
     return (iteration_s - bound_s) / iteration_s if objective.goal == "gpus" else 0.0
 
 
-def _known(x: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[str, ...]]:
+def _known(instance: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[str, ...]]:
     """The choice that a hint stands for, or none and a note of why."""
     if hint is None:
         return None, ()
-    choice = choice_of_plan(x, hint)
+    choice = choice_of_plan(instance, hint)
     return (None, (f"the hint is left aside: {choice}",)) if isinstance(choice, str) else (choice, ())
 
 
-def _nothing_found(problem: Problem, x: Instance, objective: Objective, seed: int, deadline: float) -> InputError:
+def _nothing_found(
+    problem: Problem, instance: Instance, objective: Objective, seed: int, deadline: float
+) -> InputError:
     """Why there is no plan: the target is too short, or nothing fits."""
     if objective.goal != "gpus":
         return explain_infeasible(problem)
-    choice, bound = Search(x, seed, max(deadline, time.perf_counter() + 1.0)).at(x.budget, None)
+    choice, bound = Search(instance, seed, max(deadline, time.perf_counter() + 1.0)).at(instance.budget, None)
     if choice is None:
         return explain_infeasible(problem)
-    fastest_s = simulate(build_plan(x, choice, problem), problem.facts).iteration_s
+    fastest_s = simulate(build_plan(instance, choice, problem), problem.facts).iteration_s
     return InfeasibleError(
         f"no plan ends an iteration within {objective.target_iteration_s:,g} s: the fastest on all "
         f"{problem.num_gpus:,} GPUs takes {fastest_s:,.2f} s (on {gpus_of(choice):,}), and none less than "
-        f"{bound * x.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
+        f"{bound * instance.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
     )
 
 
 def _runners_up(
-    x: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: float
+    instance: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: float
 ) -> tuple[RunnerUp, ...]:
     """The best plan of each other named placement and of all other placements, fastest first, each placement once.
 
@@ -222,24 +224,24 @@ def _runners_up(
             sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
         except InputError:  # these roles have no split
             continue
-        whole = {*sets, (ROLLOUT,)} if problem.mode.own_pool else {*sets}
-        families.append(tuple(p for p in x.partitions if set(sets_of(p)) == whole))
-    families.append(x.partitions)
+        whole = {*sets, (ROLLOUT,)} if problem.mode.dedicated_rollout else {*sets}
+        families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
+    families.append(instance.partitions)
     found: dict[frozenset[Group], RunnerUp] = {}
     for placements in families:
         inside = tuple(p for p in placements if set(p) != won)
         if not inside:
             continue
-        sizes = {group: x.sizes[group] for p in inside for group in p}
+        sizes = {group: instance.sizes[group] for p in inside for group in p}
         left_s = max(1.0, deadline - time.perf_counter())
         try:
             choice, _ = best_choice(
-                replace(x, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers
+                replace(instance, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers
             )
         except InputError:  # time is up and nothing was found
             continue
         if choice is not None:
-            plan = build_plan(x, choice, problem)
+            plan = build_plan(instance, choice, problem)
             key = frozenset(group for group, _ in choice.pools)
             found[key] = RunnerUp(plan.placement, simulate(plan, problem.facts).iteration_s, plan)
     return tuple(sorted(found.values(), key=lambda r: (r.iteration_s, r.placement)))

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
         """The best choice of an instance of calls alone."""
 
         def __call__(
-            self, x: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
+            self,
+            instance: Instance,
+            seed: int,
+            time_limit_s: float,
+            known: Choice | None,
+            cutoff: int | None,
+            workers: int,
         ) -> tuple[Choice | None, Solution]: ...
 
 
@@ -53,7 +59,7 @@ class _Range:
 
 
 def best_beside_neighbours(
-    x: Instance,
+    instance: Instance,
     seed: int,
     time_limit_s: float,
     known: Choice | None,
@@ -62,11 +68,11 @@ def best_beside_neighbours(
     best_alone: Best,
 ) -> tuple[Choice | None, Solution]:
     """As ``best.best_choice``; ``best_alone`` searches by calls alone. The bound is one of calls alone."""
-    began, host = time.perf_counter(), x.neighbours
+    began, host = time.perf_counter(), instance.neighbours
     assert host is not None, "ranks share a host"
-    best = (known, host.ticks(x, known)) if known is not None and fits(x, known) else None
+    best = (known, host.ticks(instance, known)) if known is not None and fits(instance, known) else None
     order = itertools.count()
-    ranges = [(0, next(order), _Range(1, x.budget, x.partitions, x.sizes))]
+    ranges = [(0, next(order), _Range(1, instance.budget, instance.partitions, instance.sizes))]
     lost: list[int] = []  # bounds of ranges that cannot be split further
     searched, refusal = 0, None
     while ranges and (limit := _limit(best, cutoff)) >= ranges[0][0] and searched < MOST_RANGES:
@@ -76,7 +82,7 @@ def best_beside_neighbours(
         bound, _, one = heapq.heappop(ranges)
         try:
             within = None if limit == _NO_LIMIT else limit
-            alone = _alone(x, one)
+            alone = _alone(instance, one)
             choice, solution = best_alone(alone, seed, max(left_s, LEAST_S), None, within, workers)
         except InputError as error:  # time is up
             heapq.heappush(ranges, (bound, next(order), one))
@@ -88,10 +94,10 @@ def best_beside_neighbours(
                 lost.append(least)
             continue
         tidied = tidy(alone, choice, solution.objective_ticks, max(left_s, LEAST_S), workers)
-        ticks, choice = min((host.ticks(x, c), i, c) for i, c in enumerate((tidied, choice)))[::2]
+        ticks, choice = min((host.ticks(instance, c), i, c) for i, c in enumerate((tidied, choice)))[::2]
         if ticks <= limit:
             best = (choice, ticks)
-        parts = _split(x, one, choice) if ticks > least + len(x.flow.calls) else []
+        parts = _split(instance, one, choice) if ticks > least + len(instance.flow.calls) else []
         for part in parts:
             heapq.heappush(ranges, (least, next(order), part))
         if not parts:
@@ -121,22 +127,22 @@ def _answer(
     return choice, Solution("optimal" if bound == ticks else "feasible", choice, ticks, bound, seconds)
 
 
-def _alone(x: Instance, one: _Range) -> Instance:
+def _alone(instance: Instance, one: _Range) -> Instance:
     """The range with calls alone, each behind what the fewest ranks of the range cost before it."""
-    assert x.neighbours is not None, "ranks share a host"
-    before = x.neighbours.further_rank_ticks * (one.fewest - 1)
-    ticks = {role: {key: t + before for key, t in calls.items()} for role, calls in x.ticks.items()}
-    inside = replace(x, neighbours=None, ticks=ticks, partitions=one.partitions, sizes=one.sizes)
+    assert instance.neighbours is not None, "ranks share a host"
+    before = instance.neighbours.further_rank_ticks * (one.fewest - 1)
+    ticks = {role: {key: t + before for key, t in calls.items()} for role, calls in instance.ticks.items()}
+    inside = replace(instance, neighbours=None, ticks=ticks, partitions=one.partitions, sizes=one.sizes)
     return with_budget(inside, one.most)
 
 
-def _split(x: Instance, one: _Range, choice: Choice) -> list[_Range]:
+def _split(instance: Instance, one: _Range, choice: Choice) -> list[_Range]:
     """The range around ``choice``: by ranks where they cost something, by placement, by pool sizes; else nothing."""
-    assert x.neighbours is not None, "ranks share a host"
+    assert instance.neighbours is not None, "ranks share a host"
     ranks, parts = gpus_of(choice), []
     mine = next(p for p in one.partitions if {group for group, _ in choice.pools} == set(p))
     several = next(((group, n) for group, n in choice.pools if len(one.sizes[group]) > 1), None)
-    if x.neighbours.further_rank_ticks and one.fewest < one.most and one.fewest <= ranks <= one.most:
+    if instance.neighbours.further_rank_ticks and one.fewest < one.most and one.fewest <= ranks <= one.most:
         ends = ((one.fewest, ranks - 1), (ranks, ranks), (ranks + 1, one.most))
         parts = [replace(one, fewest=low, most=high) for low, high in ends if low <= high]
     elif len(one.partitions) > 1:

@@ -53,34 +53,34 @@ class _Picks:
     rows: dict[str, Ints]
 
 
-def greedy(x: Instance) -> tuple[Choice | None, int]:
+def greedy(instance: Instance) -> tuple[Choice | None, int]:
     """A feasible choice and its ticks; ``(None, 0)`` if this heuristic finds none (the solver still may).
 
     For each group and size, roles take turns to pick their fastest configuration in the memory that the others leave,
     from the least hungry start, until nothing changes; several orders of the first turn are tried. Then every
     allocation of every placement is played with those picks.
     """
-    worth = {(role, kind): _worth_picking(x, role, kind) for role in x.tables for kind in x.kinds}
-    picks = {group: _picked(x, group, sizes, worth) for group, sizes in x.sizes.items()}
+    worth = {(role, kind): _worth_picking(instance, role, kind) for role in instance.tables for kind in instance.kinds}
+    picks = {group: _picked(instance, group, sizes, worth) for group, sizes in instance.sizes.items()}
     best: tuple[int, Choice | None] = (0, None)
-    for partition in x.partitions:
-        found = _best_allocation(x, partition, picks)
+    for partition in instance.partitions:
+        found = _best_allocation(instance, partition, picks)
         if found is not None and (best[1] is None or found[0] < best[0]):
             best = found
     return best[1], best[0]
 
 
-def _worth_picking(x: Instance, role: str, kind: str) -> _Rows:
+def _worth_picking(instance: Instance, role: str, kind: str) -> _Rows:
     """Rows that no other of the kind beats in GPUs, total time and memory: a pick depends on nothing else."""
-    of_kind = x.rows_on(role, kind)
-    gpus, resident = x.tables[role].num_gpus[of_kind], x.resident_mib[role][of_kind]
-    transient, load = x.transient_mib[role][of_kind], x.turns(role)[of_kind]
+    of_kind = instance.rows_on(role, kind)
+    gpus, resident = instance.tables[role].num_gpus[of_kind], instance.resident_mib[role][of_kind]
+    transient, load = instance.transient_mib[role][of_kind], instance.turns(role)[of_kind]
     kept = non_dominated(np.stack([gpus, load, resident, resident + transient], axis=1).astype(np.float64))
     kept = kept[np.argsort(load[kept], kind="stable")]
     return _Rows(of_kind[kept], gpus[kept], load[kept], resident[kept], transient[kept], (resident + transient)[kept])
 
 
-def _picked(x: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple[str, str], _Rows]) -> _Picks:
+def _picked(instance: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple[str, str], _Rows]) -> _Picks:
     """The group's picks by size: of the orders tried, the one with the shortest load.
 
     A size whose picks are no faster than a smaller one's would take those, so it is left out unless sizes must agree.
@@ -93,7 +93,7 @@ def _picked(x: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple
     best = np.full(len(gained), NEVER)
     chosen = {role: np.zeros(len(gained), dtype=np.int64) for role in roles}
     for order in _orders(roles):
-        at, fits = _descend(gained, order, rows, x.capacity_mib[group.kind])
+        at, fits = _descend(gained, order, rows, instance.capacity_mib[group.kind])
         load = np.sum([rows[role].load[at[role]] for role in roles], axis=0)
         better = np.flatnonzero(fits & (load < best))
         best[better] = load[better]
@@ -101,7 +101,7 @@ def _picked(x: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple
             chosen[role][better] = rows[role].row[at[role][better]]
     before = np.concatenate([[NEVER], np.minimum.accumulate(best)[:-1]])
     faster = np.flatnonzero(best < before)
-    if not x.equal_sizes:
+    if not instance.equal_sizes:
         return _Picks(gained[faster], {role: picked[faster] for role, picked in chosen.items()})
     of = np.searchsorted(faster, of, side="right") - 1
     return _Picks(every[of >= 0], {role: picked[faster[of[of >= 0]]] for role, picked in chosen.items()})
@@ -146,66 +146,66 @@ def _descend(
     return at, there & (resident + transient <= capacity)
 
 
-def _best_allocation(x: Instance, partition: Placement, picks: dict[Group, _Picks]) -> tuple[int, Choice] | None:
+def _best_allocation(instance: Instance, partition: Placement, picks: dict[Group, _Picks]) -> tuple[int, Choice] | None:
     """The fastest allocation of one placement, all of them played at once."""
     sizes = [picks[group].sizes for group in partition]
     kinds = [group.kind for group in partition]
-    at = _allocations(x, kinds, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
+    at = _allocations(instance, kinds, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
     if not len(at):
         return None
-    durations = {key: np.asarray(t, dtype=np.float64)[0] for key, t in x.ticks["controller"].items()}
+    durations = {key: np.asarray(t, dtype=np.float64)[0] for key, t in instance.ticks["controller"].items()}
     for axis, group in enumerate(partition):
         for role, rows in picks[group].rows.items():
-            for key, ticks in x.ticks[role].items():
+            for key, ticks in instance.ticks[role].items():
                 durations[key] = ticks[rows].astype(np.float64)[at[:, axis]]
-    ends = np.broadcast_to(makespan(x, partition, durations), (len(at),))
+    ends = np.broadcast_to(makespan(instance, partition, durations), (len(at),))
     best = int(np.argmin(ends))
     pools = tuple((group, int(s[i])) for group, s, i in zip(partition, sizes, at[best], strict=True))
     chosen = [(picks[group].rows, i) for group, i in zip(partition, at[best], strict=True)]
     return int(ends[best]), Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()})
 
 
-def _allocations(x: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+def _allocations(instance: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
     """Positions in ``sizes`` of tuples that the cluster holds, ``[A, groups]``: all, or a sample if they are too many.
 
     The last group takes the largest pool that is left: a larger one is never slower.
     """
-    if x.equal_sizes:  # of one kind
+    if instance.equal_sizes:  # of one kind
         same = reduce(np.intersect1d, sizes)
-        same = same[same * len(sizes) <= x.gpus[kinds[0]]]
+        same = same[same * len(sizes) <= instance.gpus[kinds[0]]]
         return np.stack([np.searchsorted(s, same) for s in sizes], axis=1)
     *free, last = sizes
     shape = [len(s) for s in free]
     total = math.prod(shape)
-    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(x, kinds, sizes)
-    left = {kind: np.full(len(at), most) for kind, most in x.gpus.items()}
-    budget = np.full(len(at), x.budget)
+    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(instance, kinds, sizes)
+    left = {kind: np.full(len(at), most) for kind, most in instance.gpus.items()}
+    budget = np.full(len(at), instance.budget)
     for kind, s, position in zip(kinds[:-1], free, at.T, strict=True):
         left[kind] = left[kind] - s[position]
-        budget = budget - x.weight[kind] * s[position]
+        budget = budget - instance.weight[kind] * s[position]
     there = np.all([n >= 0 for n in left.values()], axis=0)
-    room = np.minimum(left[kinds[-1]], budget // x.weight[kinds[-1]])
+    room = np.minimum(left[kinds[-1]], budget // instance.weight[kinds[-1]])
     largest = np.searchsorted(last, room, side="right") - 1
     return np.asarray(np.concatenate([at, largest[:, None]], axis=1)[there & (largest >= 0)], dtype=np.int64)
 
 
-def _drawn(x: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+def _drawn(instance: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
     """A fixed random sample of positions for all groups but the last.
 
     One group after another takes a size that leaves room for the smallest ones after it.
     """
     random = np.random.default_rng(0)
-    least = {kind: sum(int(s[0]) for k, s in zip(kinds, sizes, strict=True) if k == kind) for kind in x.gpus}
-    left = {kind: np.full(MAX_ALLOCATIONS, most - least[kind], dtype=np.int64) for kind, most in x.gpus.items()}
-    counted = sum(x.weight[kind] * n for kind, n in least.items())
-    budget = np.full(MAX_ALLOCATIONS, x.budget - counted, dtype=np.int64)
+    least = {kind: sum(int(s[0]) for k, s in zip(kinds, sizes, strict=True) if k == kind) for kind in instance.gpus}
+    left = {kind: np.full(MAX_ALLOCATIONS, most - least[kind], dtype=np.int64) for kind, most in instance.gpus.items()}
+    counted = sum(instance.weight[kind] * n for kind, n in least.items())
+    budget = np.full(MAX_ALLOCATIONS, instance.budget - counted, dtype=np.int64)
     if budget[0] < 0 or any(n[0] < 0 for n in left.values()):
         return np.zeros((0, len(sizes) - 1), dtype=np.int64)
     columns = []
     for kind, s in zip(kinds[:-1], sizes[:-1], strict=True):
-        room = np.minimum(left[kind], budget // x.weight[kind])
+        room = np.minimum(left[kind], budget // instance.weight[kind])
         fitting = np.searchsorted(s, room + s[0], side="right")
         columns.append((random.random(MAX_ALLOCATIONS) * fitting).astype(np.int64))
         more = s[columns[-1]] - s[0]
-        left[kind], budget = left[kind] - more, budget - x.weight[kind] * more
+        left[kind], budget = left[kind] - more, budget - instance.weight[kind] * more
     return np.stack(columns, axis=1)

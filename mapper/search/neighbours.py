@@ -23,9 +23,9 @@ class Neighbours:
     tick_s: float
     further_rank_ticks: int
 
-    def ticks(self, x: Instance, choice: Choice) -> int:
+    def ticks(self, instance: Instance, choice: Choice) -> int:
         """Ticks of an iteration of ``choice``, as ``simulate`` plays it."""
-        plan, facts = build_plan(x, choice, self.problem), self.problem.facts
+        plan, facts = build_plan(instance, choice, self.problem), self.problem.facts
         alone_s = {key: float(call.time.s) for key, call in price_calls(plan, facts).items()}
         return round(max(record.end_s for record in scheduled(plan, facts, alone_s)) / self.tick_s)
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from simulator.plan.plan import GenerationLayout, Offload
 
 
-def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
+def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
     """Put the chosen pools on GPUs of their kinds and the roles on the pools."""
-    order = {group: min(x.flow.roles.index(r) for r in group.roles) for group, _ in choice.pools}
+    order = {group: min(instance.flow.roles.index(r) for r in group.roles) for group, _ in choice.pools}
     pools = sorted(choice.pools, key=lambda pool: order[pool[0]])
     names = {group: _letter(i) for i, (group, _) in enumerate(pools)}
-    first = _first_gpus(x, problem, pools)
-    engine, where = _rollout(x, choice, names)
+    first = _first_gpus(instance, problem, pools)
+    engine, where = _rollout(instance, choice, names)
     entries = []
     for group, _ in pools:
         for role in (r for r in group.roles if r != ROLLOUT):
-            training, inference, generation = x.tables[role].records(choice.rows[role])
+            training, inference, generation = instance.tables[role].records(choice.rows[role])
             elsewhere = engine is not None and problem.facts.dataflow.generates(role)
             entries.append(
                 RolePlan(
@@ -38,7 +38,7 @@ def build_plan(x: Instance, choice: Choice, problem: Problem) -> Plan:
                     inference=inference,
                     generation=engine if elsewhere else generation,
                     generation_pool=where if elsewhere else None,
-                    offload=offload_of(x, problem, role, choice.rows[role]),
+                    offload=offload_of(instance, problem, role, choice.rows[role]),
                 )
             )
     return Plan(
@@ -72,10 +72,10 @@ def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:
     )
 
 
-def offload_of(x: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
+def offload_of(instance: Instance, problem: Problem, role: str, row: int) -> tuple[Offload, ...]:
     """What waits in host memory in a row of a role's table."""
     options = OFFLOADS if problem.facts.dataflow.is_trained(role) else FROZEN_OFFLOADS
-    return options[int(x.tables[role].offload[row])]
+    return options[int(instance.tables[role].offload[row])]
 
 
 def placement_of(plan: Plan) -> Placement:
@@ -84,10 +84,10 @@ def placement_of(plan: Plan) -> Placement:
     return tuple(Group(tuple(sorted(plan.members(p), key=order.index)), p.device) for p in plan.pools)
 
 
-def _first_gpus(x: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:
+def _first_gpus(instance: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:
     """Where each pool starts among the GPUs of its kind."""
     first: dict[Group, int] = {}
-    for kind in x.kinds:
+    for kind in instance.kinds:
         of_kind = [(group, n) for group, n in pools if group.kind == kind]
         where = problem.facts.on(kind).group
         starts = first_gpus([n for _, n in of_kind], where, problem.gpus[kind] // where.gpus_per_node)
@@ -95,11 +95,11 @@ def _first_gpus(x: Instance, problem: Problem, pools: list[tuple[Group, int]]) -
     return first
 
 
-def _rollout(x: Instance, choice: Choice, names: dict[Group, str]) -> tuple[GenerationLayout | None, str | None]:
+def _rollout(instance: Instance, choice: Choice, names: dict[Group, str]) -> tuple[GenerationLayout | None, str | None]:
     """The engine of an actor that generates on a pool of its own, and that pool's name."""
     for group, name in names.items():
         if ROLLOUT in group.roles:
-            return x.tables[ROLLOUT].records(choice.rows[ROLLOUT])[2], name
+            return instance.tables[ROLLOUT].records(choice.rows[ROLLOUT])[2], name
     return None, None
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def best_as_priced(
-    x: Instance,
+    instance: Instance,
     seed: int,
     time_limit_s: float,
     known: Choice | None = None,
@@ -24,13 +24,13 @@ def best_as_priced(
     workers: int = 1,
 ) -> tuple[Choice | None, Solution]:
     """As ``best.best_choice``, where every duration is that of one row."""
-    start, limit = _start(x, known)
+    start, limit = _start(instance, known)
     if cutoff is not None and (start is None or limit > cutoff):
-        return _within(x, seed, time_limit_s, cutoff, workers)
+        return _within(instance, seed, time_limit_s, cutoff, workers)
     if start is None:
-        solution = solve(x, seed=seed, time_limit_s=time_limit_s, workers=workers)
+        solution = solve(instance, seed=seed, time_limit_s=time_limit_s, workers=workers)
         return solution.choice, solution
-    pruned, kept = prune_beyond(x, limit)
+    pruned, kept = prune_beyond(instance, limit)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
@@ -38,18 +38,20 @@ def best_as_priced(
     return Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()}), solution
 
 
-def _start(x: Instance, known: Choice | None) -> tuple[Choice | None, int]:
+def _start(instance: Instance, known: Choice | None) -> tuple[Choice | None, int]:
     """The better of the quick choice and the known one, if that fits, and its ticks."""
-    start, limit = greedy(x)
-    if known is None or not fits(x, known):
+    start, limit = greedy(instance)
+    if known is None or not fits(instance, known):
         return start, limit
-    ticks = ticks_of(x, known)
+    ticks = ticks_of(instance, known)
     return (known, ticks) if start is None or ticks < limit else (start, limit)
 
 
-def _within(x: Instance, seed: int, time_limit_s: float, cutoff: int, workers: int) -> tuple[Choice | None, Solution]:
+def _within(
+    instance: Instance, seed: int, time_limit_s: float, cutoff: int, workers: int
+) -> tuple[Choice | None, Solution]:
     """The best choice of at most ``cutoff`` ticks, with no known one to start from."""
-    pruned, kept = prune_beyond(x, cutoff)
+    pruned, kept = prune_beyond(instance, cutoff)
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, workers=workers)
     if solution.choice is None:
         return None, replace(solution, bound_ticks=cutoff + 1)

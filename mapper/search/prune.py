@@ -28,13 +28,13 @@ ROUNDS = 4
 Sizes = dict["Group", tuple[int, ...]]
 
 
-def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
-    """``x`` without placements, pool sizes and rows that no choice within ``limit`` can use; the kept rows by role."""
-    keep = {role: np.zeros(len(table), dtype=bool) for role, table in x.tables.items()}
+def prune_beyond(instance: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
+    """What choices within ``limit`` can use of placements, pool sizes and rows; and which rows are kept, by role."""
+    keep = {role: np.zeros(len(table), dtype=bool) for role, table in instance.tables.items()}
     partitions: list[Placement] = []
     sizes: dict[Group, set[int]] = {}
-    for partition in x.partitions:
-        found = _prune_partition(x, partition, limit)
+    for partition in instance.partitions:
+        found = _prune_partition(instance, partition, limit)
         if found is None:
             continue
         partitions.append(partition)
@@ -44,51 +44,53 @@ def prune_beyond(x: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
             keep[role][rows] = True
     kept = {role: np.flatnonzero(mask) for role, mask in keep.items()}
     ordered: Sizes = {group: tuple(sorted(left)) for group, left in sizes.items()}
-    return restricted(replace(x, partitions=tuple(partitions), sizes=ordered), kept), kept
+    return restricted(replace(instance, partitions=tuple(partitions), sizes=ordered), kept), kept
 
 
-def _prune_partition(x: Instance, partition: Placement, limit: int) -> tuple[Sizes, dict[str, Ints]] | None:
+def _prune_partition(instance: Instance, partition: Placement, limit: int) -> tuple[Sizes, dict[str, Ints]] | None:
     """Pool sizes and rows that this placement may still use within ``limit``; ``None`` if it cannot at all."""
-    sizes: Sizes = {group: x.sizes[group] for group in partition}
-    rows = {role: x.rows_on(role, group.kind) for group in partition for role in group.roles}
+    sizes: Sizes = {group: instance.sizes[group] for group in partition}
+    rows = {role: instance.rows_on(role, group.kind) for group in partition for role in group.roles}
     for _ in range(ROUNDS):
-        sizes = _within_budget(x, sizes)
+        sizes = _within_budget(instance, sizes)
         if not all(sizes.values()):
             return None
-        rows = _rows_on_time(x, partition, sizes, rows, limit)
-        sizes = {group: _sizes_that_serve(x, group, left, rows, limit) for group, left in sizes.items()}
+        rows = _rows_on_time(instance, partition, sizes, rows, limit)
+        sizes = {group: _sizes_that_serve(instance, group, left, rows, limit) for group, left in sizes.items()}
         if not all(sizes.values()):
             return None
-        rows = _rows_with_room(x, partition, sizes, rows, limit)
-        sizes = {group: _sizes_with_room(x, partition, sizes, rows, group, limit) for group in partition}
+        rows = _rows_with_room(instance, partition, sizes, rows, limit)
+        sizes = {group: _sizes_with_room(instance, partition, sizes, rows, group, limit) for group in partition}
         if not all(sizes.values()):
             return None
     return sizes, rows
 
 
-def _within_budget(x: Instance, sizes: Sizes) -> Sizes:
+def _within_budget(instance: Instance, sizes: Sizes) -> Sizes:
     """Sizes that leave the other groups at least their smallest pools."""
     if not all(sizes.values()):
         return sizes
-    out = {g: tuple(n for n in left if n <= int(_room(x, sizes, (), g, np.zeros(())))) for g, left in sizes.items()}
-    if x.equal_sizes:
+    out = {
+        g: tuple(n for n in left if n <= int(_room(instance, sizes, (), g, np.zeros(())))) for g, left in sizes.items()
+    }
+    if instance.equal_sizes:
         same = set.intersection(*(set(left) for left in out.values()))
         out = {group: tuple(n for n in left if n in same) for group, left in out.items()}
     return out
 
 
-def _room(x: Instance, sizes: Sizes, taken: tuple[Group, ...], own: Group, pool: NDArray[Any]) -> Floats:
+def _room(instance: Instance, sizes: Sizes, taken: tuple[Group, ...], own: Group, pool: NDArray[Any]) -> Floats:
     """GPUs that ``own`` may have at most where the group in ``taken`` has ``pool`` of them, all others the fewest."""
     others = [group for group in sizes if group != own and group not in taken]
-    left = x.gpus[own.kind] - sum(sizes[g][0] for g in others if g.kind == own.kind)
-    budget = x.budget - sum(x.weight[g.kind] * sizes[g][0] for g in others)
+    left = instance.gpus[own.kind] - sum(sizes[g][0] for g in others if g.kind == own.kind)
+    budget = instance.budget - sum(instance.weight[g.kind] * sizes[g][0] for g in others)
     same = sum(g.kind == own.kind for g in taken)
-    weight = sum(x.weight[g.kind] for g in taken)
-    return np.asarray(np.minimum(left - same * pool, (budget - weight * pool) // x.weight[own.kind]))
+    weight = sum(instance.weight[g.kind] for g in taken)
+    return np.asarray(np.minimum(left - same * pool, (budget - weight * pool) // instance.weight[own.kind]))
 
 
 def _rows_on_time(
-    x: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], limit: int
+    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], limit: int
 ) -> dict[str, Ints]:
     """Rows that some pool holds and whose calls can all lie on paths of at most ``limit``.
 
@@ -96,51 +98,53 @@ def _rows_on_time(
     durations that are left.
     """
     largest = {role: sizes[group][-1] for group in partition for role in group.roles}
-    rows = {role: r[x.tables[role].num_gpus[r] <= largest[role]] for role, r in rows.items()}
+    rows = {role: r[instance.tables[role].num_gpus[r] <= largest[role]] for role, r in rows.items()}
     shortest = {
         key: int(t[rows[role]].min(initial=limit + 1)) if role in rows else int(t[0])
-        for role, calls in x.ticks.items()
+        for role, calls in instance.ticks.items()
         for key, t in calls.items()
     }
-    before, after = _around(x, partition, shortest)
+    before, after = _around(instance, partition, shortest)
     return {
-        role: r[np.all([before[key] + t[r] + after[key] <= limit for key, t in x.ticks[role].items()], axis=0)]
+        role: r[np.all([before[key] + t[r] + after[key] <= limit for key, t in instance.ticks[role].items()], axis=0)]
         for role, r in rows.items()
     }
 
 
-def _around(x: Instance, partition: Placement, shortest: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+def _around(
+    instance: Instance, partition: Placement, shortest: dict[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
     """Ticks that pass at least before each call starts and after it has ended."""
     set_of = {role: i for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: -1}
     waits_for: dict[str, list[str]] = {}
     last: dict[int, str] = {}
-    for call in x.flow.calls:
+    for call in instance.flow.calls:
         pool = set_of[call.role]
         waits_for[call.key] = [*call.inputs, *([last[pool]] if pool in last else [])]
         last[pool] = call.key
     before = dict.fromkeys(shortest, 0)
-    for call in x.flow.calls:
+    for call in instance.flow.calls:
         before[call.key] = max((before[key] + shortest[key] for key in waits_for[call.key]), default=0)
     after = dict.fromkeys(shortest, 0)
-    for call in reversed(x.flow.calls):
+    for call in reversed(instance.flow.calls):
         for key in waits_for[call.key]:
             after[key] = max(after[key], shortest[call.key] + after[call.key])
     return before, after
 
 
 def _sizes_that_serve(
-    x: Instance, group: Group, sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
+    instance: Instance, group: Group, sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
 ) -> tuple[int, ...]:
     """Sizes on which every role has a row, the least hungry fit together and the fastest end in time together."""
     at = np.asarray(sizes, dtype=np.int64)
-    resident = sum(_least(x, role, x.resident_mib[role], rows, at) for role in group.roles)
-    transient = np.max([_least(x, role, x.transient_mib[role], rows, at) for role in group.roles], axis=0)
-    fastest = sum(_least(x, role, x.turns(role), rows, at) for role in group.roles)
-    return tuple(at[(resident + transient <= x.capacity_mib[group.kind]) & (fastest <= limit)].tolist())
+    resident = sum(_least(instance, role, instance.resident_mib[role], rows, at) for role in group.roles)
+    transient = np.max([_least(instance, role, instance.transient_mib[role], rows, at) for role in group.roles], axis=0)
+    fastest = sum(_least(instance, role, instance.turns(role), rows, at) for role in group.roles)
+    return tuple(at[(resident + transient <= instance.capacity_mib[group.kind]) & (fastest <= limit)].tolist())
 
 
 def _rows_with_room(
-    x: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], limit: int
+    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], limit: int
 ) -> dict[str, Ints]:
     """Rows that fit beside the least hungry rows of their group and end in time if all else is as fast as can be.
 
@@ -148,67 +152,69 @@ def _rows_with_room(
     """
     out = dict(rows)
     for group in partition:
-        at, capacity = np.asarray(sizes[group], dtype=np.int64), x.capacity_mib[group.kind]
+        at, capacity = np.asarray(sizes[group], dtype=np.int64), instance.capacity_mib[group.kind]
         for role in group.roles:
-            r = out[role][x.tables[role].num_gpus[out[role]] <= at[-1]]
-            pool = at[np.searchsorted(at, x.tables[role].num_gpus[r])]
-            durations = _shortest(x, partition, sizes, out, group, pool, np.full_like(pool, at[-1]))
-            durations |= {key: t[r].astype(np.float64) for key, t in x.ticks[role].items()}
-            in_time = makespan(x, partition, durations) <= limit
-            out[role] = r[in_time & (_joint_need(x, group, role, r, out, at[-1:]) <= capacity)]
+            r = out[role][instance.tables[role].num_gpus[out[role]] <= at[-1]]
+            pool = at[np.searchsorted(at, instance.tables[role].num_gpus[r])]
+            durations = _shortest(instance, partition, sizes, out, group, pool, np.full_like(pool, at[-1]))
+            durations |= {key: t[r].astype(np.float64) for key, t in instance.ticks[role].items()}
+            in_time = makespan(instance, partition, durations) <= limit
+            out[role] = r[in_time & (_joint_need(instance, group, role, r, out, at[-1:]) <= capacity)]
     return out
 
 
-def _joint_need(x: Instance, group: Group, role: str, row: Ints, rows: dict[str, Ints], most: Ints) -> Ints:
+def _joint_need(instance: Instance, group: Group, role: str, row: Ints, rows: dict[str, Ints], most: Ints) -> Ints:
     """MiB that a pool needs at least for each of ``row`` of one role beside the least hungry rows of the others."""
-    resident, transient = x.resident_mib[role][row], x.transient_mib[role][row]
+    resident, transient = instance.resident_mib[role][row], instance.transient_mib[role][row]
     for other in group.roles:
         if other != role:
-            resident = resident + _least(x, other, x.resident_mib[other], rows, most)
-            transient = np.maximum(transient, _least(x, other, x.transient_mib[other], rows, most))
+            resident = resident + _least(instance, other, instance.resident_mib[other], rows, most)
+            transient = np.maximum(transient, _least(instance, other, instance.transient_mib[other], rows, most))
     return np.asarray(resident + transient, dtype=np.int64)
 
 
 def _sizes_with_room(
-    x: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, limit: int
+    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, limit: int
 ) -> tuple[int, ...]:
     """Sizes of one group on which everything ends in time if all else is as fast as the GPUs that are left allow."""
     pool = np.asarray(sizes[group], dtype=np.int64)
     return tuple(
-        pool[makespan(x, partition, _shortest(x, partition, sizes, rows, group, pool, pool)) <= limit].tolist()
+        pool[
+            makespan(instance, partition, _shortest(instance, partition, sizes, rows, group, pool, pool)) <= limit
+        ].tolist()
     )
 
 
 def _shortest(
-    x: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, pool: Ints, own: Ints
+    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, pool: Ints, own: Ints
 ) -> dict[str, Floats]:
     """Shortest duration of each call where ``group`` takes ``pool`` GPUs from the others and has rows of up to ``own``.
 
     Every other group has what the smallest pools of the rest leave.
     """
-    durations = {key: t.astype(np.float64)[0] for key, t in x.ticks[CONTROLLER].items()}
+    durations = {key: t.astype(np.float64)[0] for key, t in instance.ticks[CONTROLLER].items()}
     for other in partition:
-        room = own if other == group else np.minimum(_room(x, sizes, (group,), other, pool), sizes[other][-1])
+        room = own if other == group else np.minimum(_room(instance, sizes, (group,), other, pool), sizes[other][-1])
         for role in other.roles:
-            for key, ticks in x.ticks[role].items():
-                durations[key] = _least(x, role, ticks, rows, room).astype(np.float64)
+            for key, ticks in instance.ticks[role].items():
+                durations[key] = _least(instance, role, ticks, rows, room).astype(np.float64)
     return durations
 
 
-def _least(x: Instance, role: str, values: Ints, rows: dict[str, Ints], sizes: Ints) -> Ints:
+def _least(instance: Instance, role: str, values: Ints, rows: dict[str, Ints], sizes: Ints) -> Ints:
     """The least of a role's values over the rows that are left, on each of ``sizes``."""
-    return least_up_to(x.tables[role].num_gpus[rows[role]], values[rows[role]], sizes)
+    return least_up_to(instance.tables[role].num_gpus[rows[role]], values[rows[role]], sizes)
 
 
-def restricted(x: Instance, kept: dict[str, Ints]) -> Instance:
-    """``x`` with only the kept rows of each table; tables that are not named stay whole."""
+def restricted(instance: Instance, kept: dict[str, Ints]) -> Instance:
+    """``instance`` with only the kept rows of each table; tables that are not named stay whole."""
     return replace(
-        x,
-        tables={role: table.take(kept[role]) if role in kept else table for role, table in x.tables.items()},
+        instance,
+        tables={role: table.take(kept[role]) if role in kept else table for role, table in instance.tables.items()},
         ticks={
             role: {key: t[kept[role]] if role in kept else t for key, t in calls.items()}
-            for role, calls in x.ticks.items()
+            for role, calls in instance.ticks.items()
         },
-        resident_mib={role: m[kept[role]] if role in kept else m for role, m in x.resident_mib.items()},
-        transient_mib={role: m[kept[role]] if role in kept else m for role, m in x.transient_mib.items()},
+        resident_mib={role: m[kept[role]] if role in kept else m for role, m in instance.resident_mib.items()},
+        transient_mib={role: m[kept[role]] if role in kept else m for role, m in instance.transient_mib.items()},
     )

@@ -30,16 +30,16 @@ MOST_BITS = 61
 """An objective of CP-SAT has to stay below 2**63."""
 
 
-def tidy(x: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: int = 1) -> Choice:
+def tidy(instance: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: int = 1) -> Choice:
     """The choice by rule among those of at most ``ticks``; ``choice``, which is one, if time runs out."""
-    if x.neighbours is not None:
-        alone = replace(x, neighbours=None)
+    if instance.neighbours is not None:
+        alone = replace(instance, neighbours=None)
         found = tidy(alone, choice, ticks_of(alone, choice), time_limit_s, workers)
-        return found if ticks_of(x, found) <= ticks else choice
-    x, actor_rows = _at_this_transfer(x, choice)
+        return found if ticks_of(instance, found) <= ticks else choice
+    instance, actor_rows = _at_this_transfer(instance, choice)
     back = {} if actor_rows is None else {"actor": {int(row): i for i, row in enumerate(actor_rows)}}
     mine = Choice(choice.pools, {r: back[r][i] if r in back else i for r, i in choice.rows.items()})
-    pruned, kept = prune_beyond(x, ticks)
+    pruned, kept = prune_beyond(instance, ticks)
     inside = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     start = Choice(mine.pools, {role: inside[role][row] for role, row in mine.rows.items()})
     model, v = build_model(pruned)
@@ -56,25 +56,25 @@ def tidy(x: Instance, choice: Choice, ticks: int, time_limit_s: float, workers: 
     return Choice(found.pools, rows)
 
 
-def _at_this_transfer(x: Instance, choice: Choice) -> tuple[Instance, np.ndarray | None]:
+def _at_this_transfer(instance: Instance, choice: Choice) -> tuple[Instance, np.ndarray | None]:
     """The instance with the transfer's price fixed, and which rows of the actor it has: those of as many senders."""
-    if x.sync is None:
-        return x, None
+    if instance.sync is None:
+        return instance, None
     row = choice.rows["actor"]
-    kind = x.tables["actor"].kind[row]
-    rows = np.flatnonzero((senders(x) == senders(x)[row]) & (x.tables["actor"].kind == kind))
-    exact = x.sync.ticks(x.tables[ROLLOUT], x.kinds[int(kind)], int(senders(x)[row]))
-    assert exact[choice.rows[ROLLOUT]] == transfer_ticks(x, choice)
-    ticks = x.ticks | {ROLLOUT: x.ticks[ROLLOUT] | {"transition": exact}}
-    return restricted(replace(x, ticks=ticks, sync=None), {"actor": rows}), rows
+    kind = instance.tables["actor"].kind[row]
+    rows = np.flatnonzero((senders(instance) == senders(instance)[row]) & (instance.tables["actor"].kind == kind))
+    exact = instance.sync.ticks(instance.tables[ROLLOUT], instance.kinds[int(kind)], int(senders(instance)[row]))
+    assert exact[choice.rows[ROLLOUT]] == transfer_ticks(instance, choice)
+    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": exact}}
+    return restricted(replace(instance, ticks=ticks, sync=None), {"actor": rows}), rows
 
 
-def _rule(x: Instance, v: Variables) -> cp_model.LinearExpr:
+def _rule(instance: Instance, v: Variables) -> cp_model.LinearExpr:
     """What the pools count, then the ticks of all calls, then a fixed weight of every row and pool size."""
-    longest = sum(int(t.max(initial=0)) for calls in x.ticks.values() for t in calls.values()) + 1
-    bits = min(TIE_BITS, MOST_BITS - (longest * (x.budget + 1)).bit_length())
+    longest = sum(int(t.max(initial=0)) for calls in instance.ticks.values() for t in calls.values()) + 1
+    bits = min(TIE_BITS, MOST_BITS - (longest * (instance.budget + 1)).bit_length())
     draw = random.Random(0)
-    spent = cp_model.LinearExpr.sum([x.weight[group.kind] * n * var for (group, n), var in v.pool.items()])
+    spent = cp_model.LinearExpr.sum([instance.weight[group.kind] * n * var for (group, n), var in v.pool.items()])
     ties = [draw.getrandbits(max(bits - 4, 0)) * var for var in v.pool.values()]
     ties += [draw.getrandbits(max(bits - 4, 0)) * var for picks in v.pick.values() for var in picks]
     work = cp_model.LinearExpr.sum(list(v.duration.values()))

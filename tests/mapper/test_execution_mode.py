@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.execution_mode import ROLLOUT, SYNC, Mode, mode_of, search_flow
+from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, mode_of, search_flow
 from mapper.model.makespan import makespan
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, build_dataflow
@@ -13,10 +13,10 @@ from simulator.play.simulate import play
 from tests.builders import TOY, make_facts, make_plan, toy_instance, with_engine_pool
 
 OWN = (
-    Mode(own_pool=True),
-    Mode("one-step-off", own_pool=True),
-    Mode("one-step-off", own_pool=True, in_flight_updates=True),
-    Mode("async", own_pool=True, steps_in_flight=3),
+    ExecutionMode(dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True, in_flight_updates=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=3),
 )
 
 
@@ -25,21 +25,21 @@ OWN = (
     [
         ({"schedule": "one-step-off"}, "takes a generation pool of its own"),
         ({"schedule": "async"}, "takes a generation pool of its own"),
-        ({"own_pool": True, "steps_in_flight": 2}, "only async keeps several"),
-        ({"schedule": "async", "own_pool": True, "steps_in_flight": 0}, "0 steps in flight"),
-        ({"own_pool": True, "in_flight_updates": True}, "in-flight updates need a schedule"),
+        ({"dedicated_rollout": True, "steps_in_flight": 2}, "only async keeps several"),
+        ({"schedule": "async", "dedicated_rollout": True, "steps_in_flight": 0}, "0 steps in flight"),
+        ({"dedicated_rollout": True, "in_flight_updates": True}, "in-flight updates need a schedule"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given_mode, reason) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=reason):
-        Mode(**given_mode)
+        ExecutionMode(**given_mode)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "remax", "grpo"])
 def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
     flow = build_dataflow(algorithm, REQUIRED_ROLES[algorithm])
     assert search_flow(flow, SYNC) is flow
-    mine = search_flow(flow, Mode(own_pool=True))
+    mine = search_flow(flow, ExecutionMode(dedicated_rollout=True))
     assert mine.roles == ("actor", ROLLOUT, *flow.roles[1:])
     assert {call.kind for call in mine.calls_of(ROLLOUT)} == {"transition", "generate"}
     assert not mine.generates("actor")
@@ -52,7 +52,7 @@ def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
     seed=st.integers(0, 10_000),
     at=st.integers(0, 10_000),
 )
-def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: Mode, seed: int, at: int) -> None:
+def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: ExecutionMode, seed: int, at: int) -> None:
     """The search's longest path over its own calls, and the event queue over the job's, for any placement."""
     roles = REQUIRED_ROLES[algorithm]
     x = toy_instance(algorithm, roles, seed, sizes=(1,), most_rows=1, mode=mode)
@@ -78,4 +78,4 @@ def test_the_mode_of_a_plan() -> None:
     plan = make_plan(facts, (facts.dataflow.roles,), (8,), tp=8)
     assert mode_of(plan) == SYNC
     apart = with_engine_pool(plan, 8, schedule="async", steps_in_flight=2)
-    assert mode_of(apart) == Mode("async", True, 2)
+    assert mode_of(apart) == ExecutionMode("async", True, 2)

@@ -8,7 +8,7 @@ import pytest
 
 import hybridmap
 from hybridmap.job.load import job_from_document, load_job
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.pins import Pin
 from mapper.sharing import Spare
 from profiles.errors import FileFormatError, InputError, UnknownNameError
@@ -172,7 +172,7 @@ def test_a_schedule_is_the_modes_that_are_searched(write_job, small_job, given, 
 
 def test_async_keeps_its_steps_and_updates(write_job, small_job):
     given = {"kind": "async", "steps_in_flight": 3, "in_flight_updates": True}
-    assert load_job(write_job(small_job | {"schedule": given})).modes() == (Mode("async", True, 3, True),)
+    assert load_job(write_job(small_job | {"schedule": given})).modes() == (ExecutionMode("async", True, 3, True),)
 
 
 def test_implementation_reaches_the_price_and_the_embedded_job(write_job, small_job):

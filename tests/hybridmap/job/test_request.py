@@ -7,7 +7,7 @@ import pytest
 
 from hybridmap.job.load import job_from_document, job_from_mapping
 from hybridmap.job.request import modes_of, schedule_of
-from mapper.execution_mode import SYNC, Mode
+from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.search.find_plan import find_plan
 
 FACE = Path(__file__).parents[3] / "hybridmap"
@@ -24,8 +24,8 @@ def test_a_request_holds_all_that_a_job_asks(small_job, tmp_path):
     request = job.request()
     assert request.facts is job.facts()
     assert request.pins == job.pins() and len(request.pins) == 2
-    assert request.modes == (Mode("async", True, 3),)
-    assert request.space.offload and not request.space.interleaving
+    assert request.modes == (ExecutionMode("async", True, 3),)
+    assert request.options.offload and not request.options.interleaving
     assert request.objective.goal == "cost"
 
 
@@ -41,7 +41,13 @@ def test_no_command_makes_a_request_of_its_own():
 
 @pytest.mark.parametrize(
     "mode",
-    [SYNC, Mode(own_pool=True), Mode("one-step-off", True), Mode("async", True, 4), Mode("async", True, 2, True)],
+    [
+        SYNC,
+        ExecutionMode(dedicated_rollout=True),
+        ExecutionMode("one-step-off", True),
+        ExecutionMode("async", True, 4),
+        ExecutionMode("async", True, 2, True),
+    ],
 )
 def test_a_schedule_written_down_is_read_as_it_was(mode):
     assert modes_of(schedule_of(mode)) == (mode,)
@@ -53,5 +59,5 @@ def test_a_job_takes_on_the_schedule_of_a_plan(small_job, tmp_path):
     sync = job_from_mapping(small_job, "job", tmp_path)
     moved = sync.scheduled_as(plan)
     assert sync.modes() == (SYNC,)
-    assert moved.modes() == (Mode("one-step-off", True),)
+    assert moved.modes() == (ExecutionMode("one-step-off", True),)
     assert job_from_document(moved.document).document == moved.document

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.analysis.algorithm1 import allocations, d_cost, exhaustive, paper
-from mapper.execution_mode import ROLLOUT, Mode
+from mapper.execution_mode import ROLLOUT, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
@@ -31,32 +31,33 @@ JOBS = [
 ]
 
 
-def naive(x: Instance) -> int | None:
+def naive(instance: Instance) -> int | None:
     """Everything there is, one by one, played by the event queue."""
     best = None
-    for partition in x.partitions:
+    for partition in instance.partitions:
         pool_of = {role: str(i) for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: CONTROLLER}
-        for sizes in itertools.product(*(x.sizes[group] for group in partition)):
+        for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
             pools = tuple(zip(partition, sizes, strict=True))
-            if any(sum(n for g, n in pools if g.kind == k) > most for k, most in x.gpus.items()):
+            if any(sum(n for g, n in pools if g.kind == k) > most for k, most in instance.gpus.items()):
                 continue
-            if x.spent(pools) > x.budget or (x.equal_sizes and len(set(sizes)) > 1):
+            if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
                 continue
             on = {role: pool for pool in pools for role in pool[0].roles}
-            for rows in itertools.product(*(x.rows(role, *on[role]).tolist() for role in x.flow.roles)):
-                row = dict(zip(x.flow.roles, rows, strict=True))
+            for rows in itertools.product(*(instance.rows(role, *on[role]).tolist() for role in instance.flow.roles)):
+                row = dict(zip(instance.flow.roles, rows, strict=True))
                 if any(
-                    sum(x.resident_mib[r][row[r]] for r in g.roles) + max(x.transient_mib[r][row[r]] for r in g.roles)
-                    > x.capacity_mib[g.kind]
+                    sum(instance.resident_mib[r][row[r]] for r in g.roles)
+                    + max(instance.transient_mib[r][row[r]] for r in g.roles)
+                    > instance.capacity_mib[g.kind]
                     for g in partition
                 ):
                     continue
-                durations = {k: int(t[row.get(r, 0)]) for r, calls in x.ticks.items() for k, t in calls.items()}
-                if x.sync is not None:
-                    engine = x.tables[ROLLOUT].take(np.asarray([row[ROLLOUT]]))
-                    senders = int(x.tables["actor"].layouts.weights.num_gpus[row["actor"]])
-                    durations["transition"] = int(x.sync.ticks(engine, on["actor"][0].kind, senders)[0])
-                end = max(record.end_s for record in play(x.flow, durations, pool_of))
+                durations = {k: int(t[row.get(r, 0)]) for r, calls in instance.ticks.items() for k, t in calls.items()}
+                if instance.sync is not None:
+                    engine = instance.tables[ROLLOUT].take(np.asarray([row[ROLLOUT]]))
+                    senders = int(instance.tables["actor"].layouts.weights.num_gpus[row["actor"]])
+                    durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].kind, senders)[0])
+                end = max(record.end_s for record in play(instance.flow, durations, pool_of))
                 best = end if best is None else min(best, end)
     return best
 
@@ -72,9 +73,9 @@ def test_exhaustive_equals_brute_force_without_shortcuts(
 
 
 MODES = [
-    Mode(own_pool=True),
-    Mode("one-step-off", own_pool=True),
-    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
+    ExecutionMode(dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 ]
 """Generation on a pool of its own: in turn, at once, and with updates in flight."""
 
@@ -100,7 +101,7 @@ def test_exhaustive_equals_brute_force_on_two_kinds_of_gpu(
     st.integers(12, 40),
 )
 def test_exhaustive_equals_brute_force_with_a_generation_pool(
-    job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int
+    job: tuple[str, tuple[str, ...]], mode: ExecutionMode, seed: int, first: int, second: int, capacity: int
 ) -> None:
     x = toy_instance(
         *job, seed, num_gpus=first, second_kind=second, sizes=(1, 2), most_rows=2, capacity_mib=capacity, mode=mode

@@ -7,7 +7,7 @@ import pytest
 from mapper.analysis.explain import explain, idle_of, stage_causes
 from mapper.analysis.shortlist import make_shortlist
 from mapper.analysis.thresholds import changed, scan
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.price_families import RESOURCES, scaled
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
@@ -139,7 +139,7 @@ def test_a_better_layout_of_a_trainer_or_an_engine_apart_fits_with_what_it_lacks
         work=workload(2048, 512, 512),
         roles={"actor": "llama-3.2-1b", "reference": "llama-3.2-1b"},
     )
-    best = find_plan(SearchRequest(facts, runners_up=False, modes=(Mode(schedule, own_pool=True),)))
+    best = find_plan(SearchRequest(facts, runners_up=False, modes=(ExecutionMode(schedule, dedicated_rollout=True),)))
     answer = explain(SearchRequest(facts), best.plan, (), budget_s=1.0)
     found = [limit.better for limit in answer.memory if limit.better is not None]
     changed_engine = [better.entry.generation != best.plan.role("actor").generation for better in found]

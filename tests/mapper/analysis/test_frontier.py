@@ -35,13 +35,13 @@ def toy(seed: int, capacity: int, gpus: int = 8) -> Instance:
     return toy_instance("ppo", ROLES, seed, num_gpus=gpus, capacity_mib=capacity)
 
 
-def searching(x: Instance) -> Search:
-    return Search(x, 0, far_s())
+def searching(instance: Instance) -> Search:
+    return Search(instance, 0, far_s())
 
 
-def brute(x: Instance) -> dict[int, int]:
+def brute(instance: Instance) -> dict[int, int]:
     """Ticks of the best choice on at most so many GPUs, where there is one."""
-    found = {n: exhaustive(replace(x, budget=n)) for n in range(1, x.budget + 1)}
+    found = {n: exhaustive(replace(instance, budget=n)) for n in range(1, instance.budget + 1)}
     return {n: ticks for n, (choice, ticks) in found.items() if choice is not None}
 
 
@@ -78,12 +78,12 @@ def test_the_least_gpu_time_is_that_of_brute_force(seed: int, capacity: int) -> 
     assert found.bound_ticks == found.ticks == ticks_of(x, found.choice)
 
 
-@given(seed=seeds, capacity=capacities, slack=st.floats(0.9, 2.5))
+@given(seed=seeds, capacity=capacities, credit=st.floats(0.9, 2.5))
 @settings(max_examples=10, deadline=None)
-def test_the_fewest_gpus_within_a_target_are_those_of_brute_force(seed: int, capacity: int, slack: float) -> None:
+def test_the_fewest_gpus_within_a_target_are_those_of_brute_force(seed: int, capacity: int, credit: float) -> None:
     x = toy(seed, capacity)
     best = brute(x)
-    target = int(min(best.values()) * slack) if best else 100
+    target = int(min(best.values()) * credit) if best else 100
     found = fewest_gpus_within(searching(x), target, None)
     enough = [n for n, ticks in best.items() if ticks <= target]
     if not enough:
@@ -108,8 +108,8 @@ def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytes
     assert not none_below
     facts = tiny_facts("ppo", 8, 24.0)
 
-    def unproven(x: Instance, *args: object, **options: object) -> tuple[object, Solution]:
-        choice, ticks = greedy(x)
+    def unproven(instance: Instance, *args: object, **options: object) -> tuple[object, Solution]:
+        choice, ticks = greedy(instance)
         if choice is None:
             raise InputError("time is up")
         return choice, Solution("feasible", choice, ticks, 0, 0.0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.candidates.layouts import degrees, generation_layouts, loads, rollout_gpus, stage_counts
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.pins import Pin
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
@@ -83,8 +83,8 @@ def test_numbers_of_gpus_for_engines_are_those_of_engines_that_there_are() -> No
         assert set(found.pp.tolist()) <= {1, 2, 4}
 
 
-@pytest.mark.parametrize("own_pool", [False, True])
-def test_stages_without_a_layer_are_refused_by_the_name_of_the_pin(own_pool: bool) -> None:
+@pytest.mark.parametrize("dedicated_rollout", [False, True])
+def test_stages_without_a_layer_are_refused_by_the_name_of_the_pin(dedicated_rollout: bool) -> None:
     """28 layers on eight stages: seven of four, and one of none."""
     facts = make_facts(
         "grpo",
@@ -95,6 +95,10 @@ def test_stages_without_a_layer_are_refused_by_the_name_of_the_pin(own_pool: boo
         training="megatron-core@0.16",
         generation="vllm@0.32",
     )
-    pin = Pin("rollout" if own_pool else "actor", generation={"pp": 8})
+    pin = Pin("rollout" if dedicated_rollout else "actor", generation={"pp": 8})
     with pytest.raises(InfeasibleError, match=r"no plan fits the pin of .*generation pp 8 .*28 layers; loosen the pin"):
-        find_plan(SearchRequest(facts, pins=(pin,), modes=(Mode(own_pool=own_pool),), runners_up=False))
+        find_plan(
+            SearchRequest(
+                facts, pins=(pin,), modes=(ExecutionMode(dedicated_rollout=dedicated_rollout),), runners_up=False
+            )
+        )

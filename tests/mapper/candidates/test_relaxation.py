@@ -10,7 +10,7 @@ import pytest
 
 from mapper.candidates import layouts
 from mapper.candidates.listing import bounding_table, role_table
-from mapper.candidates.relaxation import Slack, last_degrees
+from mapper.candidates.relaxation import Credit, last_degrees
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
 from mapper.pins import Pin
@@ -89,8 +89,8 @@ def test_rows_of_unlisted_degrees_are_in_no_plan(monkeypatch: pytest.MonkeyPatch
     x = make_instance(problem)
     whole, listed = bounding_table(problem, "actor"), role_table(problem, "actor")
     assert 0 < len(listed) < len(whole)
-    assert not np.any(listed.slack.unlisted)
-    assert np.all(whole.slack.unlisted[len(listed) :])
+    assert not np.any(listed.credit.unlisted)
+    assert np.all(whole.credit.unlisted[len(listed) :])
     relaxed = x.relaxed()
     assert relaxed is not None
     assert len(x.tables["actor"]) == len(listed)
@@ -107,7 +107,7 @@ def test_every_listed_row_is_relaxed_to_no_less_than_the_rows_it_stands_for(monk
     granted, weights, others = table.relaxed(), table.layouts.weights, every.layouts.weights
     seen = 0
     for row in range(0, len(table), 7):
-        last = int(table.slack.last_dp[row])
+        last = int(table.credit.last_dp[row])
         same = (others.tp == weights.tp[row]) & (others.pp == weights.pp[row]) & (others.dp > weights.dp[row])
         same &= (others.dp <= last) & (others.micro_batch == weights.micro_batch[row])
         for other in np.flatnonzero(same):
@@ -120,8 +120,8 @@ def test_every_listed_row_is_relaxed_to_no_less_than_the_rows_it_stands_for(monk
 
 
 def test_slack_of_several_tables_keeps_its_rows() -> None:
-    one = Slack(np.asarray([3]), np.asarray([2.0]), {"a": np.asarray([1.0])})
-    both = Slack.joined([one, Slack.none(2)])
+    one = Credit(np.asarray([3]), np.asarray([2.0]), {"a": np.asarray([1.0])})
+    both = Credit.joined([one, Credit.none(2)])
     assert both.num_bytes.tolist() == [2.0, 0.0, 0.0]
     assert both.seconds["a"].tolist() == [1.0, 0.0, 0.0]
     assert both.any

@@ -16,7 +16,7 @@ from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import PLAIN, Space
+from mapper.search_options import PLAIN, SearchOptions
 from profiles.errors import InputError
 from simulator.cost import scoring_copy
 from simulator.cost.pricing import role_costs, role_memory
@@ -27,7 +27,7 @@ from simulator.plan.plan import ParallelLayout, RolePlan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, replace_role, tiny_facts, workload
 
-COPIES = Space(scoring_layouts=True)
+COPIES = SearchOptions(scoring_layouts=True)
 
 
 def tiny(memory_gib: float, gpus: int = 4) -> Facts:
@@ -38,7 +38,7 @@ def tiny(memory_gib: float, gpus: int = 4) -> Facts:
 
 def test_rows_with_a_copy_are_priced_as_simulate_does() -> None:
     facts = make_facts("ppo", "llama-2-7b", nodes=2, training="megatron-core@0.16")
-    table = role_table(make_problem(facts, space=COPIES), "critic", prune=False)
+    table = role_table(make_problem(facts, options=COPIES), "critic", prune=False)
     x = table.layouts
     assert x.training is not None
     assert x.inference is not None
@@ -65,7 +65,7 @@ def every_layout(gpus: int, micro_batches: tuple[int, ...]) -> list[ParallelLayo
 def test_no_scoring_layout_of_the_critic_beats_the_search(memory_gib: float) -> None:
     """The rest of the plan as found, every layout of the critic's scoring, judged by the checker and ``simulate``."""
     facts = tiny(memory_gib)
-    found = find_plan(SearchRequest(facts, runners_up=False, space=COPIES))
+    found = find_plan(SearchRequest(facts, runners_up=False, options=COPIES))
     assert found.iteration_s <= find_plan(SearchRequest(facts, runners_up=False)).iteration_s
     tried = 0
     for layout in every_layout(4, (1, 2, 4, 8, 16)):
@@ -79,7 +79,7 @@ def test_no_scoring_layout_of_the_critic_beats_the_search(memory_gib: float) -> 
 @pytest.mark.parametrize(("memory_gib", "gpus"), [(4.2, 2), (8.0, 4)])
 def test_pruning_keeps_the_optimum(memory_gib: float, gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against every pair of spread and copy that fits: nothing is dropped but by memory."""
-    problem = make_problem(tiny(memory_gib, gpus), pins=(Pin("critic", training={"tp": gpus}),), space=COPIES)
+    problem = make_problem(tiny(memory_gib, gpus), pins=(Pin("critic", training={"tp": gpus}),), options=COPIES)
     pruned = make_instance(problem)
     monkeypatch.setattr(scoring, "non_dominated_by_group", lambda key, values: np.arange(len(key)))
     monkeypatch.setattr(scoring, "non_dominated", lambda values: np.arange(len(values)))
@@ -92,28 +92,28 @@ def test_a_copy_wins_where_training_must_be_spread_and_scoring_need_not() -> Non
     """Training is pinned to tensor parallelism over all four GPUs; scoring needs none."""
     facts = tiny(30.0)
     pins = (Pin("critic", training={"tp": 4, "pp": 1}),)
-    plain, copied = (find_plan(SearchRequest(facts, runners_up=False, space=s, pins=pins)) for s in (PLAIN, COPIES))
+    plain, copied = (find_plan(SearchRequest(facts, runners_up=False, options=s, pins=pins)) for s in (PLAIN, COPIES))
     critic = copied.plan.role("critic")
     assert critic.inference is not None
     assert critic.inference.tp == 1
     assert copied.iteration_s < plain.iteration_s
     assert check_plan(copied.plan, facts) == []
-    x = make_instance(make_problem(facts, pins=pins, space=COPIES))
+    x = make_instance(make_problem(facts, pins=pins, options=COPIES))
     assert copied.iteration_s == pytest.approx(exhaustive(x)[1] * x.tick_s, abs=x.rounding_s)
 
 
 def test_the_permission_is_refused_where_it_is_of_no_use() -> None:
     with pytest.raises(InputError, match=r"megatron-core@0.6 scores in the training layout only"):
-        make_problem(make_facts(), space=COPIES)
+        make_problem(make_facts(), options=COPIES)
     with pytest.raises(InputError, match="no trained role scores"):
-        make_problem(make_facts("grpo", training="megatron-core@0.16"), space=COPIES)
+        make_problem(make_facts("grpo", training="megatron-core@0.16"), options=COPIES)
 
 
 @pytest.mark.slow
 def test_what_copies_gain_in_degrees_that_are_not_listed_is_granted() -> None:
     """Above 128 ranks: no unlisted degree's scoring, on any copy, is faster than its row says it could be."""
     facts = make_facts("ppo", TINY, nodes=64, training="megatron-core@0.16", work=workload(1024, minibatches=2))
-    problem = make_problem(facts, space=COPIES)
+    problem = make_problem(facts, options=COPIES)
     granted = role_table(problem, "critic").relaxed()
     x = granted.layouts
     assert x.training is not None

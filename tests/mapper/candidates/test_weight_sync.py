@@ -7,7 +7,7 @@ import pytest
 
 from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, Mode
+from mapper.execution_mode import ROLLOUT, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -26,7 +26,7 @@ def mixed(request: pytest.FixtureRequest) -> Facts:
 
 
 def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=Mode(own_pool=True)), ROLLOUT)
+    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
     assert set(table.kind.tolist()) == {0, 1}
     ticks = WeightSync(mixed, 1e-4).ticks(table, H100, 6)
     engine, shape = table.layouts.generation, mixed.roles["actor"].shape
@@ -39,7 +39,7 @@ def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts)
 
 
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=Mode(own_pool=True)), ROLLOUT)
+    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
     sync, senders = WeightSync(mixed, 1e-4), np.asarray([2, 4, 6, 8, 12, 16, 24])
     for kind in mixed.kinds:
         least = sync.least(table, kind, senders)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.analysis.algorithm1 import exhaustive
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.model.choices import transfer_ticks
 from mapper.model.instance import Instance, make_instance
 from mapper.model.makespan import makespan
@@ -32,9 +32,9 @@ JOBS = [
     ("ppo", ("actor", "critic", "reference", "reward")),
 ]
 MODES = [
-    Mode(own_pool=True),
-    Mode("one-step-off", own_pool=True),
-    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
+    ExecutionMode(dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 ]
 instances = st.builds(
     lambda job, seed, gpus, count, capacity, equal: toy_instance(
@@ -49,46 +49,48 @@ instances = st.builds(
 )
 
 
-def replayed(x: Instance, choice: Choice) -> int:
+def replayed(instance: Instance, choice: Choice) -> int:
     """Ticks of a choice, checked from scratch: GPUs, memory, rows that the pools hold, then the event order."""
-    for kind, most in x.gpus.items():
+    for kind, most in instance.gpus.items():
         assert sum(n for group, n in choice.pools if group.kind == kind) <= most
-    assert x.spent(choice.pools) <= x.budget
+    assert instance.spent(choice.pools) <= instance.budget
     partition = tuple(group for group, _ in choice.pools)
-    assert {frozenset(p) for p in x.partitions} >= {frozenset(partition)}
-    if x.equal_sizes:
+    assert {frozenset(p) for p in instance.partitions} >= {frozenset(partition)}
+    if instance.equal_sizes:
         assert len({n for _, n in choice.pools}) == 1
     for group, n in choice.pools:
-        assert all(x.tables[role].num_gpus[choice.rows[role]] <= n for role in group.roles)
-        assert all(x.kinds[x.tables[role].kind[choice.rows[role]]] == group.kind for role in group.roles)
-        resident = sum(int(x.resident_mib[role][choice.rows[role]]) for role in group.roles)
-        transient = max(int(x.transient_mib[role][choice.rows[role]]) for role in group.roles)
-        assert resident + transient <= x.capacity_mib[group.kind]
-    durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
-    durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
-    if x.sync is not None:
-        durations["transition"] = transfer_ticks(x, choice)
-    return int(makespan(x, partition, durations))
+        assert all(instance.tables[role].num_gpus[choice.rows[role]] <= n for role in group.roles)
+        assert all(instance.kinds[instance.tables[role].kind[choice.rows[role]]] == group.kind for role in group.roles)
+        resident = sum(int(instance.resident_mib[role][choice.rows[role]]) for role in group.roles)
+        transient = max(int(instance.transient_mib[role][choice.rows[role]]) for role in group.roles)
+        assert resident + transient <= instance.capacity_mib[group.kind]
+    durations = {
+        k: t[choice.rows[r]] for r, calls in instance.ticks.items() if r != CONTROLLER for k, t in calls.items()
+    }
+    durations |= {k: t[0] for k, t in instance.ticks[CONTROLLER].items()}
+    if instance.sync is not None:
+        durations["transition"] = transfer_ticks(instance, choice)
+    return int(makespan(instance, partition, durations))
 
 
 @settings(max_examples=200)
-@given(x=instances)
-def test_equals_exhaustive_on_made_up_instances(x: Instance) -> None:
-    choice, ticks = exhaustive(x)
-    solution = solve(x, seed=0, time_limit_s=HANGS_S)
+@given(instance=instances)
+def test_equals_exhaustive_on_made_up_instances(instance: Instance) -> None:
+    choice, ticks = exhaustive(instance)
+    solution = solve(instance, seed=0, time_limit_s=HANGS_S)
     if choice is None:
         assert solution.status == "infeasible"
         assert solution.choice is None
-        assert best_choice(x, 0, HANGS_S)[0] is None
+        assert best_choice(instance, 0, HANGS_S)[0] is None
         return
     assert solution.status == "optimal"
-    assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(x, choice)
+    assert solution.objective_ticks == solution.bound_ticks == ticks == replayed(instance, choice)
     assert solution.choice is not None
-    assert replayed(x, solution.choice) == ticks
-    started, second = best_choice(x, 0, HANGS_S)
+    assert replayed(instance, solution.choice) == ticks
+    started, second = best_choice(instance, 0, HANGS_S)
     assert second.objective_ticks == ticks
     assert started is not None
-    assert replayed(x, started) == ticks
+    assert replayed(instance, started) == ticks
 
 
 @settings(max_examples=120)
@@ -127,7 +129,13 @@ def test_equals_exhaustive_on_two_kinds_of_gpu(
     st.one_of(st.none(), st.integers(0, 90)),
 )
 def test_equals_exhaustive_with_a_generation_pool_of_its_own(
-    job: tuple[str, tuple[str, ...]], mode: Mode, seed: int, first: int, second: int, capacity: int, cutoff: int | None
+    job: tuple[str, tuple[str, ...]],
+    mode: ExecutionMode,
+    seed: int,
+    first: int,
+    second: int,
+    capacity: int,
+    cutoff: int | None,
 ) -> None:
     """The price of the transfer depends on the trainer's row and the engine's, which no single table holds."""
     x = toy_instance(*job, seed, num_gpus=first, second_kind=second, most_rows=2, capacity_mib=capacity, mode=mode)
@@ -157,15 +165,15 @@ def test_a_row_runs_on_any_larger_pool(seed: int, equal: bool) -> None:
 
 
 @settings(max_examples=30)
-@given(x=instances)
-def test_exhaustive_with_a_limit_confirms_or_refutes_a_claimed_optimum(x: Instance) -> None:
-    choice, ticks = exhaustive(x)
+@given(instance=instances)
+def test_exhaustive_with_a_limit_confirms_or_refutes_a_claimed_optimum(instance: Instance) -> None:
+    choice, ticks = exhaustive(instance)
     if choice is None:
-        assert exhaustive(x, limit_ticks=10_000) == (None, 0)
+        assert exhaustive(instance, limit_ticks=10_000) == (None, 0)
         return
-    assert exhaustive(x, limit_ticks=ticks)[1] == ticks
-    assert exhaustive(x, limit_ticks=ticks - 1) == (None, 0)
-    assert exhaustive(x, limit_ticks=ticks + 5)[1] == ticks
+    assert exhaustive(instance, limit_ticks=ticks)[1] == ticks
+    assert exhaustive(instance, limit_ticks=ticks - 1) == (None, 0)
+    assert exhaustive(instance, limit_ticks=ticks + 5)[1] == ticks
 
 
 @pytest.mark.parametrize("gpus", [2, 4])

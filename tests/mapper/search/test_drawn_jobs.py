@@ -12,11 +12,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from mapper.execution_mode import SYNC, Mode
+from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.objective import Objective
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import PLAIN, Space
+from mapper.search_options import PLAIN, SearchOptions
 from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -49,12 +49,12 @@ ENGINES = (
 MODES = (
     SYNC,
     SYNC,
-    Mode(own_pool=True),
-    Mode("one-step-off", own_pool=True),
-    Mode("one-step-off", own_pool=True, in_flight_updates=True),
-    Mode("async", own_pool=True),
-    Mode("async", own_pool=True, steps_in_flight=3),
-    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
+    ExecutionMode(dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True),
+    ExecutionMode("one-step-off", dedicated_rollout=True, in_flight_updates=True),
+    ExecutionMode("async", dedicated_rollout=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=3),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 )
 OBJECTIVES = (Objective(), Objective(), Objective(), Objective("throughput_per_gpu"), Objective("gpus", (), 600.0))
 
@@ -124,26 +124,26 @@ def jobs(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def spaces(draw: st.DrawFn, facts: Facts) -> Space:
+def spaces(draw: st.DrawFn, facts: Facts) -> SearchOptions:
     """What the job has a use for; anything else is refused before the search."""
-    known = [PLAIN, PLAIN, Space(offload=True)]
-    known += [Space(interleaving=True)] if facts.training.interleaving else []
-    known += [Space(tensor_parallel_across_nodes=True)] if facts.group.nodes > 1 else []
+    known = [PLAIN, PLAIN, SearchOptions(offload=True)]
+    known += [SearchOptions(interleaving=True)] if facts.training.interleaving else []
+    known += [SearchOptions(tensor_parallel_across_nodes=True)] if facts.group.nodes > 1 else []
     trains_and_scores = facts.implementation.old_log_prob == "trainer" or "critic" in facts.roles
-    known += [Space(scoring_layouts=True)] if facts.training.scoring_layouts and trains_and_scores else []
+    known += [SearchOptions(scoring_layouts=True)] if facts.training.scoring_layouts and trains_and_scores else []
     return draw(st.sampled_from(known))
 
 
 @settings(max_examples=NUM_JOBS, suppress_health_check=list(HealthCheck))
 @given(facts=jobs(), mode=st.sampled_from(MODES), objective=st.sampled_from(OBJECTIVES), data=st.data())
 def test_every_job_ends_in_a_plan_that_holds_or_in_a_refusal(
-    facts: Facts, mode: Mode, objective: Objective, data: st.DataObject
+    facts: Facts, mode: ExecutionMode, objective: Objective, data: st.DataObject
 ) -> None:
-    space = data.draw(spaces(facts))
+    options = data.draw(spaces(facts))
     try:
         result = find_plan(
             SearchRequest(
-                facts, modes=(mode,), objective=objective, space=space, runners_up=False, time_limit_s=HANGS_S
+                facts, modes=(mode,), objective=objective, options=options, runners_up=False, time_limit_s=HANGS_S
             )
         )
     except InputError as error:

@@ -20,24 +20,27 @@ from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
 PPO = ("actor", "critic", "reference", "reward")
 
 
-def check(x: Instance, choice: Choice, ticks: int) -> None:
+def check(instance: Instance, choice: Choice, ticks: int) -> None:
     partition = tuple(group for group, _ in choice.pools)
-    assert partition in x.partitions
-    for kind, most in x.gpus.items():
+    assert partition in instance.partitions
+    for kind, most in instance.gpus.items():
         assert sum(n for group, n in choice.pools if group.kind == kind) <= most
-    assert x.spent(choice.pools) <= x.budget
-    assert not x.equal_sizes or len({n for _, n in choice.pools}) == 1
+    assert instance.spent(choice.pools) <= instance.budget
+    assert not instance.equal_sizes or len({n for _, n in choice.pools}) == 1
     for group, n in choice.pools:
         rows = {role: choice.rows[role] for role in group.roles}
-        assert all(x.kinds[x.tables[role].kind[row]] == group.kind for role, row in rows.items())
-        assert all(x.tables[role].num_gpus[row] <= n for role, row in rows.items())
-        resident = sum(int(x.resident_mib[role][row]) for role, row in rows.items())
+        assert all(instance.kinds[instance.tables[role].kind[row]] == group.kind for role, row in rows.items())
+        assert all(instance.tables[role].num_gpus[row] <= n for role, row in rows.items())
+        resident = sum(int(instance.resident_mib[role][row]) for role, row in rows.items())
         assert (
-            resident + max(int(x.transient_mib[role][row]) for role, row in rows.items()) <= x.capacity_mib[group.kind]
+            resident + max(int(instance.transient_mib[role][row]) for role, row in rows.items())
+            <= instance.capacity_mib[group.kind]
         )
-    durations = {k: t[choice.rows[r]] for r, calls in x.ticks.items() if r != CONTROLLER for k, t in calls.items()}
-    durations |= {k: t[0] for k, t in x.ticks[CONTROLLER].items()}
-    assert makespan(x, partition, durations) == ticks
+    durations = {
+        k: t[choice.rows[r]] for r, calls in instance.ticks.items() if r != CONTROLLER for k, t in calls.items()
+    }
+    durations |= {k: t[0] for k, t in instance.ticks[CONTROLLER].items()}
+    assert makespan(instance, partition, durations) == ticks
 
 
 @settings(max_examples=40)

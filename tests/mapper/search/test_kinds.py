@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mapper.analysis.algorithm1 import exhaustive
-from mapper.execution_mode import ROLLOUT, Mode
+from mapper.execution_mode import ROLLOUT, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
 from mapper.pins import Pin
@@ -98,7 +98,7 @@ def test_training_and_generation_on_different_kinds() -> None:
     """One step off, the trainer pinned to the H100s: the engines take the A100s, which would else be idle."""
     work = workload(64, 512, 512, minibatches=2)
     facts = mixed(make_facts("grpo", "llama-3.2-1b", gpus_per_node=2, work=work), gpus_per_node=2)
-    mode = Mode("one-step-off", own_pool=True)
+    mode = ExecutionMode("one-step-off", dedicated_rollout=True)
     found = find_plan(SearchRequest(facts, modes=(mode,), pins=(Pin("actor", device=H100),)))
     assert found.plan.generation_pool_of("actor").device == A100
     x = make_instance(make_problem(facts, mode=mode, pins=(Pin("actor", device=H100),)))

@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import Space
+from mapper.search_options import SearchOptions
 from profiles.calibration import Calibration
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, workload
 
-MODES = [Mode(), Mode(own_pool=True), Mode("async", own_pool=True, steps_in_flight=2)]
+MODES = [
+    ExecutionMode(),
+    ExecutionMode(dedicated_rollout=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2),
+]
 
 
 def job(algorithm="grpo", **engine):
@@ -43,5 +47,5 @@ def test_a_calibration_is_searched_with(mode):
 def test_copies_of_offloaded_states_are_calibrated_once():
     facts = replace(job(start_skew_s=0.01), calibration=Calibration({"transition": 1.7}, "x"))
     facts = replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=6 * 2**30)))
-    found = find_plan(SearchRequest(facts, space=Space(offload=True), runners_up=False))
+    found = find_plan(SearchRequest(facts, options=SearchOptions(offload=True), runners_up=False))
     assert found.iteration_s == simulate(found.plan, facts).iteration_s

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.execution_mode import Mode
+from mapper.execution_mode import ExecutionMode
 from mapper.model.choices import fits, ticks_of, with_budget
 from mapper.model.instance import make_instance
 from mapper.model.variables import Choice
@@ -91,7 +91,9 @@ def test_one_pool_has_no_neighbours_and_its_plan_is_proven():
     assert found.status == "optimal" and not found.open_because
 
 
-@pytest.mark.parametrize("mode", [Mode(own_pool=True), Mode("one-step-off", own_pool=True)])
+@pytest.mark.parametrize(
+    "mode", [ExecutionMode(dedicated_rollout=True), ExecutionMode("one-step-off", dedicated_rollout=True)]
+)
 def test_engines_beside_a_trainer_are_neighbours_too(mode):
     facts = on_cpu("grpo", 4, slowdown=1.3, further_rank_s=0.001)
     found = find_plan(SearchRequest(facts, modes=(mode,), runners_up=False))

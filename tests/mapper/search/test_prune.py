@@ -45,54 +45,55 @@ instances = st.builds(
 
 @settings(max_examples=120)
 @given(instances, st.integers(0, 20))
-def test_the_optimum_survives(x: Instance, slack: int) -> None:
-    choice, ticks = exhaustive(x)
+def test_the_optimum_survives(instance: Instance, credit: int) -> None:
+    choice, ticks = exhaustive(instance)
     if choice is None:
         return
-    pruned, kept = prune_beyond(x, ticks + slack)
+    pruned, kept = prune_beyond(instance, ticks + credit)
     assert exhaustive(pruned)[1] == ticks
     for role, rows in kept.items():
-        assert len(pruned.tables[role]) == len(rows) <= len(x.tables[role])
+        assert len(pruned.tables[role]) == len(rows) <= len(instance.tables[role])
         assert choice.rows[role] in rows
         for key, values in pruned.ticks[role].items():
-            assert np.array_equal(values, x.ticks[role][key][rows])
-        assert np.array_equal(pruned.resident_mib[role], x.resident_mib[role][rows])
+            assert np.array_equal(values, instance.ticks[role][key][rows])
+        assert np.array_equal(pruned.resident_mib[role], instance.resident_mib[role][rows])
     for group, n in choice.pools:
         assert n in pruned.sizes[group]
 
 
 @settings(max_examples=100)
 @given(instances)
-def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(x: Instance) -> None:
+def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(instance: Instance) -> None:
     """Here the quick one, as the search does; it survives its own pruning, row by row."""
-    choice, limit = greedy(x)
+    choice, limit = greedy(instance)
     if choice is None:
         return
-    pruned, kept = prune_beyond(x, limit)
-    assert exhaustive(pruned)[1] == exhaustive(x)[1] <= limit
+    pruned, kept = prune_beyond(instance, limit)
+    assert exhaustive(pruned)[1] == exhaustive(instance)[1] <= limit
     assert all(choice.rows[role] in rows for role, rows in kept.items())
     assert all(n in pruned.sizes[group] for group, n in choice.pools)
     assert tuple(group for group, _ in choice.pools) in pruned.partitions
 
 
-def choices_within(x: Instance, partition: Placement, limit: int) -> Iterator[Choice]:
+def choices_within(instance: Instance, partition: Placement, limit: int) -> Iterator[Choice]:
     """Every choice of a placement of at most ``limit`` ticks, listed without any shortcut."""
-    for sizes in itertools.product(*(x.sizes[group] for group in partition)):
+    for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
         pools = tuple(zip(partition, sizes, strict=True))
-        if any(sum(n for g, n in pools if g.kind == k) > most for k, most in x.gpus.items()):
+        if any(sum(n for g, n in pools if g.kind == k) > most for k, most in instance.gpus.items()):
             continue
-        if x.spent(pools) > x.budget or (x.equal_sizes and len(set(sizes)) > 1):
+        if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
             continue
         on = {role: pool for pool in pools for role in pool[0].roles}
-        for picked in itertools.product(*(x.rows(role, *on[role]).tolist() for role in x.flow.roles)):
-            rows = dict(zip(x.flow.roles, picked, strict=True))
+        for picked in itertools.product(*(instance.rows(role, *on[role]).tolist() for role in instance.flow.roles)):
+            rows = dict(zip(instance.flow.roles, picked, strict=True))
             if all(
-                sum(x.resident_mib[r][rows[r]] for r in g.roles) + max(x.transient_mib[r][rows[r]] for r in g.roles)
-                <= x.capacity_mib[g.kind]
+                sum(instance.resident_mib[r][rows[r]] for r in g.roles)
+                + max(instance.transient_mib[r][rows[r]] for r in g.roles)
+                <= instance.capacity_mib[g.kind]
                 for g in partition
             ):
-                durations = {k: t[rows.get(r, 0)] for r, calls in x.ticks.items() for k, t in calls.items()}
-                if makespan(x, partition, durations) <= limit:
+                durations = {k: t[rows.get(r, 0)] for r, calls in instance.ticks.items() for k, t in calls.items()}
+                if makespan(instance, partition, durations) <= limit:
                     yield Choice(pools, rows)
 
 
@@ -106,7 +107,7 @@ def choices_within(x: Instance, partition: Placement, limit: int) -> Iterator[Ch
     st.integers(0, 30),
 )
 def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
-    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int, equal: bool, slack: int
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int, equal: bool, credit: int
 ) -> None:
     """Placements, pool sizes and rows, against brute force; on one kind of GPU and on two with prices."""
     job = JOBS[2] if other else job
@@ -124,9 +125,9 @@ def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(
     choice, ticks = exhaustive(x)
     if choice is None:
         return
-    pruned, kept = prune_beyond(x, ticks + slack)
+    pruned, kept = prune_beyond(x, ticks + credit)
     for partition in x.partitions:
-        for found in choices_within(x, partition, ticks + slack):
+        for found in choices_within(x, partition, ticks + credit):
             assert partition in pruned.partitions
             assert all(n in pruned.sizes[group] for group, n in found.pools)
             assert all(row in kept[role] for role, row in found.rows.items())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mapper.execution_mode import SYNC, Mode
+from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.workload import LengthDistribution, Workload
@@ -15,10 +15,10 @@ FEW = [(8, 8, 2000.0, 16000.0, 32000), (4, 8, 2000.0, 16000.0, 32000), (2, 8, 10
 """Prompts, responses to each, and the mean, p99 and most tokens of a response: few sequences with long tails."""
 
 ENDLESS = [
-    Mode("async", own_pool=True),
-    Mode("async", own_pool=True, steps_in_flight=2),
-    Mode("async", own_pool=True, in_flight_updates=True),
-    Mode("async", own_pool=True, steps_in_flight=2, in_flight_updates=True),
+    ExecutionMode("async", dedicated_rollout=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2),
+    ExecutionMode("async", dedicated_rollout=True, in_flight_updates=True),
+    ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 ]
 
 
@@ -40,9 +40,13 @@ def long_tails(prompts: int, samples: int, mean: float, p99: float, most: int, m
 
 
 @pytest.mark.parametrize("lengths", FEW)
-@pytest.mark.parametrize("mode", [SYNC, Mode(own_pool=True), Mode("one-step-off", own_pool=True)], ids=str)
+@pytest.mark.parametrize(
+    "mode",
+    [SYNC, ExecutionMode(dedicated_rollout=True), ExecutionMode("one-step-off", dedicated_rollout=True)],
+    ids=str,
+)
 def test_few_sequences_with_long_tails_have_a_cache_for_the_longest(
-    lengths: tuple[int, int, float, float, int], mode: Mode
+    lengths: tuple[int, int, float, float, int], mode: ExecutionMode
 ) -> None:
     facts = grpo(long_tails(*lengths))
     result = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,)))
@@ -56,7 +60,7 @@ def test_few_sequences_with_long_tails_have_a_cache_for_the_longest(
 @pytest.mark.parametrize("lengths", [(64, 8, 2000.0, 8000.0, 16000, 4), (64, 8, 1000.0, 3000.0, 4096, 4)])
 @pytest.mark.parametrize("mode", ENDLESS, ids=str)
 def test_engines_that_never_drain_are_planned_at_the_price_of_their_plan(
-    lengths: tuple[int, int, float, float, int, int], mode: Mode
+    lengths: tuple[int, int, float, float, int, int], mode: ExecutionMode
 ) -> None:
     facts = grpo(long_tails(*lengths), nodes=2)
     result = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,)))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.analysis.algorithm1 import exhaustive
-from mapper.execution_mode import SYNC, Mode
+from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.choices import fits, ticks_of
 from mapper.model.instance import Instance
 from mapper.model.variables import Choice
@@ -21,24 +21,26 @@ from mapper.search.tie_breaking import tidy
 from tests.builders import make_facts, tiny_facts, toy_instance, workload
 
 JOBS = [("grpo", ("actor", "reference")), ("rloo", ("actor", "reward")), ("remax", ("actor", "reference", "reward"))]
-OWN = Mode("one-step-off", own_pool=True)
+OWN = ExecutionMode("one-step-off", dedicated_rollout=True)
 
 
-def busy(x: Instance, choice: Choice) -> int:
-    return sum(int(t[choice.rows[r]]) for r, calls in x.ticks.items() if r in choice.rows for t in calls.values())
+def busy(instance: Instance, choice: Choice) -> int:
+    return sum(
+        int(t[choice.rows[r]]) for r, calls in instance.ticks.items() if r in choice.rows for t in calls.values()
+    )
 
 
-def least(x: Instance, ticks: int) -> tuple[int, int]:
+def least(instance: Instance, ticks: int) -> tuple[int, int]:
     """The fewest GPUs of a choice of at most ``ticks``, and the least work on so many: everything, one by one."""
     found = []
-    for partition in x.partitions:
-        for sizes in itertools.product(*(x.sizes[group] for group in partition)):
+    for partition in instance.partitions:
+        for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
             pools = tuple(zip(partition, sizes, strict=True))
             of = {role: pool for pool in pools for role in pool[0].roles}
-            for rows in itertools.product(*(x.rows(role, *of[role]).tolist() for role in x.flow.roles)):
-                choice = Choice(pools, dict(zip(x.flow.roles, rows, strict=True)))
-                if fits(x, choice) and ticks_of(x, choice) <= ticks:
-                    found.append((x.spent(pools), busy(x, choice)))
+            for rows in itertools.product(*(instance.rows(role, *of[role]).tolist() for role in instance.flow.roles)):
+                choice = Choice(pools, dict(zip(instance.flow.roles, rows, strict=True)))
+                if fits(instance, choice) and ticks_of(instance, choice) <= ticks:
+                    found.append((instance.spent(pools), busy(instance, choice)))
     return min(found)
 
 
@@ -58,7 +60,7 @@ def test_the_fewest_gpus_and_the_least_work(job: tuple[str, tuple[str, ...]], se
 @settings(max_examples=30)
 @given(st.sampled_from(JOBS[:2]), st.integers(0, 10_000), st.integers(2, 5), st.sampled_from([SYNC, OWN]))
 def test_the_same_whatever_the_seed_and_the_workers(
-    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, mode: Mode
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, mode: ExecutionMode
 ) -> None:
     x = toy_instance(*job, seed, num_gpus=gpus, most_rows=4, mode=mode)
     x = replace(x, ticks={r: {k: t // 5 for k, t in calls.items()} for r, calls in x.ticks.items()})  # more ties
@@ -77,7 +79,7 @@ def test_the_same_whatever_the_seed_and_the_workers(
 @pytest.mark.parametrize("job", ["tiny ppo", "remax 16", "one step off"])
 def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
     facts = tiny_facts("ppo", 4, 12.0) if job == "tiny ppo" else make_facts("remax", nodes=2)
-    modes = (Mode("one-step-off", own_pool=True),) if job == "one step off" else (SYNC,)
+    modes = (ExecutionMode("one-step-off", dedicated_rollout=True),) if job == "one step off" else (SYNC,)
     one = find_plan(SearchRequest(facts, runners_up=False, modes=modes, seed=1))
     two = find_plan(SearchRequest(facts, runners_up=False, modes=modes, seed=2, workers=2))
     assert one.plan == two.plan
@@ -85,10 +87,15 @@ def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    [SYNC, Mode(own_pool=True), OWN, Mode("async", own_pool=True, steps_in_flight=2)],
+    [
+        SYNC,
+        ExecutionMode(dedicated_rollout=True),
+        OWN,
+        ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2),
+    ],
     ids=["sync", "sync, own pool", "one-step-off", "async"],
 )
-def test_each_schedule_has_one_plan_on_one_worker_or_two(mode: Mode) -> None:
+def test_each_schedule_has_one_plan_on_one_worker_or_two(mode: ExecutionMode) -> None:
     work = workload(64, 512, 512, minibatches=2)
     facts = make_facts("ppo", "llama-3.2-1b", nodes=2, gpus_per_node=4, device="h100-80gb-sxm", work=work)
     one = find_plan(SearchRequest(facts, runners_up=False, modes=(mode,), seed=1))
