@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.records import COLLECTIVE_TIMEOUT_S
 from simulator.plan.groups import Degrees, generation_coordinates, micro_dp_groups, training_coordinates
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from executor.records import Identity
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
-
-COLLECTIVE_TIMEOUT_S = 600.0
-"""How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
 
 
 @dataclass

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+COLLECTIVE_TIMEOUT_S = 600.0
+"""How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
+
 
 @dataclass(frozen=True)
 class CallRequest:
@@ -29,6 +32,14 @@ class CallRequest:
     argument: Any
     options: dict[str, Any] = field(default_factory=dict)
     returns: bool = True
+
+
+class Spent(NamedTuple):
+    """What a worker has counted so far: seconds in collectives, seconds and bytes of copies for offload, both ways."""
+
+    comm_s: float = 0.0
+    host_s: float = 0.0
+    host_bytes: int = 0
 
 
 class WeightsMoved(NamedTuple):

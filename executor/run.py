@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from executor.controller.controller import Controller
     from executor.controller.deadlines import Deadlines
     from executor.controller.models import Models
-    from executor.engines.choice import EngineChoice
+    from executor.engines.interfaces import EngineChoice
     from executor.launch.launcher import Launcher
     from executor.recorder import MetricsLog
     from executor.records import CallRecord, Recovery

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from executor.checkpoint.manifest import Checkpoint
     from executor.controller.controller import Controller
-    from executor.controller.futures import Future
+    from executor.worker.futures import Future
 
 GENERATED, SAMPLED = "generated", "sampled"
 """Their folder beside those of the roles; the name of files of responses that are sampled, as most are."""

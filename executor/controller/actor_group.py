@@ -12,8 +12,8 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from executor.controller.futures import Future
     from executor.controller.worker_group import WorkerGroup
+    from executor.worker.futures import Future
 
 
 class PromptStream:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from executor.batch import num_bytes, to_wire
 from executor.controller.deadlines import Deadlines
-from executor.controller.futures import Future, Part, Source
 from executor.controller.worker_group import WorkerGroup
 from executor.errors import RankFailedError, error_of, lost_rank, silent_rank
 from executor.records import CallRecord, CallRequest, waited_on
+from executor.worker.futures import Future, Part, Source
 from executor.worker.worker import CallFailedError
 from profiles.errors import HybridmapError
 
@@ -40,7 +40,8 @@ GRACE_S = 1.0
 class Controller:
     """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened.
 
-    ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are what ranks shall suffer.
+    ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are injected into
+    the calls of ranks.
     """
 
     def __init__(self, launcher: Launcher, deadlines: Deadlines | None = None, faults: tuple[Fault, ...] = ()) -> None:
@@ -67,7 +68,7 @@ class Controller:
             with _losses("start", pool.name):
                 self._ranks[pool.name] = ranks = self.launcher.start_pool(pool)
             if self.faults:
-                self._tell(pool.name, ranks, "suffer", [(self.faults,)] * len(ranks))
+                self._tell(pool.name, ranks, "inject_faults", [(self.faults,)] * len(ranks))
 
     def add_group(
         self,

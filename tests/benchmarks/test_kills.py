@@ -18,7 +18,7 @@ from benchmarks.disturbed import (
     random_kill,
 )
 from benchmarks.kills import main, summary_of
-from executor.inject_faults import LOADING
+from executor.worker.inject_faults import LOADING
 from simulator.plan.dataflow import build_dataflow
 
 LINES = [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
-    from executor.engines.base import Sampling
+    from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from simulator.plan.groups import Degrees
 

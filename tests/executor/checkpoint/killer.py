@@ -71,7 +71,7 @@ class Trial:
         self.models.init()
         self.saver = Saver(self.models, controller, root, keep=1, identity={})
         (rank,) = controller._ranks["A"]  # noqa: SLF001
-        self.master = rank._roles["actor"].engine.optimizer.master.data  # noqa: SLF001
+        self.master = rank._roles["actor"].trainer.optimizer.master.data  # noqa: SLF001
 
     def save(self, iteration: int) -> None:
         self.master.fill_(iteration)

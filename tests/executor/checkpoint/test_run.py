@@ -7,12 +7,12 @@ import pytest
 
 from executor.checkpoint.files import checkpoints
 from executor.checkpoint.load import latest, require_whole
-from executor.controller.protocols import register
 from executor.errors import DamagedCheckpointError
 from executor.rl.algorithms import SCRIPTS
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
 from executor.weights.checksum import box_sum, totals
+from executor.worker.protocols import register
 from executor.worker.roles import WORKERS, ActorWorker, CriticWorker
 from profiles.errors import InputError
 from tests.executor.engines.test_offload import BOTH, offloaded
@@ -103,13 +103,13 @@ def summed(engine):
 class SummedActor(ActorWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.engine)
+        return summed(self.trainer)
 
 
 class SummedCritic(CriticWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.engine)
+        return summed(self.trainer)
 
 
 def whole_sums(group):

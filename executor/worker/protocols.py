@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from executor.batch import is_batch, join, take_share
-from executor.controller.futures import Future, FutureShare, join_futures
+from executor.worker.futures import Future, FutureShare, join_futures
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.groups import Degrees, generation_coordinates, generation_replica, training_coordinates
 
