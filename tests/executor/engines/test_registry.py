@@ -1,4 +1,4 @@
-"""Protects the way in for new engines: one file with an engine and its entry, one line in the registry, and plans run."""
+"""Protects the way in for new engines: one file with an engine and its entry, one registry line, and plans run."""
 
 import pytest
 import torch
