@@ -56,7 +56,7 @@ class WeightsMoved(NamedTuple):
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
-    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
+    ``start_s`` is when the rank had its inputs. ``host_bytes``
     were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion,
     ``weights_peak_bytes`` all weights of a transition at once.
     """
@@ -69,7 +69,6 @@ class CallRecord:
     rank: int
     start_s: float
     end_s: float
-    wait_s: float
     comm_s: float
     bytes_in: int
     bytes_out: int
@@ -96,11 +95,11 @@ class Recovery:
     down_s
         From then until models were loaded and the next call could be made.
     iteration
-        The iteration that the run went on with.
+        The iteration that the run resumed with.
     lost_iterations
         Iterations that were through and are made again.
     num_devices
-        Devices of the plan that it went on with.
+        Devices of the plan that it resumed with.
     """
 
     attempt: int

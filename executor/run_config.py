@@ -198,9 +198,9 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _goes_on_from_checkpoints(self) -> RunConfig:
+    def _resumes_from_checkpoints(self) -> RunConfig:
         if self.on_failure != "stop" and self.checkpoint is None:
-            raise ValueError(f"on_failure {self.on_failure} goes on from checkpoints: add checkpoint: {{every: N}}")
+            raise ValueError(f"on_failure {self.on_failure} resumes from checkpoints: add checkpoint: {{every: N}}")
         return self
 
     def weights_of(self, role: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.checkpoint.files import KEPT, sync_file, told_as
+from executor.checkpoint.files import KEPT, os_errors_as, sync_file
 from executor.checkpoint.manifest import RoleFacts, damage_of, facts_of
 from profiles.errors import InputError
 
@@ -29,7 +29,7 @@ def write_generated(folder: Path, generated: Mapping[tuple[str, int], Future]) -
     for (suffix, iteration), future in generated.items():
         path = folder / f"{suffix or SAMPLED}.{iteration}.safetensors"
         columns = {name: column.contiguous() for name, column in future.get().items()}
-        with told_as("the checkpoint could not be written", KEPT):
+        with os_errors_as("the checkpoint could not be written", KEPT):
             try:
                 save_file(columns, path)
             except SafetensorError as error:  # how it says so itself

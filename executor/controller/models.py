@@ -16,7 +16,9 @@ from executor.controller.pools import (
 from executor.engines.entry import PLAIN, LayoutOptions
 from executor.engines.function import FunctionSpec
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.registry import GENERATION, TRAINING
 from executor.engines.spec import EngineSpec
+from executor.engines.support import require_device
 from executor.rl.text import TextCodec
 from executor.worker.controller_worker import ControllerWorker
 from executor.worker.roles import WORKERS
@@ -125,6 +127,9 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
         )
         scoring = EngineSpec(frozen, engine, options=replace(_options(entry.inference), recompute="none"))
     generation = config.engines.generation if entry.generation is not None else None
+    require_device(entry.role, TRAINING[engine], device)
+    if generation is not None:
+        require_device(entry.role, GENERATION[generation], device)
     return EngineSpec(spec, engine, generation, _options(layout), scoring=scoring)
 
 

@@ -24,17 +24,19 @@ class Capabilities:
 
     Parameters
     ----------
-    trains, scores, generates
-        The calls that it makes.
+    trains, scores
+        Whether it takes optimizer steps, and whether it runs forward passes for log-probs, values and scores.
+    generates
+        Whether it writes responses.
     needs_gpu
         Whether it runs on GPUs alone.
     offload
         Whether parameters and optimizer states may wait in host memory.
     zero_stages
         How far data-parallel ranks may divide a training state among them.
-    pipeline_parallel, interleaved_pipeline, sequence_parallel, context_parallel, expert_parallel
-        Whether these degrees of a layout may be above 1. Sequence parallelism is a leave, not an order: an engine
-        without it runs such a plan, too.
+    pipeline_parallel, interleaved_pipeline, context_parallel, expert_parallel
+        Whether these degrees of a layout may be above 1. Sequence parallelism is permitted by a plan, never asked for:
+        where activations lie changes no result, so every engine runs such a plan.
     expert_parallel_pipeline
         Whether expert and pipeline parallelism go together.
     data_parallel_attention
@@ -49,7 +51,6 @@ class Capabilities:
     zero_stages: tuple[int, ...] = (0, 1)
     pipeline_parallel: bool = True
     interleaved_pipeline: bool = False
-    sequence_parallel: bool = False
     context_parallel: bool = False
     expert_parallel: bool = False
     expert_parallel_pipeline: bool = False

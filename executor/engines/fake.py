@@ -1,4 +1,4 @@
-"""A fake engine that ships: it takes the time that it is told, answers with zeros, and fails on demand."""
+"""A fake engine that ships: it takes the time that its spec says, answers with zeros, and fails on demand."""
 
 from __future__ import annotations
 

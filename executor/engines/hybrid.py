@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from executor.engines.entry import MakeGenerator
     from executor.engines.interfaces import GenerationEngine, TrainingEngine
     from executor.rl.sampling import Sampling
+    from executor.weights.mover import WeightMover
     from simulator.plan.groups import Degrees
 
 
@@ -61,8 +62,8 @@ class HybridEngine(WrappedTrainer):
         )
         groups = [list(group) for group in self.plan.gathers]
         group: Group | None = own_group(rank, groups, self.trainer.clock) if groups else None
-        self._forth = Resharder(self.plan, rank, self.collectives, group)
-        self._back = Resharder(back, rank, self.collectives) if back is not None else None
+        self._forth: WeightMover = Resharder(self.plan, rank, self.collectives, group)
+        self._back: WeightMover | None = Resharder(back, rank, self.collectives) if back is not None else None
 
     def _planned(self) -> TransferPlan:
         """The transfer plan: gathers where a group holds what its members need, else the general way."""

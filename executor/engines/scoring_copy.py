@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity, WeightsMoved
     from executor.weights.architecture import Architecture
+    from executor.weights.mover import WeightMover
     from executor.weights.regions import Layout
 
 
@@ -61,7 +62,8 @@ class TrainerWithScoringCopy(WrappedTrainer):
         self.arch, self.layout, self.groups, self.dtype = trainer.arch, trainer.layout, trainer.groups, trainer.dtype
         plan = plan_transfers(trainer.arch, trainer.layout, self.copy.layout)
         rank, everyone = trainer.identity.rank, list(range(trainer.layout.num_ranks))
-        self._mover = Resharder(plan, rank, CountingCollectives(own_group(rank, [everyone], trainer.clock)))
+        world = own_group(rank, [everyone], trainer.clock)
+        self._mover: WeightMover = Resharder(plan, rank, CountingCollectives(world))
         self._give_back()
 
     def weights_moved(self) -> WeightsMoved:

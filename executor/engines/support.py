@@ -56,6 +56,7 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
     _require_installed([GENERATION[_settled(engines.generation)]])
     for entry in plan.roles:
         engine = engines.training_of(entry.role)
+        _require_calls(entry, engine)
         for layout in (entry.training, entry.inference):
             if layout is not None:
                 _require_layout(entry.role, layout, engine)
@@ -75,6 +76,15 @@ def _require_installed(entries: Iterable[TrainingEntry | GenerationEntry]) -> No
             raise InputError(
                 f"the run names the engine {entry.name}, which is not installed: pip install 'hybridmap[gpu]'"
             )
+
+
+def _require_calls(entry: RolePlan, engine: str) -> None:
+    can = TRAINING[engine].capabilities
+    asked = {"training": entry.training and not can.trains, "scoring": entry.inference and not can.scores}
+    asked["offload"] = bool(entry.offload) and not can.offload
+    for what, is_lacking in asked.items():
+        if is_lacking:
+            raise NotYetError(f"{entry.role}: {what} cannot run on {engine}")
 
 
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
@@ -99,6 +109,8 @@ def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
 
 def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: EnginesSection) -> None:
     can = GENERATION[engines.generation].capabilities
+    if not can.generates:
+        raise NotYetError(f"{entry.role}: generation cannot run on {engines.generation}")
     allowed = {"ep": can.expert_parallel, "attention_dp": can.data_parallel_attention}
     for name, degree in {"ep": layout.ep, "attention_dp": layout.attention_dp}.items():
         if degree != 1 and not allowed[name]:
@@ -112,6 +124,12 @@ def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: Engi
             f"{entry.role}: generation tp {layout.tp} pp {layout.pp} does not nest in training tp {base.tp} pp "
             f"{base.pp} on torch-native; the general resharder runs with run.engines of megatron-core, fsdp2 or vllm"
         )
+
+
+def require_device(role: str, entry: TrainingEntry | GenerationEntry, device: str) -> None:
+    """Raise ``InputError`` for an engine that runs on GPUs alone where ranks have none."""
+    if entry.capabilities.needs_gpu and device == "cpu":
+        raise InputError(f"{role}: {entry.name} needs GPUs, and the ranks of this run have none")
 
 
 def transition_note(plan: Plan, config: RunConfig) -> str | None:

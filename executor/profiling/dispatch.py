@@ -1,4 +1,4 @@
-"""What an iteration costs beside its calls: the controller, references and batches in motion, metrics read back.
+"""What an iteration costs besides its calls: the controller, references and batches in motion, metrics read back.
 
 A PPO iteration on engines that take no time (the fake) is nothing but that. Measured in this process, and on Ray with
 all models on one rank and each on its own: each rank is one more process that calls and batches go to.

@@ -30,7 +30,7 @@ class WeightMover(Protocol):
 
 
 class MoveLog:
-    """What was moved last, told once: to the call in which it happened."""
+    """What was moved last, reported once: in the record of the call in which it happened."""
 
     def __init__(self) -> None:
         self._latest = WeightsMoved()

@@ -59,19 +59,19 @@ class NativeLayout:
     transposed: bool = True
 
     def __post_init__(self) -> None:
-        x = self.degrees
-        require_even(self.arch, *((x.p, x.t) if self.stage == "training" else (x.pg, x.tg)))
+        degrees = self.degrees
+        require_even(self.arch, *((degrees.p, degrees.t) if self.stage == "training" else (degrees.pg, degrees.tg)))
 
     @property
     def num_ranks(self) -> int:
         return self.degrees.num_ranks
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
-        x = self.degrees
+        degrees = self.degrees
         if self.stage == "training":
-            (tp, pp, _), t, p = training_coordinates(rank, x), x.t, x.p
+            (tp, pp, _), t, p = training_coordinates(rank, degrees), degrees.t, degrees.p
         else:
-            (tp, pp, _, _), t, p = generation_coordinates(rank, x, self.grouping), x.tg, x.pg
+            (tp, pp, _, _), t, p = generation_coordinates(rank, degrees, self.grouping), degrees.tg, degrees.pg
         each = self.arch.num_layers // p
         layers = range(pp * each, (pp + 1) * each)
         found = []

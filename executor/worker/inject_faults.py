@@ -1,4 +1,4 @@
-"""How faults happen in a rank's calls. Ranks that are told of none make their calls without anything between."""
+"""How faults happen in a rank's calls. Ranks that are given none make their calls without anything between."""
 
 from __future__ import annotations
 

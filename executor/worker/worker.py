@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from executor.batch import drop_padding, is_batch, num_bytes, to_wire
 from executor.checks import require_numbers
-from executor.errors import SYMPTOMS, Failure, UpstreamError
+from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.records import CallRecord, Spent, WeightsMoved
 from executor.worker.futures import FutureShare, resolve
@@ -89,7 +89,6 @@ class RankProcess:
             raise CallFailedError(self._failure(request, error)) from None
 
     def _run(self, request: CallRequest) -> tuple[Any, CallRecord]:
-        asked_s = time.time()
         worker = self._roles[request.role]
         argument = self._resolved(request.argument, registration_of(type(worker), request.method))
         before = worker.spent
@@ -113,7 +112,6 @@ class RankProcess:
             self.identity.rank,
             start_s,
             end_s,
-            wait_s=start_s - asked_s,
             comm_s=spent.comm_s - before.comm_s,
             bytes_in=num_bytes(argument) + weights.received_bytes,
             bytes_out=num_bytes(stored) + weights.sent_bytes,
@@ -140,11 +138,13 @@ class RankProcess:
     def _failure(self, request: CallRequest, error: Exception) -> Failure:
         text = "".join(traceback.format_exception(error))
         summary = f"{type(error).__name__}: {error}"
-        symptom = isinstance(error, UpstreamError) or any(mark in summary for mark in SYMPTOMS)
+        is_secondary = isinstance(error, UpstreamError) or any(mark in summary for mark in SECONDARY_FAILURES)
         expected = isinstance(error, InputError)
         call = f"{request.role}.{request.method}"
         shown = str(error) if expected else summary
-        return Failure(request.number, call, self.identity.pool, self.identity.rank, shown, text, symptom, expected)
+        return Failure(
+            request.number, call, self.identity.pool, self.identity.rank, shown, text, is_secondary, expected
+        )
 
 
 def _host_address() -> str:

@@ -54,17 +54,17 @@ class FsdpEngine(OnHost):
         self.num_steps = 0
 
     def load(self) -> None:
-        x = self.degrees
-        if x.p != 1:
-            raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {x.p} must be 1")
+        degrees = self.degrees
+        if degrees.p != 1:
+            raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {degrees.p} must be 1")
         self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
         if self.arch.num_experts:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = self.spec.torch_dtype
-        self.layout = FsdpLayout(self.arch, x.num_ranks, x.t)
+        self.layout = FsdpLayout(self.arch, degrees.num_ranks, degrees.t)
         timeout_s = self.spec.collective_timeout_s
         join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
-        self.groups = make_groups(self.identity.rank, x, self.clock)
+        self.groups = make_groups(self.identity.rank, degrees, self.clock)
         self.model = self._sharded()
         read = reader_of(self.arch, self.spec.path, self.spec.seed)
         fill(self.arch, self.layout.stored(self.identity.rank), self.weights(), read)
@@ -79,11 +79,13 @@ class FsdpEngine(OnHost):
 
     def _sharded(self) -> Any:
         """The model, cut and sharded, its weights not yet those of the role; fp32 that runs in the role's type."""
-        path, x = Path(self.spec.path), self.degrees
+        path, degrees = Path(self.spec.path), self.degrees
         config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
         model = ScoredDecoder(config, has_score=self.spec.value_head).to(self.device)
-        mesh = init_device_mesh(self.device.type, (x.d, x.t), mesh_dim_names=("dp", "tp"))  # ranks: tp fastest
-        if x.t > 1:
+        mesh = init_device_mesh(
+            self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")
+        )  # ranks: tp fastest
+        if degrees.t > 1:
             cut_over(model, mesh["tp"], self.arch)
         compute_again(model, self.spec.recompute)
         how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}

@@ -137,11 +137,11 @@ class MegatronEngine(OnHost):
     def saved_state(self) -> EngineState:
         if self.optimizer is None:
             return EngineState()
-        x, rank = self.degrees, self.identity.rank
-        alike = range(x.num_ranks)
+        degrees, rank = self.degrees, self.identity.rank
+        alike = range(degrees.num_ranks)
         if self.cuts_states:
-            replica = training_coordinates(rank, x)[2]
-            alike = range(replica * x.p * x.t, (replica + 1) * x.p * x.t)
+            replica = training_coordinates(rank, degrees)[2]
+            alike = range(replica * degrees.p * degrees.t, (replica + 1) * degrees.p * degrees.t)
         with self.session(), self.host.present("parameters", "optimizer"):
             chunks = on_host(chunks_to_write(self.layout, rank, self._held(), alike))
         return EngineState(chunks, {"optimizer_steps": self.num_steps})

@@ -37,7 +37,6 @@ MEGATRON_CORE = TrainingEntry(
         scores=True,
         offload=True,
         interleaved_pipeline=True,
-        sequence_parallel=True,
         expert_parallel=True,
     ),
     _layout,

@@ -108,8 +108,8 @@ class TorchNativeEngine(OnHost):
             save_model(self, folder)
 
     def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
-        def of_policy(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
-            return self._policy_outputs(x, hidden, first, micro, temperature)[0]
+        def of_policy(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+            return self._policy_outputs(replica, hidden, first, micro, temperature)[0]
 
         return self._forward(batch, of_policy)
 
@@ -117,12 +117,12 @@ class TorchNativeEngine(OnHost):
         return self._forward(batch, lambda x, hidden, first, micro: values_at(x, hidden[:, first - 1 : -1]))
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+        def at_end(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
             # the head of a reward model reads the last token itself, not the one before it
             width = hidden.shape[1]
             place = torch.arange(width, device=hidden.device)
             last = (micro.token_mask * place).amax(1)
-            return values_at(x, hidden[torch.arange(len(last)), last])
+            return values_at(replica, hidden[torch.arange(len(last)), last])
 
         return self._forward(batch, at_end)
 
@@ -193,11 +193,13 @@ class TorchNativeEngine(OnHost):
         assert self._generating is not None, "the transition makes it"
         return generate_waves(self._generating, batch, sampling, self.spec)
 
-    def _stages(self, x: Replica, recompute: str = "none") -> Stages:
+    def _stages(self, replica: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(x.weights, self.arch, x.piece, x.tp, entering, whole_step(token_mask), recompute)
+            return run_stage(
+                replica.weights, self.arch, replica.piece, replica.tp, entering, whole_step(token_mask), recompute
+            )
 
-        return Stages(x.piece, x.pp, run, self.arch.hidden, self.dtype)
+        return Stages(replica.piece, replica.pp, run, self.arch.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
@@ -236,12 +238,12 @@ class TorchNativeEngine(OnHost):
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(
-        self, x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
+        self, replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = local_logits(x.head, hidden[:, first - 1 : -1], x.tp)
-        return log_probs_and_entropy(logits, micro.tokens[:, first:], x.tp, temperature)
+        logits = local_logits(replica.head, hidden[:, first - 1 : -1], replica.tp)
+        return log_probs_and_entropy(logits, micro.tokens[:, first:], replica.tp, temperature)
 
 
-def values_at(x: Replica, hidden: torch.Tensor) -> torch.Tensor:
+def values_at(replica: Replica, hidden: torch.Tensor) -> torch.Tensor:
     """The value head on hidden states, in fp32."""
-    return torch.nn.functional.linear(hidden, x.weights[SCORE])[..., 0].float()
+    return torch.nn.functional.linear(hidden, replica.weights[SCORE])[..., 0].float()

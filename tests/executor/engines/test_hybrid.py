@@ -20,6 +20,7 @@ from executor.rl.sequences import sequences_of
 from executor.weights.plan import EVEN
 from simulator.plan.groups import Degrees, generation_replica, transition_shares
 from tests.executor.plans import TINY
+from tests.executor.transfers import conversion_elements
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ONE = Degrees(1, 1, 1, 1, 1)
@@ -87,7 +88,7 @@ def rounds(engine, rank, x, num=3):
     plan, moved = engine.plan, engine.weights_moved()
     shards = [sum(s.numel for s in side.stored(rank)) * 4 for side in (plan.source, plan.target)]
     causes = {cause: num * 4 for cause, num in plan.received_elements(rank).items()}
-    return found, moved, awake, shards, causes, plan.conversion_elements(rank) * 4
+    return found, moved, awake, shards, causes, conversion_elements(plan, rank) * 4
 
 
 def on_ranks(rank, path):

@@ -19,6 +19,7 @@ from executor.weights.plan import EVEN
 from profiles.errors import InputError
 from simulator.plan.groups import Degrees, transition_shares
 from tests.executor.plans import TINY
+from tests.executor.transfers import even_elements
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NUM_RANKS = 8
@@ -143,7 +144,7 @@ def one_case(rank, path, x, dtype, offload, zero_stage):
     found["objects"] = objects == {name: id(w) for name, w in engine.flat.weights.items()}
     found["gradient"] = float(engine.flat.gradient.abs().sum())
     found["trains"] = sum(stored.numel for stored in plan.source.stored(rank)) * itemsize
-    found["even_model"] = plan.even_elements * itemsize
+    found["even_model"] = even_elements(plan) * itemsize
     found["by_cause"] = {cause: num * itemsize for cause, num in plan.received_elements(rank).items()}
     return found | remainder(plan, rank, itemsize)
 

@@ -1,9 +1,12 @@
 """Protects the way in for new engines: one file with an engine and its entry, one registry line, and plans run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tensordict import TensorDict
 
+from executor.controller.models import engine_of
 from executor.engines.entry import Capabilities, GenerationEntry
 from executor.engines.registry import GENERATION, TRAINING
 from executor.engines.support import require_engines_run
@@ -85,6 +88,15 @@ def test_what_a_new_engine_cannot_run_follows_from_its_capabilities(monkeypatch)
     changed = actor.model_copy(update={"generation": actor.generation.model_copy(update={"ep": 2})})
     with pytest.raises(NotYetError, match="actor: generation ep 2 cannot run yet on parrot"):
         require_engines_run(made.model_copy(update={"roles": (changed,)}), engines)
+
+
+def test_an_engine_of_gpus_is_refused_where_there_are_none(monkeypatch):
+    needing = replace(PARROT, capabilities=Capabilities(generates=True, needs_gpu=True))
+    monkeypatch.setitem(GENERATION, PARROT.name, needing)
+    made, given = colocated("grpo"), config(engines={"generation": "parrot"})
+    with pytest.raises(InputError, match="actor: parrot needs GPUs"):
+        engine_of(made.role("actor"), made, given, "cpu")
+    assert engine_of(made.role("actor"), made, given, "cuda").generation == "parrot"
 
 
 def test_every_trainer_scores_and_every_generator_generates():
