@@ -75,8 +75,9 @@ def run(
     with what every rank reported of its calls; again for iterations that are made again after a failure.
 
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
-    that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A checkpoint
-    that is damaged is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python warning.
+    that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
+    checkpoint that is damaged is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python
+    warning.
 
     Raises
     ------

@@ -74,7 +74,8 @@ def on_ranks(rank, paths, cases):
     for i, (family, training, scoring, options) in enumerate(APART if len(cases) > 1 else ()):
         frozen = replace(spec_of(paths[family], i > 0), optimizer=None, micro_batch=4)
         model = replace(spec_of(paths[family], i > 0), scoring=scoring)
-        spec = EngineSpec(model, "megatron-core", **options, scoring=EngineSpec(frozen, "megatron-core"))
+        apart = EngineSpec(frozen, "megatron-core")
+        spec = EngineSpec(model, "megatron-core", options=LayoutOptions(**options), scoring=apart)
         found["apart", i] = trained_and_scored(rank, spec, training, scoring, i > 0)
     return found
 
