@@ -39,11 +39,6 @@ def transition_peak_bytes(method: Resharding, weight_bytes: float, pg: int, tg: 
     return weight_bytes * float(transition_shares(method, Degrees(pg, tg, 1, pg, tg)).peak)
 
 
-def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int) -> float:
-    """Training shard kept beside a generation shard that does not contain it (Table 2)."""
-    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, p, t)).redundant)
-
-
 def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
     """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``, as 0 or 1, ``[C]``."""
     return np.asarray(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.cost.call_cost import Cost
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
-    from simulator.plan.plan import Plan, Pool
+    from simulator.plan.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,29 +128,6 @@ def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:
     """The pool of each role and of the controller, and that of the engines where they have one of their own."""
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
     return pools, next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
-
-
-def d_cost(plan: Plan, facts: Facts) -> float:
-    """The paper's cost (Algorithm 1, lines 25 to 34): stages are barriers; sum in a set, maximum over sets.
-
-    It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
-    """
-    calls = price_calls(plan, facts)
-
-    def runs_on(call: Call, pool: Pool) -> bool:
-        if is_controller(call):
-            return False
-        home = plan.generation_pool_of if call.kind == "generate" else plan.pool_of
-        return home(call.role) == pool
-
-    total = 0.0
-    for stage in ("generation", "preparation", "training"):
-        per_pool = [
-            sum(float(calls[c.key].time.s) for c in facts.dataflow.calls if c.stage == stage and runs_on(c, pool))
-            for pool in plan.pools
-        ]
-        total += max(per_pool, default=0.0)
-    return total
 
 
 def _spans(
