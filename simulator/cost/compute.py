@@ -74,7 +74,20 @@ class LayerTime:
 
 
 def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
-    """``(n, k)`` of the attention projections of one rank."""
+    """Sizes of the attention projections of one rank.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
+    """
     h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
     if shape.mla is None:
         kv = _kv_width_per_rank(shape, tp)
@@ -91,7 +104,20 @@ def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
 
 
 def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
-    """``(n, k)`` of a (gated) MLP whose share on this rank is ``width`` wide."""
+    """Sizes of a (gated) MLP's projections of one rank.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    width
+        Share of the feed-forward width on this rank, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
+    """
     h = shape.hidden + 0 * width
     return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
 
@@ -99,7 +125,30 @@ def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
 def run_gemms(
     facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
 ) -> Priced:
-    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed; ``sustained`` as in ``Batch``."""
+    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each product.
+    dtype
+        Number format of the GEMMs.
+    sustained
+        As in ``Batch``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Source: measured GEMM tables; left-out points are 2 to 4 % off on the median (docs/accuracy.md).
+    """
     n, k = _stack(gemms)
     if sustained:
         return _sustained_gemm(facts, rows + 0 * n, n, k, dtype).sum(axis=0)
@@ -109,7 +158,28 @@ def run_gemms(
 def run_gemms_backward(
     facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str = "bf16"
 ) -> tuple[Priced, Priced]:
-    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed; sustained."""
+    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, at the sustained rate.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each forward product.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds of both, each summed over the products, ``[C]``.
+
+    Notes
+    -----
+    The forward tables at the transposed sizes: no table holds backward kernels.
+    """
     n, k = _stack(gemms)
     inputs = _sustained_gemm(facts, rows + 0 * n, k, n, dtype).sum(axis=0)
     weights = _sustained_gemm(facts, n, k, rows + 0 * n, dtype).sum(axis=0)
@@ -119,12 +189,36 @@ def run_gemms_backward(
 def linear_training(
     facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
 ) -> tuple[Priced, Priced, Priced]:
-    """Trained linear layers: ``(forward, input gradients, weight gradients)`` with what their implementation adds.
+    """Trained linear layers, with what their implementation adds.
 
     FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
-    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below
-    the width are memory traffic: read the input, write and add the output, and the same backward with their own
-    two gradients. ``grouped``: one of many experts whose kernels are launched together, so that launches are not its.
+    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below the
+    width are memory traffic: read the input, write and add the output, and the same backward with their own two
+    gradients.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each product.
+    dtype
+        Number format of the GEMMs.
+    sustained
+        As in ``Batch``.
+    grouped
+        One of many experts whose kernels are launched together, so that launches are not its own.
+
+    Returns
+    -------
+    tuple[Priced, Priced, Priced]
+        Seconds forward, of the input gradients and of the weight gradients, ``[C]`` each.
+
+    Notes
+    -----
+    Bytes of quantisation and adapters are counted from the operations; nothing was measured on them.
     """
     kernels = 0 if grouped else len(gemms)
     forward = run_gemms(facts, rows, gemms, dtype, sustained)
@@ -156,7 +250,25 @@ def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -
 
 
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
-    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order)."""
+    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order).
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of one layer, ``[C]``.
+
+    Notes
+    -----
+    Source: measured prefill tables at the sequence's own length; ring attention (Liu et al. 2023) is taken as perfectly
+    balanced.
+    """
     heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
     if shape.mla is not None and not facts.device.mla_covers_projections:
         return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
@@ -171,6 +283,18 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
     casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
     20 per query and key element, the gated activation 10. All shared over ``t`` with sequence parallelism.
+
+    Parameters
+    ----------
+    shape, tp
+        The model; tensor-parallel degree, ``[C]``.
+    kernels
+        ``fused`` or ``eager``.
+
+    Returns
+    -------
+    Floats
+        Bytes per token, ``[C]``.
     """
     heads, ffn = shape.q_width + shape.kv_width, _mlp_width_per_token(shape)
     if kernels == "eager":
@@ -181,7 +305,22 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
 
 
 def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Priced:
-    """Time of the element-wise work of one layer's forward pass in the trainer."""
+    """Time of the element-wise work of one layer's forward pass in the trainer.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+    """
     kernels = facts.implementation.kernels
     num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
     time = facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
@@ -193,6 +332,26 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
 
     Backward is the two transposed GEMMs of each forward GEMM from the same table, attention at the engine's
     backward ratio, and twice the element-wise traffic.
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    LayerTime
+        Seconds by part, ``[C]`` each.
+
+    Notes
+    -----
+    FLOPs are the ``6 N`` rule's per GEMM (Kaplan et al. 2020) plus attention's; times come from tables, not from a
+    utilisation. Attention backward has no table: 2.5 times the FLOPs (FlashAttention-2, Dao 2023) at lower efficiency,
+    as ``attention_backward_ratio`` of the engine states.
     """
     tokens = batch.tokens / cp
     width = shape.ffn / np.asarray(tp, dtype=np.float64)
@@ -202,7 +361,22 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
 def attention_layer(
     facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
 ) -> LayerTime:
-    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``."""
+    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``.
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    LayerTime
+        Seconds by part, ``[C]`` each.
+    """
     return _layer(facts, shape, batch, tp, cp, batch.tokens / cp, [], dtype)
 
 
@@ -251,6 +425,25 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
 
     By implementation: the fused head computes its logits once more in the backward pass; the fp32 head runs its
     three GEMMs at the FP32 rate, of which large GEMMs reach ``FP32_GEMM_EFFICIENCY``.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        That go through the head on this rank, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds forward and backward, ``[C]`` each.
+
+    Notes
+    -----
+    Bytes per logit are counted kernel by kernel (constants of this file); RL trainers that chunk their head come out
+    too fast without ``loss_head`` set.
     """
     t = np.asarray(tp, dtype=np.float64)
     gemm = [(shape.vocab / t, shape.hidden + 0 * t)]

@@ -45,7 +45,18 @@ class RoleLayouts:
     offload: tuple[Offload, ...] = ()
 
     def take(self, index: Ints) -> RoleLayouts:
-        """The candidates at ``index``, in that order."""
+        """The candidates at ``index``, in that order.
+
+        Parameters
+        ----------
+        index
+            Positions, ``[K]``.
+
+        Returns
+        -------
+        RoleLayouts
+            The candidates there, ``[K]``.
+        """
         return replace(
             self,
             training=None if self.training is None else self.training.take(index),
@@ -55,7 +66,18 @@ class RoleLayouts:
 
     @staticmethod
     def joined(parts: Sequence[RoleLayouts]) -> RoleLayouts:
-        """Several candidate lists of one role after each other; all have the same stages and the same of the rest."""
+        """Several candidate lists of one role after each other.
+
+        Parameters
+        ----------
+        parts
+            Lists of candidates of one role, all with the same stages and the same of the rest.
+
+        Returns
+        -------
+        RoleLayouts
+            One list.
+        """
         first = parts[0]
         return replace(
             first,
@@ -96,7 +118,18 @@ class RoleMemory:
 
 
 def head_of(role: str) -> Head:
-    """Actor and reference end in the vocabulary head, the other models in one scalar per token."""
+    """Actor and reference end in the vocabulary head, the other models in one scalar per token.
+
+    Parameters
+    ----------
+    role
+        Name in the dataflow.
+
+    Returns
+    -------
+    Head
+        ``lm`` or ``scalar``.
+    """
     return "lm" if role in ("actor", "reference") else "scalar"
 
 
@@ -107,7 +140,31 @@ def call_cost(
     resharding_method: Resharding = "hybridflow",
     engine_facts: Facts | None = None,
 ) -> Cost:
-    """Cost of one call for every candidate, shape ``[C]``; ``engine_facts`` as in ``role_costs``."""
+    """Cost of one call for every candidate.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    call
+        Of the dataflow.
+    layouts
+        Of the call's role, ``[C]``.
+    resharding_method
+        How a transition gathers.
+    engine_facts
+        As in ``role_costs``.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of an operator.
+    """
     cost = _engine_cost(facts, call, layouts, resharding_method, engine_facts)
     runs = layouts.generation if call.kind == "generate" else layouts.weights
     assert runs is not None, f"{call.key} needs a generation layout"
@@ -115,14 +172,44 @@ def call_cost(
 
 
 def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cost:
-    """``cost`` of a call with what comes before it on so many GPUs, as runs on this machine were calibrated."""
+    """``cost`` of a call with what comes before it on so many GPUs, as runs on this machine were calibrated.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    call
+        Of the dataflow.
+    cost
+        Of its work alone, ``[C]``.
+    num_gpus
+        That it runs on, ``[C]`` or one number.
+
+    Returns
+    -------
+    Cost
+        Seconds with dispatch, times the calibration's factor, ``[C]``.
+    """
     others = num_gpus - 1.0  # ranks start one after the other
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, start_skew_s=others))
     return (cost + dispatch) * facts.correction(call.api)
 
 
 def call_of_kind(facts: Facts, kind: str) -> Call:
-    """The first call of a kind; calls of one kind and role have one price."""
+    """The first call of a kind; calls of one kind and role have one price.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    kind
+        ``generate``, ``transition``, ``forward`` or ``train``.
+
+    Returns
+    -------
+    Call
+        A call.
+    """
     return next(call for call in facts.dataflow.calls if call.kind == kind)
 
 
@@ -174,6 +261,24 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out
     and in again once, in the transition. Any other role fetches its parameters for a forward pass, and parameters
     and optimizer for training, and puts the trained ones back. Nothing overlaps; gradients are not kept.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    call
+        Of the dataflow.
+    layouts
+        Of the call's role, ``[C]``.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Bytes over the engine's offload rate, which is fitted; trainers that copy beside compute are faster.
     """
     if not layouts.offload:
         return Cost.of_compute(Priced.zero((len(layouts.weights),)))
@@ -197,6 +302,18 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
 
     ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward
     takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    call
+        One that the controller runs itself.
+
+    Returns
+    -------
+    Cost
+        Seconds, a scalar.
     """
     work = facts.workload
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
@@ -219,7 +336,28 @@ def role_costs(
 ) -> dict[str, Cost]:
     """Cost of each call of a role by call key; a call made twice (ReMax) is priced once.
 
-    ``engine_facts``: the job seen from the GPUs that generate, where those are of another kind.
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    role
+        Name in the dataflow.
+    layouts
+        Of the role, ``[C]``.
+    resharding_method
+        How a transition gathers.
+    engine_facts
+        The job seen from the GPUs that generate, where those are of another type.
+
+    Returns
+    -------
+    dict[str, Cost]
+        Seconds by call key, ``[C]`` each.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of an operator.
     """
     costs: dict[str, Cost] = {}
     by_api: dict[tuple[str, str], Cost] = {}
@@ -234,7 +372,24 @@ def role_costs(
 def role_memory(
     facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
 ) -> RoleMemory:
-    """Resident and transient memory of a role for every candidate."""
+    """Resident and transient memory of a role for every candidate.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    role
+        Name in the dataflow.
+    layouts
+        Of the role, ``[C]``.
+    resharding_method
+        How a transition gathers.
+
+    Returns
+    -------
+    RoleMemory
+        Bytes by class, ``[C]`` each.
+    """
     spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
     resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
     transient: dict[str, dict[str, Floats]] = {}
@@ -321,5 +476,16 @@ def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
 
 
 def is_controller(call: Call) -> bool:
-    """Whether the controller runs the call itself, on no pool."""
+    """Whether the controller runs the call itself, on no pool.
+
+    Parameters
+    ----------
+    call
+        Of the dataflow.
+
+    Returns
+    -------
+    bool
+        Whether its role is the controller.
+    """
     return call.role == CONTROLLER

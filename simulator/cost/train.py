@@ -43,10 +43,25 @@ def micro_batch(
 ) -> tuple[Batch, Floats]:
     """The mean micro-batch of a rank and how many of them it runs.
 
-    Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted
-    mean length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch``
-    sequences, or ``micro_batch`` packs of ``packed_tokens``. The last one may be partial, which the mean size
-    accounts for; their number is a whole one.
+    Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted mean
+    length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch`` sequences, or
+    as many packs. The last one may be partial, which the mean size accounts for; their number is a whole one.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+    layouts
+        Layouts, ``[C]``.
+    samples_per_rank
+        Samples of one data-parallel rank, ``[C]``.
+    packed_tokens
+        Tokens of a pack, ``None`` without packing.
+
+    Returns
+    -------
+    tuple[Batch, Floats]
+        Micro-batch, and their number, ``[C]``.
     """
     units = samples_per_rank
     if packed_tokens is not None:
@@ -60,13 +75,41 @@ def micro_batch(
 
 
 def sample_lengths(workload: Workload) -> Floats:
-    """Tokens of a sample, prompt and response, at evenly spread quantiles."""
+    """Tokens of a sample, prompt and response, at evenly spread quantiles.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[NUM_LENGTHS]``.
+    """
     return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
 
 
 @functools.lru_cache(maxsize=256)
 def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
-    """Packs per sample when sequences are packed first-fit-decreasing into ``capacity_tokens``."""
+    """Packs per sample when sequences are packed first-fit-decreasing.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+    capacity_tokens
+        Tokens of a pack.
+
+    Returns
+    -------
+    float
+        Packs over samples, at most 1.
+
+    Notes
+    -----
+    Source: first-fit-decreasing (Johnson 1973), on quantiles in place of drawn lengths.
+    """
     packs: list[float] = []
     for length in sorted(sample_lengths(workload), reverse=True):
         room = next((i for i, used in enumerate(packs) if used + length <= capacity_tokens), None)
@@ -84,6 +127,18 @@ def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats
     otherwise ranks meet once per optimizer step. The expected maximum of ``d`` sums of ``n`` lengths is ``1 +
     cv / sqrt(n)`` times the expected maximum of ``d`` standard normals (Blom's approximation). Packs are full, so
     packing leaves no such difference; context-parallel ranks share their sequences.
+
+    Parameters
+    ----------
+    facts, layouts, batch
+        What is known of job, device and engines; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    num_micro
+        Micro-batches of a step, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Factor of at least 1, ``[C]``.
     """
     if facts.implementation.packed_tokens is not None:
         return np.ones(len(layouts))
@@ -96,10 +151,30 @@ def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats
 
 
 def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, rows_per_sample: int = 1) -> Cost:
-    """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps, shape ``[C]``.
+    """Time of ``update_actor`` or ``update_critic``: epochs x minibatches optimizer steps.
 
-    ``rows_per_sample``: 2 where each step also learns from a row of pretraining text beside every sample, in
-    micro-batches of its own.
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+    rows_per_sample
+        2 where each step also learns from a row of pretraining text beside every sample, in micro-batches of its own.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of an operator.
+
+    Notes
+    -----
+    Source: 1F1B with Megatron's overlaps (Narayanan et al. 2021, Korthikanti et al. 2022) and ZeRO. On published steps
+    that nothing was fitted on it is 12 % off on the median and too fast on the mean (docs/accuracy.md).
     """
     work = facts.workload
     share = np.ceil(work.minibatch_samples / layouts.dp)
@@ -118,7 +193,18 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
 
 
 def per_call(facts: Facts, layouts: Layouts) -> Cost:
-    """What a training or scoring call costs however much it computes."""
+    """What a training or scoring call costs however much it computes.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+    """
     return Cost.of_compute(facts.training.priced(call_s=np.ones(len(layouts))))
 
 
@@ -147,6 +233,17 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     """One micro-batch through an average layer and the head.
 
     Full recomputation adds a forward pass to the backward pass; selective adds the element-wise part.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts, batch
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+
+    Returns
+    -------
+    Pass
+        Costs of a micro-batch, ``[C]`` each.
     """
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
     small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
@@ -163,7 +260,18 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
 
 
 def head_tokens(facts: Facts, batch: Batch) -> Floats:
-    """Tokens of a micro-batch that go through the vocabulary head: all, or those of the responses."""
+    """Tokens of a micro-batch that go through the vocabulary head: all, or those of the responses.
+
+    Parameters
+    ----------
+    facts, batch
+        What is known of job, device and engines; micro-batch of a rank, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``.
+    """
     if not facts.training.head_on_responses:
         return batch.tokens
     work = facts.workload
@@ -171,7 +279,22 @@ def head_tokens(facts: Facts, batch: Batch) -> Floats:
 
 
 def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
-    """``cost`` where the host needs a constant's time to launch it: a floor under a GPU's time, more work for a CPU."""
+    """``cost`` where the host needs a constant's time to launch it: a floor under a GPU's time, more work for a CPU.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    cost
+        Of a layer or a pass, ``[C]``.
+    constant
+        Name of the engine's host seconds.
+
+    Returns
+    -------
+    Cost
+        The cost with the wait, ``[C]``.
+    """
     launch_s = float(getattr(facts.training, constant))
     if not launch_s:
         return cost
@@ -182,7 +305,19 @@ def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
 def layer_costs(
     facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16"
 ) -> tuple[Cost, Cost]:
-    """Forward and backward of one average layer with its tensor, context and expert parallel communication."""
+    """One average layer with its tensor, context and expert parallel communication.
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch, dtype
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``; number
+        format of the GEMMs.
+
+    Returns
+    -------
+    tuple[Cost, Cost]
+        Costs forward and backward, ``[C]`` each.
+    """
     forward, backward = _without_context_exchange(facts, shape, layouts, batch, dtype)
     exchange = _context_exchange(facts, shape, layouts, batch)
     return forward.hide(exchange), backward.hide(exchange * 2.0)
@@ -221,6 +356,20 @@ def pipeline_cost(
     That is 1F1B with uneven stages: the first stages hold ``ceil(L / p)`` layers, the last one what is left and
     the head. Activations hop between stages once each way per micro-batch. With ``v`` chunks per stage the ramp is
     ``v`` times shorter and there are ``v`` times the hops (interleaved 1F1B, Narayanan et al. 2021).
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    num_micro
+        Micro-batches of a step, ``[C]``.
+    one
+        Cost of one of them.
+
+    Returns
+    -------
+    Cost
+        Seconds of a step, ``[C]``.
     """
     layer = one.layer_forward + one.layer_backward
     head = one.head_forward + one.head_backward
@@ -232,7 +381,20 @@ def pipeline_cost(
 
 
 def slowest_stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) -> Cost:
-    """The stage that paces the pipeline: a full stage of layers, or the last one with the head."""
+    """The stage that paces the pipeline: a full stage of layers, or the last one with the head.
+
+    Parameters
+    ----------
+    layer, head
+        Cost of one layer, and of the head behind the last one.
+    shape, layouts
+        The model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Cost
+        Cost of one micro-batch there, ``[C]``.
+    """
     full = np.ceil(shape.num_layers / layouts.pp)
     last = np.maximum(shape.num_layers - (layouts.pp - 1) * full, 0)
     with_head = layer * last + head
@@ -250,6 +412,26 @@ def data_parallel_cost(
     parameters in every forward and backward pass and scatters gradients in every backward pass, layer by layer
     beside the compute of the layer before; copies between flat buffers and tensors run on the compute stream. Frozen
     weights (LoRA) are gathered and have no gradients.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+    num_micro
+        Micro-batches of a step, ``[C]``.
+    forward, backward
+        Cost of a micro-batch on one stage, ``[C]``.
+
+    Returns
+    -------
+    Cost
+        Seconds of a step, ``[C]``.
+
+    Notes
+    -----
+    Source: ZeRO (Rajbhandari et al. 2020), FSDP (Zhao et al. 2023). Buckets are whole layers, so one layer's share is
+    bare; buckets of a size of their own may hide a little more.
     """
     params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
@@ -272,14 +454,38 @@ def data_parallel_cost(
 
 
 def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Floats:
-    """Parameters on one GPU that have gradients: all of them, or the adapters."""
+    """Parameters on one GPU that have gradients: all of them, or the adapters.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Parameters, ``[C]``.
+    """
     if facts.implementation.lora_rank:
         return memory.adapter_params(shape, facts.implementation.lora_rank, layouts)
     return memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
 
 
 def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
-    """Adam on the owned parameters: memory traffic per parameter from the engine's facts."""
+    """Adam on the owned parameters: memory traffic per parameter from the engine's facts.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of a step, ``[C]``.
+    """
     params = trained_params(facts, shape, head, layouts)
     owned = params / np.where(layouts.zero_stage >= 1, layouts.dp * layouts.cp, 1)
     moved = facts.device.memory_bound(owned * facts.training.optimizer_traffic_bytes_per_param, 4)
@@ -355,6 +561,19 @@ def _moe_layer_cost(
 
 
 def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes: Floats) -> Priced:
-    """Activations of ``passes`` micro-batches from stage to stage; each tensor-parallel rank sends its slice."""
+    """Activations of ``passes`` micro-batches from stage to stage; each tensor-parallel rank sends its slice.
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    passes
+        Micro-batches that follow each other, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds one way, ``[C]``.
+    """
     num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes / layouts.tp
     return comms.pipeline_hops(facts, num_bytes, layouts.tp * layouts.cp, layouts.pp, layouts.dp, passes)
