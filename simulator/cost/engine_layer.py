@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer, where
-from simulator.cost import comms, compute, moe
-from simulator.cost.compute import ACTIVATION_BYTES
+from simulator.cost import comms, moe
+from simulator.cost.gemms import ACTIVATION_BYTES, attention_gemms, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -76,16 +76,16 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
     if shape.mla is None or not facts.device.mla_covers_projections:
-        work = work + compute.run_gemms(facts, own, compute.attention_gemms(shape, ranks), precision)
+        work = work + run_gemms(facts, own, attention_gemms(shape, ranks), precision)
     # A dense MLP runs with the attention: on the same ranks, as many copies.
-    mlp = compute.mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
+    mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
     if shape.moe is None:
-        return work + compute.run_gemms(facts, own, mlp, precision)
+        return work + run_gemms(facts, own, mlp, precision)
     share = shape.num_moe_layers / shape.num_layers
     experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, layouts.ep[:, None] + 0 * ranks, precision)
     if share == 1.0:
         return work + experts
-    return work + experts * share + compute.run_gemms(facts, own, mlp, precision) * (1.0 - share)
+    return work + experts * share + run_gemms(facts, own, mlp, precision) * (1.0 - share)
 
 
 def attention_of_decode(
@@ -184,7 +184,7 @@ def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, s
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape).astype(np.float64)
     gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
     sampling = facts.device.memory_bound(SAMPLING_BYTES_PER_LOGIT * own * shape.vocab, SAMPLING_KERNELS)
-    return compute.run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
+    return run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
 
 
 def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:

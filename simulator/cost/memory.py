@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost.compute import ACTIVATION_BYTES
+from simulator.cost.gemms import ACTIVATION_BYTES
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape

@@ -13,11 +13,12 @@ import numpy as np
 from profiles.errors import NoBasisError
 from profiles.records import Basis, where
 from simulator.cost import comms
-from simulator.cost.compute import ACTIVATION_BYTES, Batch, linear_training, mlp_gemms, run_gemms
+from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape, MoeShape
     from profiles.records import Floats, Ints, Priced
+    from simulator.cost.compute import Batch
     from simulator.facts import Facts
 
 
