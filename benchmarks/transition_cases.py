@@ -21,8 +21,8 @@ from executor.weights.in_place import SharedWeights
 from executor.weights.megatron_layout import MegatronLayout
 from executor.weights.memory_meter import MemoryMeter
 from executor.weights.move import Resharder, view_of
-from executor.weights.native_layout import FsdpLayout, NativeLayout, WholeLayout
-from executor.weights.plan import EVEN, TransferPlan, plan_transfers
+from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout, WholeLayout
+from executor.weights.plan import TransferPlan, plan_transfers
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
@@ -190,13 +190,6 @@ class InPlace:
         return replace(found, held_bytes=weights.held_bytes, redundant_bytes=redundant, times_s=tuple(self.times_s))
 
 
-def run_in_place(case: Case, rank: int) -> Outcome:
-    """One transition in the pure form."""
-    made = InPlace(case, rank)
-    made.once()
-    return made.outcome()
-
-
 def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:
     """Where a method starts and what it gathers: a generation shard, or the whole model."""
     x = case.degrees
@@ -221,11 +214,6 @@ def _outcome(
     return Outcome(
         collectives.count.received_bytes, collectives.count.sent_bytes, peak_bytes, 0, 0, seconds, causes, tuple(wrong)
     )
-
-
-def even_bytes(outcome: Outcome) -> int:
-    """Of what a rank received, what Table 2 speaks of."""
-    return outcome.by_cause.get(EVEN, 0)
 
 
 def random_case(seed: int, num_ranks: int) -> Case:

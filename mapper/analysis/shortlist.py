@@ -22,6 +22,7 @@ from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from profiles.errors import InputError
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.role_memory import role_memory
 
 if TYPE_CHECKING:
     from mapper.candidates.table import RoleTable
@@ -105,7 +106,7 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
         layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
     options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
     layouts = replace(layouts, offload=options[int(table.offload[0])])
-    needs = pricing.role_memory(facts, table.role, layouts)
+    needs = role_memory(facts, table.role, layouts)
     resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     index = np.flatnonzero(resident + transient <= room)

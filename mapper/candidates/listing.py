@@ -17,7 +17,8 @@ from mapper.execution_mode import ROLLOUT
 from mapper.pins import Pin, Stage, matching, pin_of
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.cost import memory, pricing, reshard
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_memory import role_memory
 from simulator.plan.plan import RECOMPUTE_LEVELS
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _paired(
     by_kind = {"train": train, "forward": forward}
     durations = {call.key: rows.seconds for call in flow.calls_of(role) if (rows := by_kind.get(call.kind)) is not None}
     layouts = RoleLayouts(train.layouts if train else None, forward.layouts if forward else None)
-    resident = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), layouts.weights, flow.is_trained(role))
+    resident = memory.resident_bytes(facts, spec.shape, head_of(role), layouts.weights, flow.is_trained(role))
     spread = present[0].spread // NUM_ZERO_STAGES
     train_key = next((call.key for call in flow.calls_of(role) if call.kind == "train"), None)
     credit = weights_slack(facts, role, train_key, layouts.weights, last_dp[spread])
@@ -174,7 +175,7 @@ def _with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable
     tables = []
     for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
         layouts = replace(table.layouts, offload=option, separate_generation=apart)
-        needs = pricing.role_memory(facts, table.role, layouts)
+        needs = role_memory(facts, table.role, layouts)
         copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
         tables.append(
             replace(
@@ -240,13 +241,13 @@ def _transition_s(
 
 
 def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandidates) -> Floats:
-    """Most bytes per GPU that the transition or the generation of each pair adds, as ``pricing.role_memory`` counts."""
+    """Most bytes per GPU that the transition or the generation of each pair adds, as ``role_memory`` counts."""
     spec, training = facts.roles[role], paired.layouts.weights
     alike, away = reshard.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
     bucket = reshard.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
     converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
     if np.any(away):  # what was away comes back to be converted
-        states = memory.resident_bytes(facts, spec.shape, pricing.head_of(role), training, trained=True)
+        states = memory.resident_bytes(facts, spec.shape, head_of(role), training, trained=True)
         converting = converting + np.where(away, states["parameters"], 0.0)
     running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.running_bytes
     return np.asarray(np.maximum(converting, running))

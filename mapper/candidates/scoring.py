@@ -14,7 +14,8 @@ import numpy as np
 
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
 from simulator.cost import memory, pricing
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_memory import role_memory
 from simulator.cost.scoring_copy import apart, copy_bytes
 from simulator.plan.layouts import Layouts
 
@@ -88,7 +89,7 @@ class Spreads:
 
 def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCandidates:
     """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
-    shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
+    shape, logits = facts.roles[call.role].shape, head_of(call.role) == "lm"
     need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
     need = memory.total(need_of(facts, shape, layouts, logits))
     fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
@@ -113,7 +114,7 @@ def with_copies(
     left, right, gain_s = _worth_gathering(facts, call.role, copies, trained_in)
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
     given = RoleLayouts(training=training, inference=chosen)
-    needs = pricing.role_memory(facts, call.role, given).transient[call.key]
+    needs = role_memory(facts, call.role, given).transient[call.key]
     rows = PricedCandidates(
         chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, memory.total(needs), gain_s
     )
@@ -134,7 +135,7 @@ def _worth_gathering(
     """
     x = trained_in.layouts
     gpus, width = copies.layouts.num_gpus, copies.layouts.num_gpus // copies.layouts.dp
-    shape, head = facts.roles[role].shape, pricing.head_of(role)
+    shape, head = facts.roles[role].shape, head_of(role)
     held = copy_bytes(facts, shape, head, copies.layouts, {"working": copies.need_bytes})
     values = np.stack([gpus.astype(np.float64), copies.seconds, copies.need_bytes + memory.total(held)], axis=1)
     left, right, gains = [], [], []

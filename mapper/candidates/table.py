@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper.candidates.relaxation import Credit
 from profiles.units import MIB
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -47,10 +47,20 @@ class RatioGrid:
     cell_basis: NDArray[np.int8]
 
     def at(self, *sizes: ArrayLike) -> tuple[Floats, Ints]:
-        """Efficiency ratio and basis at ``sizes`` (one array per axis; they broadcast).
+        """Efficiency ratio and basis at some sizes.
 
-        ``MEASURED`` on a measured grid point, ``INTERPOLATED`` inside the box, ``ANALYTIC`` outside it or where
-        a filled corner carries weight.
+        ``MEASURED`` on a measured grid point, ``INTERPOLATED`` inside the box, ``ANALYTIC`` outside it or where a
+        filled corner carries weight.
+
+        Parameters
+        ----------
+        *sizes
+            One array per axis; they broadcast.
+
+        Returns
+        -------
+        tuple[Floats, Ints]
+            Measured over roofline, and basis; the broadcast shape.
         """
         base: Ints = np.zeros((), dtype=np.int64)
         exact: NDArray[np.bool_] = np.ones((), dtype=np.bool_)
@@ -118,7 +128,15 @@ def build_grid(sizes: Sequence[ArrayLike], ratio: ArrayLike, fill_order: Sequenc
         Axes along which holes are filled, in this order (default: as given). A hole between two measured
         neighbours is interpolated; one beyond the last takes that neighbour's ratio.
 
-    Raises ``FileFormatError`` for sizes that would make more than ``MOST_CELLS``.
+    Returns
+    -------
+    RatioGrid
+        A full box over the sizes that occur.
+
+    Raises
+    ------
+    FileFormatError
+        The sizes would make more than ``MOST_CELLS`` cells.
     """
     uniques = [np.unique(np.asarray(column), return_inverse=True) for column in sizes]
     if math.prod(values.size for values, _ in uniques) > MOST_CELLS:
@@ -164,10 +182,22 @@ def _filled_along(
 def split_by_key(columns: Sequence[NDArray[np.generic]], what: str) -> dict[Key, slice]:
     """Row range of every key of a table that is sorted by its key columns.
 
+    Parameters
+    ----------
+    columns
+        Key columns, ``[rows]`` each.
+    what
+        Name of the table, for messages.
+
+    Returns
+    -------
+    dict[Key, slice]
+        Rows of each key.
+
     Raises
     ------
     FileFormatError
-        The rows of one key are not together; ``what`` names the table.
+        The rows of one key are not together.
     """
     rows = columns[0].size
     if rows == 0:
@@ -189,9 +219,19 @@ def by_unique_key(
     sizes: Sequence[ArrayLike],
     lookup: Callable[[Key, Sequence[Floats]], tuple[Floats, Ints]],
 ) -> tuple[Floats, Ints]:
-    """Call ``lookup(key, sizes)`` once per distinct key and put the results together.
+    """Look up once per distinct key and put the results together.
 
-    ``keys`` and ``sizes`` broadcast together; keys that are all scalars take one call.
+    Parameters
+    ----------
+    keys, sizes
+        Arrays that broadcast together; keys that are all scalars take one lookup.
+    lookup
+        From a key and its sizes to ratio and basis.
+
+    Returns
+    -------
+    tuple[Floats, Ints]
+        Ratio and basis, the broadcast shape.
     """
     key_arrays = [np.asarray(k) for k in keys]
     size_arrays = [np.asarray(s, dtype=np.float64) for s in sizes]
