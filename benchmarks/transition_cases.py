@@ -21,7 +21,7 @@ from executor.weights.in_place import SharedWeights
 from executor.weights.megatron_layout import MegatronLayout
 from executor.weights.memory_meter import MemoryMeter
 from executor.weights.move import Resharder, view_of
-from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout, WholeLayout
+from executor.weights.native_layout import FsdpLayout, NativeLayout, WholeLayout
 from executor.weights.plan import TransferPlan, plan_transfers
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
