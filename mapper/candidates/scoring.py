@@ -100,17 +100,21 @@ def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCan
     return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
 
 
+def priced_copies(facts: Facts, call: Call, listed: Layouts, owner: Ints) -> PricedCandidates:
+    """Layouts that a copy may score in, without what comes before the call: that depends on the weights' GPUs."""
+    copies = priced(facts, call, listed, owner)
+    started = facts.training.start_skew_s * (copies.layouts.num_gpus - 1.0) * facts.correction(call.api)
+    return replace(copies, seconds=copies.seconds - started)  # GPUs of the copy have no say in when a call starts
+
+
 def with_copies(
-    facts: Facts, call: Call, forward: PricedCandidates, trained_in: Spreads, listed: tuple[Layouts, Ints]
+    facts: Facts, call: Call, forward: PricedCandidates, trained_in: Spreads, copies: PricedCandidates
 ) -> PricedCandidates:
-    """The rows of a forward pass in the spreads of training, and on copies in the ``listed`` layouts for each spread.
+    """The rows of a forward pass in the spreads of training, and on ``copies`` (``priced_copies``) for each spread.
 
     Where a spread stands for degrees that are not listed, its copies stay beside what they lose to: in one of those
     they may gain (``gain_s``).
     """
-    copies = priced(facts, call, *listed)
-    started = facts.training.start_skew_s * (copies.layouts.num_gpus - 1.0) * facts.correction(call.api)
-    copies = replace(copies, seconds=copies.seconds - started)  # GPUs of the copy have no say in when a call starts
     left, right, gain_s = _worth_gathering(facts, call.role, copies, trained_in)
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
     given = RoleLayouts(training=training, inference=chosen)

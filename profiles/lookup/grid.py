@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[Hashable, ...]
 _TINY = 1e-30
+_MOST_COUNTED = 2**16
+"""Numbers of keys are counted up to here, which takes no sorting."""
 MOST_CELLS = 20_000_000
 """Of a grid: 160 MB. A table whose rows share no sizes would make one of any size."""
 
@@ -240,9 +242,37 @@ def by_unique_key(
     shape = np.broadcast_shapes(*(a.shape for a in [*key_arrays, *size_arrays]))
     flat_keys = [np.broadcast_to(k, shape).reshape(-1) for k in key_arrays]
     flat_sizes = [np.broadcast_to(s, shape).reshape(-1) for s in size_arrays]
-    distinct, which = np.unique(np.stack(flat_keys, axis=1), axis=0, return_inverse=True)
+    which = _key_number(flat_keys)
     value, basis = np.empty(which.size), np.empty(which.size, dtype=np.int64)
-    for i, key in enumerate(distinct.tolist()):
-        here = which.reshape(-1) == i
-        value[here], basis[here] = lookup(tuple(key), [s[here] for s in flat_sizes])
+    for number in _present(which):
+        here = which == number
+        first = int(np.argmax(here))
+        key = tuple(k[first].item() for k in flat_keys)
+        value[here], basis[here] = lookup(key, [s[here] for s in flat_sizes])
     return value.reshape(shape), basis.reshape(shape)
+
+
+def _key_number(keys: Sequence[Ints]) -> Ints:
+    """A number for every distinct key, ascending as they are; ``keys`` are whole-number columns, ``[rows]`` each."""
+    number: Ints = np.zeros(keys[0].size, dtype=np.int64)
+    most = 0
+    for column in keys:
+        if not column.size or (low := column.min()) == (high := column.max()):
+            continue
+        span = int(high - low) + 1
+        if (most + 1) * span > _MOST_COUNTED:  # numbers that are close together again
+            values, number = np.unique(number, return_inverse=True)
+            most = values.size - 1
+        if (most + 1) * span > _MOST_COUNTED:
+            values, column = np.unique(column, return_inverse=True)
+            low, span = 0, values.size
+        number = number * span + (column - low)
+        most = (most + 1) * span - 1
+    return number
+
+
+def _present(number: Ints) -> list[int]:
+    """The numbers that occur, ascending."""
+    if number.size and int(number.max()) > _MOST_COUNTED:
+        return [int(n) for n in np.unique(number)]
+    return [int(n) for n in np.flatnonzero(np.bincount(number))]

@@ -90,13 +90,18 @@ def generation_bytes(
     }
 
 
-def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
+def generation_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16", num_segments: int = 0
+) -> Cost:
     """Time of one ``generate_sequences`` call.
 
     Parameters
     ----------
     facts, shape, layouts, precision
         What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
+    num_segments
+        Of the profile that has most of them, where not all layouts are priced at once: sums of as many terms are
+        rounded alike.
 
     Returns
     -------
@@ -116,7 +121,7 @@ def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
     published decode steps it is 7 % off on the mean, on HybridFlow's Fig 15 12 % (docs/accuracy.md).
     """
     profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
-    decode = profile_cost(facts, shape, layouts, profiles, precision)
+    decode = profile_cost(facts, shape, layouts, profiles, precision, num_segments)
     prefill = prefill_cost(facts, shape, layouts, precision)
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
@@ -181,7 +186,12 @@ def _sharing(facts: Facts) -> int:
 
 
 def profile_cost(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile], precision: str
+    facts: Facts,
+    shape: ModelShape,
+    layouts: GenerationLayouts,
+    profiles: list[RolloutProfile],
+    precision: str,
+    num_segments: int = 0,
 ) -> Cost:
     """Decode steps of one profile per candidate.
 
@@ -193,6 +203,8 @@ def profile_cost(
         Steps of each candidate's fullest replica, ``[C]``.
     precision
         Number format of weights and GEMMs.
+    num_segments
+        As in ``generation_cost``.
 
     Returns
     -------
@@ -200,6 +212,7 @@ def profile_cost(
         Seconds of all decode steps, ``[C]``.
     """
     width = max((len(p.steps) for p in profiles), default=0)
+    width = max(width, num_segments)
     steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
     step = decode_step(facts, shape, layouts, active, context, precision)
     return Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))

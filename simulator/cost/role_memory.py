@@ -116,7 +116,8 @@ def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayou
     moved = {name for name in (*layouts.offload, "gradients") if name in needs.resident}
     used = {"train": moved, "forward": moved & {"parameters"}, "generate": set(), "transition": moved & {"parameters"}}
     transient = {
-        call.key: needs.transient.get(call.key, {}) | {name: needs.resident[name] for name in used[call.kind]}
+        call.key: needs.transient.get(call.key, {})
+        | {name: size for name, size in needs.resident.items() if name in used[call.kind]}  # in one order: sums round
         for call in calls
     }
     kept = {name: size for name, size in needs.resident.items() if name not in moved}

@@ -43,6 +43,11 @@ class RolloutProfile:
     recomputed_tokens: float = 0.0
 
 
+def most_segments(response: LengthDistribution) -> int:
+    """Segments that a profile of these responses has at most: equal ones climb twice, in whole waves and the last."""
+    return 2 * FIXED_POINTS if response.kind == "fixed" else NUM_SEGMENTS
+
+
 @functools.lru_cache(maxsize=65536)
 def rollout_profile(
     num_sequences: int, slots: int, prompt_tokens: float, response: LengthDistribution, total_sequences: int
