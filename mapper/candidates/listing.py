@@ -45,7 +45,7 @@ def role_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
 
 def bounding_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
     """The rows of ``role_table`` and behind them those that are in no plan but in the bound of ``coarse``."""
-    kinds = enumerate(problem.facts.kinds)
+    kinds = enumerate(problem.facts.device_types)
     table = joined([_on_kind(problem, role, i, kind, prune) for i, kind in kinds if problem.sizes[kind]])
     return table.take(np.argsort(table.credit.unlisted, kind="stable")) if np.any(table.credit.unlisted) else table
 
