@@ -158,8 +158,8 @@ def check_pins(facts: Facts, flow: Dataflow, pins: tuple[AnyPin, ...]) -> None:
     for pin in of_roles:
         if pin.role not in roles:
             raise UnknownNameError("pinned role", pin.role, roles)
-        if pin.device is not None and pin.device not in facts.kinds:
-            raise UnknownNameError(f"device pinned for {pin.role}", pin.device, facts.kinds)
+        if pin.device is not None and pin.device not in facts.device_types:
+            raise UnknownNameError(f"device pinned for {pin.role}", pin.device, facts.device_types)
         kinds = {call.kind for call in flow.calls_of(pin.role)}
         for stage, known in FIELDS.items():
             for name, value in pin.of(stage).items():

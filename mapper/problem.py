@@ -70,7 +70,7 @@ class Problem:
     @property
     def gpus(self) -> dict[str, int]:
         """GPUs that a plan may use by kind: all of the cluster but its spare nodes."""
-        groups = {kind: self.facts.on(kind).group for kind in self.facts.kinds}
+        groups = {kind: self.facts.on(kind).group for kind in self.facts.device_types}
         return {k: (g.nodes - spare_nodes(self.pins, k)) * g.gpus_per_node for k, g in groups.items()}
 
     @property
@@ -117,15 +117,15 @@ def make_problem(
     partitions = tuple(set_partitions(flow.roles) if placement == "any" else _named(facts, placement, mode))
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    if even and (mode.dedicated_rollout or len(facts.kinds) > 1):
+    if even and (mode.dedicated_rollout or len(facts.device_types) > 1):
         raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
     apart = Share(("actor", ROLLOUT), wanted=False)
     rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if ROLLOUT in flow.roles else [])]
     partitions = tuple(p for p in partitions if all(rule.allows(p) for rule in rules))
-    groups = {kind: facts.on(kind).group for kind in facts.kinds}
+    groups = {kind: facts.on(kind).group for kind in facts.device_types}
     _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
     sizes = {kind: pool_sizes(g.nodes - spare_nodes(pins, kind), g.gpus_per_node) for kind, g in groups.items()}
-    typed = tuple(t for p in partitions for t in _on_kinds(p, facts.kinds, pins))
+    typed = tuple(t for p in partitions for t in _on_kinds(p, facts.device_types, pins))
     return Problem(facts, typed, sizes, even, pins, placement, mode, options)
 
 

@@ -54,15 +54,15 @@ def check_spare(facts: Facts, spares: list[Spare]) -> None:
     if len({spare.kind for spare in spares}) < len(spares) or (len(spares) > 1 and None in {s.kind for s in spares}):
         raise InputError("pin spare_nodes once, or once for each kind of GPU")
     for spare in spares:
-        if spare.kind is None and len(facts.kinds) > 1:
+        if spare.kind is None and len(facts.device_types) > 1:
             raise InputError(
-                f"pin of spare_nodes: {spare.nodes} of which kind? The cluster has {', '.join(facts.kinds)}; "
-                f"write spare_nodes: {{{facts.kinds[0]}: {spare.nodes}}}"
+                f"pin of spare_nodes: {spare.nodes} of which kind? The cluster has {', '.join(facts.device_types)}; "
+                f"write spare_nodes: {{{facts.device_types[0]}: {spare.nodes}}}"
             )
-        kind = spare.kind or facts.kinds[0]
-        if kind not in facts.kinds:
-            raise UnknownNameError("device of spare_nodes", kind, facts.kinds)
+        kind = spare.kind or facts.device_types[0]
+        if kind not in facts.device_types:
+            raise UnknownNameError("device of spare_nodes", kind, facts.device_types)
         nodes = facts.on(kind).group.nodes
-        least = 0 if len(facts.kinds) == 1 else -1  # of several kinds one may stay free altogether
+        least = 0 if len(facts.device_types) == 1 else -1  # of several kinds one may stay free altogether
         if not 0 <= spare.nodes < nodes - least:
             raise InputError(f"pin of spare_nodes: {spare.nodes} of {nodes:,} nodes; at least one must be left to use")

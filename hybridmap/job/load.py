@@ -34,7 +34,7 @@ from profiles.models.hf_config import shape_from_hf_config
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
-from simulator.facts import DeviceKind, Facts, Implementation, RoleSpec
+from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
 from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Job:
 
     def objective(self) -> Objective:
         """What a plan of this job is to be good at."""
-        return objective_of(self.document["objective"], self.facts().kinds)
+        return objective_of(self.document["objective"], self.facts().device_types)
 
     def modes(self) -> tuple[ExecutionMode, ...]:
         """Where the actor may generate, and when."""
@@ -202,7 +202,7 @@ def _cluster(parsed: JobFile, base: Path | None, i: int) -> dict[str, Any]:
         return cluster_document(parsed.cluster[i], base)
 
 
-def _device_kind(entry: Mapping[str, Any]) -> DeviceKind:
+def _device_kind(entry: Mapping[str, Any]) -> DeviceGroup:
     device = load_device(entry["device"])
     group = ClusterGroup(
         device=device.name,
@@ -212,7 +212,7 @@ def _device_kind(entry: Mapping[str, Any]) -> DeviceKind:
         nvlink_domain_gpus=entry["nvlink_domain_gpus"],
         nodes_per_pod=entry.get("nodes_per_pod", 0),
     )
-    return DeviceKind(group, device)
+    return DeviceGroup(group, device)
 
 
 def _workload_document(parsed: JobFile, base: Path | None) -> dict[str, Any]:

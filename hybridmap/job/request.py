@@ -98,9 +98,9 @@ def check_pin_document(document: Mapping[str, Any], facts: Facts, modes: tuple[E
                 )
             if role not in flow.roles:
                 raise UnknownNameError("role or key", role, (*flow.roles, "share", "spare_nodes"))
-            device = document[role].get("device", facts.kinds[0])
-            if device not in facts.kinds:
-                raise _other_device(f"{role}.device", device, facts.kinds)
+            device = document[role].get("device", facts.device_types[0])
+            if device not in facts.device_types:
+                raise _other_device(f"{role}.device", device, facts.device_types)
             if mode.dedicated_rollout and "generation" in document[role] and role != ROLLOUT:
                 raise InputError(
                     f"{role}.generation: on a pool of its own the actor generates as rollout; pin rollout.generation"

@@ -250,7 +250,7 @@ def _provenance(content: Content) -> str:
     made = [
         ("hybridmap", content.file.hybridmap_version),
         ("profile data", content.file.facts_hash[:16]),
-        ("devices", ", ".join(content.facts.kinds)),
+        ("devices", ", ".join(content.facts.device_types)),
         ("training engine", str(engines["training"])),
         ("generation engine", str(engines["generation"])),
         ("seed", str(content.file.seed)),

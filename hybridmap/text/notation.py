@@ -117,7 +117,7 @@ def job_title(facts: Facts) -> str:
         models = ", ".join(f"{model} ({', '.join(roles)})" for model, roles in by_model.items())
     response = f"{work.response.maximum:,}" if work.response.kind == "fixed" else _spread(facts)
     group_of = f" x {work.samples_per_prompt} samples" if work.samples_per_prompt > 1 else ""
-    groups = [facts.on(kind).group for kind in facts.kinds]
+    groups = [facts.on(kind).group for kind in facts.device_types]
     gpus = " + ".join(f"{g.num_gpus:,} x {g.device} ({g.nodes:,} node{'s' if g.nodes > 1 else ''})" for g in groups)
     algorithm = TITLES.get(facts.algorithm, facts.algorithm.upper())
     return (

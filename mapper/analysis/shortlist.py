@@ -59,7 +59,7 @@ class Shortlist:
     def instance(self, facts: Facts, partitions: tuple[Placement, ...]) -> Instance:
         """The search over ``partitions`` under changed facts, of the same cluster."""
         tables = {
-            role: joined([_repriced(facts.on(k), part) for k in facts.kinds for part in self._alike(role, k)])
+            role: joined([_repriced(facts.on(k), part) for k in facts.device_types for part in self._alike(role, k)])
             for role in self.tables
         }
         return make_instance(replace(self.problem, facts=facts, partitions=partitions), priced=tables)

@@ -61,7 +61,7 @@ def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:
     """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
-    kinds = [(i, kind) for i, kind in enumerate(problem.facts.kinds) if problem.sizes[kind]]
+    kinds = [(i, kind) for i, kind in enumerate(problem.facts.device_types) if problem.sizes[kind]]
     by_role = {role: [RowsOnKind(problem, role, i, kind, prune) for i, kind in kinds] for role in roles}
     price_in_turn([rows for of_role in by_role.values() for rows in of_role], deadline)
     tables = {role: joined([rows.table() for rows in of_role]) for role, of_role in by_role.items()}

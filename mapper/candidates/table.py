@@ -25,7 +25,7 @@ class RoleTable:
     Parameters
     ----------
     kind
-        Kind of GPU, as a position in ``Facts.kinds``; times and memory are those on that kind.
+        Kind of GPU, as a position in ``Facts.device_types``; times and memory are those on that kind.
     num_gpus
         The smallest pool that holds the row; it runs on larger ones as well and leaves GPUs idle there.
     durations_s

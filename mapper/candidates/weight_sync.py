@@ -35,7 +35,7 @@ class WeightSync:
         out = np.zeros(len(table), dtype=np.int64)
         for i in np.unique(table.kind).tolist():
             rows = np.flatnonzero(table.kind == i)
-            there = self.facts.on(self.facts.kinds[i])
+            there = self.facts.on(self.facts.device_types[i])
             cost = reshard.weight_sync_cost(home, spec.shape, senders, engine.take(rows), spec.precision, there)
             called = pricing.as_called(home, pricing.call_of_kind(home, "transition"), cost, senders)
             out[rows] = np.rint(called.time.s / self.tick_s)

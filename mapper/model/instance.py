@@ -167,15 +167,15 @@ def make_instance(
         if is_controller(call)
     }
     tick = _tick_s(seconds)
-    on = {kind: facts.on(kind) for kind in facts.kinds}
+    on = {kind: facts.on(kind) for kind in facts.device_types}
     capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
     x = Instance(
         flow=problem.flow,
         partitions=problem.partitions,
-        kinds=facts.kinds,
+        kinds=facts.device_types,
         sizes={},
         gpus=problem.gpus,
-        weight=dict.fromkeys(facts.kinds, 1),
+        weight=dict.fromkeys(facts.device_types, 1),
         budget=problem.num_gpus,
         equal_sizes=problem.equal_sizes,
         tables=tables,

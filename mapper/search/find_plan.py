@@ -85,7 +85,7 @@ def find_plan(request: SearchRequest) -> Result:
 def _find(problem: Problem, request: SearchRequest) -> Result:
     """The best plan of one mode."""
     began, facts, objective = time.perf_counter(), problem.facts, request.objective
-    weight, unit = objective.weights(facts.kinds)
+    weight, unit = objective.weights(facts.device_types)
     deadline = Deadline.after(request.time_limit_s)
     instance = make_instance(problem, deadline=deadline.share(PRICING_SHARE))
     instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))

@@ -59,7 +59,7 @@ def _blamed_memory(problem: Problem, deadline: Deadline) -> InfeasibleError:
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role, deadline=deadline) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
-    capacity = max(facts.on(kind).memory_capacity_bytes for kind in facts.kinds)
+    capacity = max(facts.on(kind).memory_capacity_bytes for kind in facts.device_types)
     fewest = fewest_gpus(problem, deadline)
     there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
@@ -84,7 +84,7 @@ def _blamed_pins(problem: Problem, deadline: Deadline) -> InfeasibleError | None
     if not problem.pins or not _feasible(with_pins(problem, ()), {}, deadline):
         return None
     parts = conflict(problem, deadline)
-    group = " + ".join(f"{problem.facts.on(k).group.num_gpus:,} x {k}" for k in problem.facts.kinds)
+    group = " + ".join(f"{problem.facts.on(k).group.num_gpus:,} x {k}" for k in problem.facts.device_types)
     asked = "" if problem.placement == "any" else f" with placement {problem.placement}"
     if len(parts) > 1:
         named = f"these {len(parts)} conflict: {'; '.join(str(part) for part in parts)}"
@@ -154,7 +154,7 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
         return "the role fits so by itself, but not beside the others"
     need = smallest_need_bytes(alone, part.role, every_size=True, deadline=deadline)
     if need < float("inf"):
-        capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.kinds)
+        capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.device_types)
         return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
     if fault := _fault_of(problem.facts, part):
         return fault
@@ -225,4 +225,4 @@ def name_of(facts: Facts, role: str) -> str:
 
 
 def _of_first(facts: Facts) -> str:
-    return f" of {facts.group.device}" if len(facts.kinds) > 1 else ""
+    return f" of {facts.group.device}" if len(facts.device_types) > 1 else ""

@@ -17,6 +17,7 @@ from simulator.cost.gemms import (
     attention_gemms,
     linear_training,
     mlp_gemms,
+    mlp_width_per_token,
     run_gemms,
     run_gemms_backward,
 )
@@ -126,7 +127,7 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     Floats
         Bytes per token, ``[C]``.
     """
-    heads, ffn = shape.q_width + shape.kv_width, _mlp_width_per_token(shape)
+    heads, ffn = shape.q_width + shape.kv_width, mlp_width_per_token(shape)
     if kernels == "eager":
         num_bytes = (2 * 34 + 2 * 6) * shape.hidden + 20 * heads + 10 * ffn
     else:
@@ -293,12 +294,3 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
     back = UNFUSED_LOGIT_BYTES_BACKWARD if unfused else LOGIT_BYTES_BACKWARD
     forward = projection + facts.device.memory_bound(logits * there, 3)
     return forward, gradients + facts.device.memory_bound(logits * back, 3)
-
-
-def _mlp_width_per_token(shape: ModelShape) -> float:
-    """Feed-forward width one token goes through in an average layer."""
-    if shape.moe is None:
-        return float(shape.ffn)
-    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    dense = shape.num_dense_layers * shape.ffn
-    return float((dense + shape.num_moe_layers * routed) / shape.num_layers)

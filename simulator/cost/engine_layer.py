@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer, where
 from simulator.cost import comms, moe
-from simulator.cost.gemms import ACTIVATION_BYTES, attention_gemms, mlp_gemms, run_gemms
+from simulator.cost.gemms import ACTIVATION_BYTES, attention_gemms, mlp_gemms, mlp_width_per_token, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -282,13 +282,5 @@ def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:
     Two norms with the residual each read and write two tensors on every rank (8 h; engines have no sequence
     parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks.
     """
-    inner = 2 * (shape.q_width + shape.kv_width) + 3 * _mlp_width_per_token(shape)
+    inner = 2 * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
     return np.asarray(ACTIVATION_BYTES * (8 * shape.hidden + inner / ranks), dtype=np.float64)
-
-
-def _mlp_width_per_token(shape: ModelShape) -> float:
-    """Feed-forward width that one token goes through in an average layer."""
-    if shape.moe is None:
-        return float(shape.ffn)
-    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers

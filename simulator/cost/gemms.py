@@ -71,6 +71,25 @@ def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
     return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
 
 
+def mlp_width_per_token(shape: ModelShape) -> float:
+    """Feed-forward width that one token goes through in an average layer.
+
+    Parameters
+    ----------
+    shape
+        The model.
+
+    Returns
+    -------
+    float
+        Elements; of a mixture of experts those that a token chooses and the shared ones.
+    """
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers
+
+
 def run_gemms(
     facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
 ) -> Priced:

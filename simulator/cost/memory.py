@@ -6,6 +6,7 @@ the sum of the resident parts plus the largest transient part plus the reserve.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -366,14 +367,4 @@ def _layers(shape: ModelShape) -> int:
 
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:
-    return type(layouts)(
-        layouts.dp,
-        layouts.tp,
-        layouts.pp,
-        layouts.cp,
-        layouts.ep,
-        layouts.zero_stage,
-        layouts.micro_batch,
-        np.full_like(layouts.recompute, level),
-        layouts.vpp,
-    )
+    return replace(layouts, recompute=np.full_like(layouts.recompute, level))

@@ -211,7 +211,7 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
         workers = facts.num_gpus if facts.device.spec.kind == "gpu" else 1
         seconds = work.reward_s_per_sample * work.num_samples / workers
         return Cost.of_compute(Priced.of(seconds, Basis.ASSUMED)) + dispatch
-    groups = (facts.group, *(kind.group for kind in facts.others))
+    groups = (facts.group, *(other.group for other in facts.others))
     rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
     return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + dispatch

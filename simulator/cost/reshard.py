@@ -1,4 +1,4 @@
-"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a pool of its own.
+"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a dedicated pool.
 
 Volumes per GPU are Table 2 of the HybridFlow paper; the time adds the engine's own terms, because volumes alone
 explain 7 to 16 % of the measured transitions.

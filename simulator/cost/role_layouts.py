@@ -22,7 +22,7 @@ class RoleLayouts:
     """Candidate layouts of one role, by column; each present one has the same length ``C``.
 
     ``training`` is there for a trained role, ``inference`` for one that scores, ``generation`` for the actor.
-    ``separate_generation``: it generates on a pool of its own; ``steady_steps`` iterations of samples are in its
+    ``separate_generation``: it generates on a dedicated pool; ``steady_steps`` iterations of samples are in its
     engines at any time, or ``None`` where each generation ends before the next begins; ``offload``: what waits in
     host memory while another call has the GPUs.
     """

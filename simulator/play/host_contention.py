@@ -1,9 +1,9 @@
 """Ranks that share one host's cores: calls that run side by side slow each other down, and so do more processes.
 
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
-take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
-only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by what
-it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
+take turns where there are more of them than cores. How long a call takes then depends on what runs at the same time,
+which only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by
+what it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
 that is what the mapper searches by (``mapper.search.host_contention``).
 """
 
@@ -32,7 +32,7 @@ class SharedHost:
     num_cores
         Ranks that can compute at the same time.
     neighbour_slowdown
-        A call beside one of another rank, over the same call alone; at least 1.
+        A call while another rank runs one, over the same call alone; at least 1.
     further_rank_s
         What each rank beyond the first adds before a call: one more process for the controller and for batches.
     """
@@ -43,8 +43,8 @@ class SharedHost:
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
-        beside = self.neighbour_slowdown if ranks > 1 else 1.0
-        return beside * max(ranks / self.num_cores, 1.0)
+        contention = self.neighbour_slowdown if ranks > 1 else 1.0
+        return contention * max(ranks / self.num_cores, 1.0)
 
 
 def shared_host(facts: Facts) -> SharedHost | None:

@@ -213,7 +213,7 @@ def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[S
 
 
 def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:
-    """The pool of each role and of the controller, and that of the engines where they have one of their own."""
+    """The pool of each role and of the controller, and that of the engines where it is a dedicated one."""
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
     return pools, next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
 

@@ -19,7 +19,7 @@ from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
 from simulator.play.simulate import play, simulate
 from simulator.systems.group import Group, best_group, engine_rows
-from simulator.systems.system import SYSTEMS, System
+from simulator.systems.system import SYSTEMS, ParallelDegrees, System
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def _pool_choice(system: System, facts: Facts, roles: tuple[str, ...], num_gpus:
 
 def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     """The engine on its own GPUs; the weights come from a trainer of the same size (its own size hardly matters)."""
-    rows = list(engine_rows(system, facts, "actor", (num_gpus, 1, 1)))
+    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1)))
     if not rows:
         return None
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))

@@ -310,7 +310,7 @@ APART_BROKEN: list[tuple[str, Callable[[Plan], Plan], str]] = [
     (
         "overlapping on the same GPUs",
         lambda p: pool(alone(p), 1, roles=()).model_copy(update={"pools": p.pools[:1], "schedule": "one-step-off"}),
-        "the schedule is one-step-off, which generates while it trains; give the actor a generation_pool",
+        "the schedule is one-step-off, which generates while it trains; give the actor a dedicated generation_pool",
     ),
     (
         "its own pool by name",

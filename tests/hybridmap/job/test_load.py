@@ -197,7 +197,7 @@ def test_a_cluster_may_have_several_kinds_with_pins_spares_and_prices_of_each(wr
     }
     job = load_job(write_job(small_job))
     facts = job.facts()
-    assert facts.kinds == ("h100-80gb-sxm", "a100-80gb-sxm")
+    assert facts.device_types == ("h100-80gb-sxm", "a100-80gb-sxm")
     assert facts.on("a100-80gb-sxm").group.nodes == 3
     assert job.objective().prices == tuple(prices.items())
     assert job.pins() == (Spare(2, "a100-80gb-sxm"), Pin("actor", device="h100-80gb-sxm"))

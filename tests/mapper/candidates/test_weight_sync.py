@@ -12,7 +12,7 @@ from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from simulator.cost.reshard import weight_sync_cost
-from simulator.facts import DeviceKind, Facts
+from simulator.facts import DeviceGroup, Facts
 from tests.builders import make_facts
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
@@ -21,7 +21,7 @@ A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 @pytest.fixture(params=["vllm@0.3.1", "vllm@0.32"])
 def mixed(request: pytest.FixtureRequest) -> Facts:
     device = load_device(H100)
-    other = DeviceKind(ClusterGroup.of(device.spec, 2), device)
+    other = DeviceGroup(ClusterGroup.of(device.spec, 2), device)
     return replace(make_facts("grpo", nodes=3, generation=request.param), others=(other,))
 
 
@@ -32,7 +32,7 @@ def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts)
     engine, shape = table.layouts.generation, mixed.roles["actor"].shape
     assert engine is not None
     for row in np.linspace(0, len(table) - 1, 20).astype(int).tolist():
-        there = mixed.on(mixed.kinds[table.kind[row]])
+        there = mixed.on(mixed.device_types[table.kind[row]])
         one = engine.take(np.asarray([row]))
         seconds = float(weight_sync_cost(mixed.on(H100), shape, 6, one, "bf16", there).time.s[0])
         assert ticks[row] == round(seconds / 1e-4)
@@ -41,7 +41,7 @@ def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts)
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
     table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
     sync, senders = WeightSync(mixed, 1e-4), np.asarray([2, 4, 6, 8, 12, 16, 24])
-    for kind in mixed.kinds:
+    for kind in mixed.device_types:
         least = sync.least(table, kind, senders)
         every = np.stack([sync.ticks(table, kind, int(n)) for n in senders])
         assert np.array_equal(least, every.min(axis=0))

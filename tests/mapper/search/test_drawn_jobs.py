@@ -21,7 +21,7 @@ from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
-from simulator.facts import DeviceKind, Facts
+from simulator.facts import DeviceGroup, Facts
 from simulator.feasibility import check_plan
 from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES
 from simulator.plan.plan import Plan
@@ -119,7 +119,7 @@ def jobs(draw: st.DrawFn) -> Facts:
     )
     if draw(st.booleans()):
         facts = replace(facts, implementation=replace(facts.implementation, old_log_prob="trainer"))
-    others = tuple(DeviceKind(ClusterGroup(kind, 2, 8, 25e9, 8), load_device(kind)) for kind in kinds[1:])
+    others = tuple(DeviceGroup(ClusterGroup(kind, 2, 8, 25e9, 8), load_device(kind)) for kind in kinds[1:])
     return replace(facts, others=others)
 
 

@@ -20,7 +20,7 @@ from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError, InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
@@ -36,7 +36,7 @@ def mixed(facts: Facts, nodes: int = 1, gpus_per_node: int = 1, memory_gib: floa
     device = load_device(H100)
     if memory_gib is not None:
         device = device.with_spec(replace(device.spec, memory_bytes=int(memory_gib * 2**30)))
-    return replace(facts, others=(DeviceKind(ClusterGroup(H100, nodes, gpus_per_node, 50e9, gpus_per_node), device),))
+    return replace(facts, others=(DeviceGroup(ClusterGroup(H100, nodes, gpus_per_node, 50e9, gpus_per_node), device),))
 
 
 def test_by_hand_the_model_with_the_work_gets_the_faster_gpu() -> None:

@@ -16,52 +16,8 @@ ONE = np.asarray([1], dtype=np.int64)
 LLAMA = load_model("llama-2-7b")
 
 
-def weights(gemms: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    return sum(float((np.asarray(n) * k)[0]) for n, k in gemms)
-
-
 def batch(tokens: float = 4096.0, length: float = 1024.0) -> Batch:
     return Batch(np.asarray([tokens]), np.asarray([tokens / length]), np.asarray([length]))
-
-
-@pytest.mark.parametrize("model", ["llama-2-7b", "llama-2-70b", "qwen2.5-7b", "deepseek-v3"])
-def test_attention_gemms_hold_every_projection_weight(model: str) -> None:
-    shape = load_model(model)
-    biases = shape.q_width + 2 * shape.kv_width if shape.qkv_bias else 0
-    assert weights(gemms.attention_gemms(shape, ONE)) == shape.attention_params - biases
-
-
-def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
-    few = replace(TINY, num_kv_heads=2)
-    (qkv_two, _), _ = gemms.attention_gemms(few, 2 * ONE)
-    (qkv_four, _), _ = gemms.attention_gemms(few, 4 * ONE)
-    assert qkv_two[0] == few.q_width / 2 + 2 * few.head_dim
-    assert qkv_four[0] == few.q_width / 4 + 2 * few.head_dim
-
-
-@pytest.mark.parametrize("gated", [True, False])
-def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
-    shape = replace(LLAMA, gated_mlp=gated)
-    assert weights(gemms.mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
-
-
-def test_long_dense_work_is_held_to_the_sustained_rate_and_short_work_is_not() -> None:
-    facts = make_facts()
-    n, k = np.asarray([8192.0]), np.asarray([8192.0])
-    for rows in (1.0, 64.0, 16384.0):
-        table = facts.device.gemm(rows, n, k).s[0]
-        floor = 2 * rows * 8192**2 / facts.device.spec.sustained("bf16")
-        short, long = (gemms.run_gemms(facts, np.asarray([rows]), [(n, k)], "bf16", how).s[0] for how in (False, True))
-        assert short == pytest.approx(table)
-        assert long == pytest.approx(facts.training.gemm_ratio * max(table, floor))
-
-
-def test_backward_gemms_are_the_two_transposed_ones() -> None:
-    facts = make_facts()
-    n, k, rows = np.asarray([11008.0]), np.asarray([4096.0]), np.asarray([1000.0])
-    inputs, into_weights = gemms.run_gemms_backward(facts, rows, [(n, k)])
-    assert inputs.s == pytest.approx(gemms.run_gemms(facts, rows, [(k, n)], "bf16", sustained=True).s)
-    assert into_weights.s == pytest.approx(gemms.run_gemms(facts, n, [(k, rows)], "bf16", sustained=True).s)
 
 
 def test_elementwise_traffic_of_llama_by_hand() -> None:
