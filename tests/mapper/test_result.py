@@ -92,7 +92,9 @@ def test_of_plans_on_as_few_gpus_the_fastest() -> None:
     assert best_of((slow, more, fast)).iteration_s == 35.0
 
 
-@pytest.mark.xfail(strict=True, reason="of another search only its bound in GPUs is counted, not that of the time on them")
+@pytest.mark.xfail(
+    strict=True, reason="of another search only its bound in GPUs is counted, not that of the time on them"
+)
 def test_the_fewest_gpus_are_not_proven_the_fastest_while_another_search_is_open() -> None:
     """Both need two GPUs; the second search may still find a plan of 25 s on them."""
     fewest = Objective("gpus", target_iteration_s=40.0)
@@ -101,11 +103,15 @@ def test_the_fewest_gpus_are_not_proven_the_fastest_while_another_search_is_open
     assert (both.gap, both.status) == (pytest.approx(5 / 30), "feasible")
 
 
-times = st.lists(st.tuples(st.integers(1, 100), st.floats(0.5, 1.0), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=4)
+times = st.lists(
+    st.tuples(st.integers(1, 100), st.floats(0.5, 1.0), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=4
+)
 
 
 @given(times, st.sampled_from([Objective(), GPU_TIME]))
-def test_no_search_has_a_better_plan_or_a_lower_bound(found: list[tuple[int, float, int]], objective: Objective) -> None:
+def test_no_search_has_a_better_plan_or_a_lower_bound(
+    found: list[tuple[int, float, int]], objective: Objective
+) -> None:
     results = tuple(result(s, s * share, gpus, objective) for s, share, gpus in found)
     best = best_of(results)
     assert best.value == min(r.value for r in results)

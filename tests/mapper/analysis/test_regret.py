@@ -102,4 +102,3 @@ def test_the_best_plan_under_the_drawn_prices_has_no_regret(answer: Robustness) 
     for drawn in answer.draws:
         best = find_plan(SearchRequest(scaled(job(), drawn.factors), runners_up=False))
         assert Draw(drawn.factors, drawn.best_s, best.iteration_s, "", True, True).regret == pytest.approx(0, abs=1e-4)
-

@@ -1,4 +1,4 @@
-"""Protects searches on a shortlist: its rows priced again are the prices of plans with them, and a rival wins by right."""
+"""Protects searches on a shortlist: its rows priced anew are the prices of their plans, and a rival wins by right."""
 
 from dataclasses import replace
 
@@ -99,7 +99,9 @@ def test_as_the_job_is_nothing_changes(mode: ExecutionMode) -> None:
         assert len(again) == len(fitting)
         for key, seconds in table.durations_s.items():
             assert np.allclose(again.durations_s[key], seconds[fitting], rtol=1e-12)
-        assert np.allclose(again.resident_bytes + again.transient_bytes, (table.resident_bytes + table.transient_bytes)[fitting])
+        assert np.allclose(
+            again.resident_bytes + again.transient_bytes, (table.resident_bytes + table.transient_bytes)[fitting]
+        )
     assert (ROLLOUT in x.tables) is mode.dedicated_rollout
 
 

@@ -94,7 +94,9 @@ def test_flips_are_sorted_by_distance_and_what_never_flips_is_steady() -> None:
 
 
 def test_a_flip_beyond_reach_is_none() -> None:
-    found = scanned(Made(network=(0.0, REACH * 1.01), memory=(0.99 / REACH, 99.0)), APART, (TOGETHER,), "network", "memory")
+    found = scanned(
+        Made(network=(0.0, REACH * 1.01), memory=(0.99 / REACH, 99.0)), APART, (TOGETHER,), "network", "memory"
+    )
     assert (found.flips, found.steady) == ((), ("network", "memory"))
 
 

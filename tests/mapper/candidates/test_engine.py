@@ -1,9 +1,10 @@
-"""Protects the engine's candidates: each costs and needs what ``simulate`` says of a plan with it, and none is missing."""
+"""Protects the engine's candidates: each costs and needs what ``simulate`` says of its plan, and none is missing."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from mapper.candidates.engine import EngineCandidates, bytes_apart, engine_rows,
 from mapper.pins import Pin
 from mapper.search_options import PLAIN
 from profiles.workload import LengthDistribution
-from simulator.facts import Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.layouts import GenerationLayouts
-from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import make_plan, replace_role, tiny_facts, with_engine_pool, workload
+
+if TYPE_CHECKING:
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan
 
 FACTS = tiny_facts("grpo", 4, 20.0)
 

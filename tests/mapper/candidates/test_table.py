@@ -1,4 +1,4 @@
-"""Protects a role's candidates as a table: rows stay whole through every cut, and relaxed rows are no worse than granted."""
+"""Protects a role's candidates as a table: rows stay whole in every cut, and are relaxed by what they are granted."""
 
 from dataclasses import replace
 
@@ -20,9 +20,12 @@ DEGREES = ((4, 1), (2, 2), (1, 4))
 def three_rows(first: int = 0) -> RoleTable:
     """Rows of 4 GPUs in three degrees; every column tells the row, counted from ``first``."""
     at = np.arange(first, first + 3)
-    training = [ParallelLayout(dp=dp, tp=tp, micro_batch=1 + i) for i, (dp, tp) in zip(at.tolist(), DEGREES, strict=True)]
+    training = [
+        ParallelLayout(dp=dp, tp=tp, micro_batch=1 + i) for i, (dp, tp) in zip(at.tolist(), DEGREES, strict=True)
+    ]
     engines = [
-        GenerationLayout(dp=dp, tp=tp, max_num_seqs=8, kv_cache_bytes=int(i)) for i, (dp, tp) in zip(at, DEGREES, strict=True)
+        GenerationLayout(dp=dp, tp=tp, max_num_seqs=8, kv_cache_bytes=int(i))
+        for i, (dp, tp) in zip(at, DEGREES, strict=True)
     ]
     return RoleTable(
         role="actor",

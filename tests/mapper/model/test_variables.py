@@ -1,4 +1,4 @@
-"""Protects the solver's variables: every choice can be said with them, is read back as it was, and ends when it ends."""
+"""Protects the solver's variables: every choice can be said with them, and is read back as it was."""
 
 from dataclasses import replace
 

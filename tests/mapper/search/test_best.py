@@ -31,7 +31,9 @@ class Crowd(Neighbours):
 def instance(mode: ExecutionMode, seed: int, gpus: int, capacity: int) -> Instance:
     roles = ("actor", "reference")
     rows = 2 if mode is SYNC else 1
-    return toy_instance("grpo", roles, seed, num_gpus=gpus, sizes=(1, 2), most_rows=rows, capacity_mib=capacity, mode=mode)
+    return toy_instance(
+        "grpo", roles, seed, num_gpus=gpus, sizes=(1, 2), most_rows=rows, capacity_mib=capacity, mode=mode
+    )
 
 
 drawn = st.builds(instance, st.sampled_from(MODES), st.integers(0, 10_000), st.integers(1, 4), st.integers(10, 40))

@@ -25,7 +25,15 @@ def drawn(mode: ExecutionMode, seed: int, gpus: int, other: int, weights: tuple[
     roles = ("actor",) if mode is OWN and other else ("actor", "reference")
     rows = 1 if other or mode is OWN else 2
     x = toy_instance(
-        "grpo", roles, seed, num_gpus=gpus, second_kind=other, sizes=(1, 2), most_rows=rows, capacity_mib=capacity, mode=mode
+        "grpo",
+        roles,
+        seed,
+        num_gpus=gpus,
+        second_kind=other,
+        sizes=(1, 2),
+        most_rows=rows,
+        capacity_mib=capacity,
+        mode=mode,
     )
     weight = dict(zip(x.kinds, weights, strict=False))
     return replace(x, weight=weight, budget=sum(weight[kind] * n for kind, n in x.gpus.items()))

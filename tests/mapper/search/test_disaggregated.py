@@ -40,14 +40,26 @@ class AnyPrice(WeightSync):
 def apart(seed: int, mode: ExecutionMode, gpus: int, other: int = 0, capacity: int = 40) -> Instance:
     roles = ("actor",) if other else ("actor", "reference")
     x = toy_instance(
-        "grpo", roles, seed, num_gpus=gpus, second_kind=other, sizes=(1, 2, 4), most_rows=1, capacity_mib=capacity, mode=mode
+        "grpo",
+        roles,
+        seed,
+        num_gpus=gpus,
+        second_kind=other,
+        sizes=(1, 2, 4),
+        most_rows=1,
+        capacity_mib=capacity,
+        mode=mode,
     )
     return replace(x, sync=AnyPrice(seed))
 
 
 @settings(max_examples=40)
 @given(
-    st.integers(0, 10_000), st.sampled_from(MODES), st.integers(2, 6), st.sampled_from([0, 0, 2, 4]), st.integers(10, 40)
+    st.integers(0, 10_000),
+    st.sampled_from(MODES),
+    st.integers(2, 6),
+    st.sampled_from([0, 0, 2, 4]),
+    st.integers(10, 40),
 )
 def test_the_best_pair_of_ends_is_that_of_an_enumeration(
     seed: int, mode: ExecutionMode, gpus: int, other: int, capacity: int

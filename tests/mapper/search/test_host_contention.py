@@ -48,7 +48,13 @@ def as_played(x: Instance) -> dict[int, Choice]:
 
 
 @settings(max_examples=12)
-@given(st.integers(0, 10_000), st.integers(1, 3), st.sampled_from([0, 1, 5]), st.sampled_from([0, 7, 40]), st.integers(10, 40))
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 3),
+    st.sampled_from([0, 1, 5]),
+    st.sampled_from([0, 7, 40]),
+    st.integers(10, 40),
+)
 def test_the_plan_is_the_best_as_played_and_none_is_below_the_bound(
     seed: int, gpus: int, rank: int, pool: int, capacity: int
 ) -> None:

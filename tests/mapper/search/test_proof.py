@@ -1,4 +1,4 @@
-"""Protects the search of one instance and its proof: the optimum of an enumeration, from any start, within any cutoff."""
+"""Protects the search of one instance and its proof: an enumeration's optimum, from any start, within any cutoff."""
 
 from dataclasses import replace
 
