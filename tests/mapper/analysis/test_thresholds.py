@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from mapper.analysis.shortlist import Shortlist, make_shortlist
 from mapper.analysis.thresholds import BISECTIONS, REACH, Dimension, Flip, Scan, changed, scan
+from mapper.deadline import NEVER, Deadline
 from mapper.model.instance import make_instance
 from mapper.problem import Placement, make_problem
 from mapper.request import SearchRequest
@@ -24,7 +25,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import placement_of
 from profiles.workload import LengthDistribution
 from tests.builders import TINY, make_facts, on_toy, tiny_facts, toy_instance, workload
-from tests.work import HANGS_S, far_s
+from tests.work import HANGS_S
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
@@ -65,7 +66,7 @@ class Made(Shortlist):
 
 
 def scanned(shortlist: Shortlist, won: Placement, rivals: tuple[Placement, ...], *dimensions: Dimension) -> Scan:
-    return scan(shortlist, won, rivals, far_s(), dimensions)
+    return scan(shortlist, won, rivals, NEVER, dimensions)
 
 
 @settings(max_examples=6)
@@ -106,7 +107,7 @@ def test_distance_is_the_same_up_and_down() -> None:
 
 
 def test_no_time_for_any_dimension_is_said() -> None:
-    late = scan(Made(), APART, (TOGETHER,), far_s() - 2 * HANGS_S, ("network", "nodes"))
+    late = scan(Made(), APART, (TOGETHER,), Deadline(0.0), ("network", "nodes"))
     assert late == Scan((), (), ("network", "nodes"))
 
 

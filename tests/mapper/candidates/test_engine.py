@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mapper.candidates.engine import EngineCandidates, bytes_apart, engine_rows, priced_engine, same_shards
+from mapper.candidates.engine import (
+    EngineCandidates,
+    EnginePrices,
+    bytes_apart,
+    engine_rows,
+    priced_engine,
+    same_shards,
+)
 from mapper.pins import Pin
 from mapper.search_options import PLAIN
 from profiles.workload import LengthDistribution
@@ -28,7 +35,7 @@ FACTS = tiny_facts("grpo", 4, 20.0)
 def listed(facts: Facts, gpus: tuple[int, ...], prune: bool = False, pin: Pin | None = None) -> EngineCandidates:
     """Engines of the actor on each of these numbers of GPUs, that drain between two iterations."""
     used = np.asarray(gpus, dtype=np.int64)
-    return engine_rows(facts, "actor", used, used, pin or Pin("actor"), PLAIN, None, prune)
+    return engine_rows(EnginePrices(facts, "actor", None), used, used, pin or Pin("actor"), PLAIN, prune)
 
 
 def plan_with(facts: Facts, rows: EngineCandidates, row: int) -> Plan:
@@ -129,6 +136,19 @@ def test_engines_that_never_drain_are_priced_as_their_plan_is() -> None:
         assert check_plan(plan, FACTS) == []
         spans = {span.call: span.duration_s for span in simulate(plan, FACTS).spans}
         assert rows.seconds[row] == pytest.approx(spans["generate_sequences"], rel=1e-12)
+
+
+def test_a_layout_has_one_price_however_often_and_in_whatever_order_it_is_listed() -> None:
+    """Prices that are kept are those of pricing anew, row by row; each listing counts all of its rows."""
+    kept, rows = EnginePrices(FACTS, "actor", None), listed(FACTS, (1, 2, 4)).engine
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        some = rows.take(rng.integers(0, len(rows), 30))
+        found, anew = kept.rows(some), priced_engine(FACTS, "actor", some, None)
+        assert np.array_equal(found.seconds, anew.seconds)
+        assert np.array_equal(found.running_bytes, anew.running_bytes)
+        assert [found.engine.record(i) for i in range(30)] == [anew.engine.record(i) for i in range(30)]
+        assert found.num_priced == 30
 
 
 def test_shards_are_the_same_where_gpus_and_degrees_are() -> None:

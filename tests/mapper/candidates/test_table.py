@@ -85,6 +85,17 @@ def test_tables_of_several_kinds_keep_their_rows_in_order() -> None:
     assert joined([first]) is first
 
 
+def test_what_was_not_priced_of_several_kinds_is_bounded_by_the_least_of_them() -> None:
+    """A kind that was priced in full has no say; where all were, nothing is left."""
+    whole = three_rows()
+    slow, fast = (
+        replace(whole, unpriced_s={"update_actor": a, "generate_sequences": b}) for a, b in ((9.0, 2.0), (4.0, 5.0))
+    )
+    assert joined([slow, whole, fast]).unpriced_s == {"update_actor": 4.0, "generate_sequences": 2.0}
+    assert joined([whole, slow]).unpriced_s == slow.unpriced_s
+    assert joined([whole, whole]).unpriced_s is None
+
+
 def test_only_listed_rows_are_in_a_plan() -> None:
     table = three_rows()
     assert whole_rows(table.listed()) == [whole_rows(table)[i] for i in (0, 2)]

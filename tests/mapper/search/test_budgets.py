@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper.deadline import NEVER
 from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.instance import Instance
 from mapper.search.budgets import Found, Search, budgets_of, fewest_gpus_within, is_never, least_gpu_time
 from tests.builders import OTHER, TOY, on_toy, toy_instance
 from tests.mapper.enumeration import allowed, counted, end_ticks, every_choice, least_ticks
-from tests.work import far_s
 
 OWN = ExecutionMode("one-step-off", dedicated_rollout=True)
 
 
 def searching(x: Instance) -> Search:
-    return Search(x, 0, far_s())
+    return Search(x, 0, NEVER)
 
 
 def drawn(mode: ExecutionMode, seed: int, gpus: int, other: int, weights: tuple[int, int], capacity: int) -> Instance:

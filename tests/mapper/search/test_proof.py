@@ -90,7 +90,15 @@ def test_a_known_choice_that_is_better_than_the_quick_one_is_what_is_left_when_t
     late, solution = best_as_priced(x, 0, 0.0, best)
     assert late is not None
     assert end_ticks(x, late) == solution.objective_ticks == least_ticks(x)
-    assert solution.bound_ticks <= solution.objective_ticks
+    assert 0 < x.floor_ticks <= solution.bound_ticks <= solution.objective_ticks
+
+
+@settings(max_examples=40)
+@given(instances)
+def test_no_choice_is_below_what_every_shortest_call_takes(x: Instance) -> None:
+    """The bound where time was up before the search began."""
+    least = least_ticks(x)
+    assert least is None or x.floor_ticks <= least
 
 
 def test_a_known_choice_that_does_not_fit_is_no_start() -> None:
