@@ -28,7 +28,7 @@ def pins(mode: ExecutionMode) -> tuple[Pin, ...]:
     if mode.dedicated_rollout:
         train, engine = (
             {"pp": 1, "micro_batch": (1, 4), "recompute": "full", "tp": 1},
-            {"pp": 1, "max_num_seqs": (4, 8)},
+            {"pp": 1, "max_num_seqs": 4},
         )
         return (
             Pin("actor", train),
