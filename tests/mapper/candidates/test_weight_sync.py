@@ -11,7 +11,6 @@ from mapper.execution_mode import ROLLOUT, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.cost.reshard import weight_sync_cost
 from simulator.facts import DeviceGroup, Facts
 from tests.builders import make_facts
 
@@ -23,19 +22,6 @@ def mixed(request: pytest.FixtureRequest) -> Facts:
     device = load_device(H100)
     other = DeviceGroup(ClusterGroup.of(device.spec, 2), device)
     return replace(make_facts("grpo", nodes=3, generation=request.param), others=(other,))
-
-
-def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
-    assert set(table.kind.tolist()) == {0, 1}
-    ticks = WeightSync(mixed, 1e-4).ticks(table, H100, 6)
-    engine, shape = table.layouts.generation, mixed.roles["actor"].shape
-    assert engine is not None
-    for row in np.linspace(0, len(table) - 1, 20).astype(int).tolist():
-        there = mixed.on(mixed.device_types[table.kind[row]])
-        one = engine.take(np.asarray([row]))
-        seconds = float(weight_sync_cost(mixed.on(H100), shape, 6, one, "bf16", there).time.s[0])
-        assert ticks[row] == round(seconds / 1e-4)
 
 
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
