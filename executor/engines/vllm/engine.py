@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.plan.groups import generation_coordinates, generation_order
@@ -75,7 +76,7 @@ class VllmEngine:
         from executor.engines.vllm.groups import ranks_in_order
 
         with tempfile.TemporaryDirectory() as folder, ranks_in_order(generation_order(self.degrees), self.rank):
-            (Path(folder) / "config.json").write_text(json.dumps(_config(self.path)))
+            (Path(folder) / "config.json").write_text(json.dumps(dict(read_config(self.path))))
             try:
                 self._llm: Any = LLM(model=folder, **self._settings())
             except ValueError as error:
@@ -217,13 +218,6 @@ def _columns(outputs: list[Any], max_tokens: int) -> Mapping[str, torch.Tensor]:
         chosen = zip(found.logprobs, found.token_ids, strict=True)
         log_probs[i, :length] = torch.tensor([step[token].logprob for step, token in chosen])
     return {"responses": tokens, "response_mask": mask, "log_probs": log_probs}
-
-
-def _config(path: str) -> dict[str, Any]:
-    file = Path(path)
-    document = json.loads((file / "config.json" if file.is_dir() else file).read_text())
-    assert isinstance(document, dict)
-    return document
 
 
 def require_installed() -> None:
