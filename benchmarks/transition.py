@@ -32,8 +32,9 @@ from benchmarks.transition_cases import Case, InPlace, Outcome, random_case, run
 from simulator.plan.groups import METHODS, Degrees, transition_shares
 
 if TYPE_CHECKING:
-    from executor.weights.architecture import Architecture
     from collections.abc import Sequence
+
+    from executor.weights.architecture import Architecture
 
 NUM_RANKS = 4
 PAPER_AVERAGE, PAPER_BEST = 0.552, 0.891

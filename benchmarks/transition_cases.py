@@ -28,9 +28,9 @@ from profiles.errors import InputError
 from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
 
 if TYPE_CHECKING:
-    from executor.weights.architecture import Architecture
     from collections.abc import Mapping
 
+    from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
 
 Source = Literal["native", "megatron", "fsdp"]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.checkpoint.files import prepare
-from executor.checkpoint.load import candidates, require_free
-from executor.checkpoint.run_identity import identity_of
-from executor.checkpoint.run_saving import Saving, folder_of, where_to_begin
 from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from executor.engines.support import require_engines_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
+from executor.recovery.load import candidates, require_free
+from executor.recovery.run_identity import identity_of
+from executor.recovery.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class _Given:
 
 def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _Given) -> None:
     """Start the ranks of a plan, load, and run to the end."""
-    from executor.checkpoint.load import load
     from executor.controller.controller import Controller
     from executor.controller.models import build_models
+    from executor.recovery.load import load
 
     plan, config = start.plan, given.config
     require_runnable(plan, config.engines)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from executor.checkpoint.files import checkpoints
-from executor.checkpoint.load import latest, require_whole
 from executor.errors import DamagedCheckpointError
+from executor.recovery.load import latest, require_whole
 from executor.rl.algorithms import ALGORITHMS
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
