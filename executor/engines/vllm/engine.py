@@ -62,7 +62,6 @@ class VllmEngine:
         self.options = options
         self.layout = VllmLayout(arch, degrees)
         self._sizes: dict[str, int] = {}
-        self.prefix_hits = 0
 
     def load(self) -> None:
         """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
@@ -173,11 +172,6 @@ class VllmEngine:
                 found[f"kv.{i}.{j}"] = part.untyped_storage()
         return found
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of weights and KV cache that this rank holds now."""
-        return sum({s.data_ptr(): s.nbytes() for s in self._storages().values() if s.nbytes()}.values())
-
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""
         from tensordict import TensorDict
@@ -198,7 +192,6 @@ class VllmEngine:
                 )
             )
         outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        self.prefix_hits = sum(output.num_cached_tokens or 0 for output in outputs)
         return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
 
     def stop(self) -> None:
