@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from benchmarks.architectures import architecture
 from benchmarks.data_sliced_layout import DataSlicedLayout
 from executor.collectives import CommClock, own_group
-from executor.weights.architecture import Architecture
 from executor.weights.counting_collectives import CountingCollectives
 from executor.weights.in_place import SharedWeights
 from executor.weights.megatron_layout import MegatronLayout
@@ -30,6 +30,7 @@ from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, ga
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
 
 Source = Literal["native", "megatron", "fsdp"]
@@ -233,8 +234,8 @@ def random_case(seed: int, num_ranks: int) -> Case:
     vpp = draw.choice([1, 2]) if source == "megatron" and p > 1 else 1
     ep = draw.choice([1, 2]) if source == "megatron" and moe and p == 1 and d % 2 == 0 else 1
     kv = draw.choice([1, 2, 3, 4, widest, 2 * widest])
-    arch = Architecture(
-        model_type=family,
+    arch = architecture(
+        family,
         hidden=draw.choice([4, 6, 8]),
         num_layers=draw.choice([max(p * vpp, pg) * draw.randint(1, 2), draw.randint(1, 8)]),
         vocab=draw.choice([7, 16, 24, 65]),

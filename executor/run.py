@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.checkpoint.files import prepare
-from executor.checkpoint.load import candidates, require_free
-from executor.checkpoint.run_identity import identity_of
-from executor.checkpoint.run_saving import Saving, folder_of, where_to_begin
 from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from executor.engines.support import require_engines_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
+from executor.recovery.load import candidates, require_free
+from executor.recovery.run_identity import identity_of
+from executor.recovery.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
-from simulator.plan.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +29,10 @@ if TYPE_CHECKING:
     from executor.recorder import MetricsLog
     from executor.records import CallRecord, Recovery
     from executor.recovery.supervisor import Replan, Start, Supervisor
-    from executor.rl.algorithms.step import Step
+    from executor.rl.algorithm import Step
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
+    from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -141,9 +141,9 @@ class _Given:
 
 def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _Given) -> None:
     """Start the ranks of a plan, load, and run to the end."""
-    from executor.checkpoint.load import load
     from executor.controller.controller import Controller
     from executor.controller.models import build_models
+    from executor.recovery.load import load
 
     plan, config = start.plan, given.config
     require_runnable(plan, config.engines)
@@ -181,18 +181,20 @@ def deadlines(config: RunConfig) -> Deadlines:
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
-    from executor.rl.algorithms import SCRIPTS
+    from executor.rl.algorithms import ALGORITHMS
 
-    if plan.algorithm not in SCRIPTS:
-        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
+    if plan.algorithm not in ALGORITHMS:
+        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(ALGORITHMS))} can run")
     require_supported(plan)
     require_engines_run(plan, engines)
 
 
 def _require_groups(job_facts: JobFacts) -> None:
     """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
+    from executor.rl.algorithms import ALGORITHMS
+
     samples = job_facts.workload.samples_per_prompt
-    if job_facts.algorithm in ("grpo", "rloo", "dapo") and samples < 2:
+    if ALGORITHMS[job_facts.algorithm].compares_responses and samples < 2:
         raise InputError(
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
             f"2, it is {samples}"
@@ -222,15 +224,16 @@ def _loop(
     given: _Given,
 ) -> None:
     from executor.recorder import MetricsLog, write_atomically
-    from executor.rl.algorithms import SCRIPTS
+    from executor.rl.algorithms import ALGORITHMS
 
     out_dir, config = given.out_dir, given.config
-    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
+    algorithm = ALGORITHMS[plan.algorithm]
+    flow = algorithm.dataflow(tuple(role.role for role in plan.roles))
     models.actor.prompts = batches = _prompts(controller, given.job_facts, config, spread)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, ranks = MetricsLog(out_dir, spread.start), None
-    script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
+    script: Iterator[Step] = algorithm.script(models, batches)
     try:
         for iteration in spread:
             first, start_s = len(controller.records), time.time()

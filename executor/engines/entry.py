@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from executor.collectives import CommClock
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from executor.weights.regions import Layout
     from simulator.plan.groups import Degrees
     from simulator.plan.plan import Recompute
+
+    MakeGenerator = Callable[[Architecture, torch.dtype, CommClock], GenerationEngine]
+    """Makes one rank's generation engine once the model is known whose weights it will get."""
 
 
 @dataclass(frozen=True)
@@ -71,79 +76,59 @@ PLAIN = LayoutOptions()
 """A layout that is its degrees and nothing else."""
 
 
-class BuildTrainer(Protocol):
-    """Makes one rank's trainer, not yet loaded."""
+@dataclass(frozen=True)
+class TrainerSetup:
+    """What one rank's trainer is made of. Ranks of the role meet at ``address``."""
 
-    def __call__(
-        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions
-    ) -> TrainingEngine: ...
-
-
-class BuildGenerator(Protocol):
-    """Makes one rank's generation engine, not yet loaded. ``max_length`` of prompt and response, 0 for the model's."""
-
-    def __call__(
-        self,
-        identity: Identity,
-        degrees: Degrees,
-        spec: ModelSpec,
-        arch: Architecture,
-        dtype: torch.dtype,
-        clock: CommClock,
-        max_length: int,
-    ) -> GenerationEngine: ...
+    identity: Identity
+    address: str
+    degrees: Degrees
+    spec: ModelSpec
+    options: LayoutOptions = PLAIN
 
 
-class MakeGenerator(Protocol):
-    """``BuildGenerator`` of one rank, once the model is known whose weights the engine will get."""
+@dataclass(frozen=True)
+class GeneratorSetup:
+    """What one rank's generation engine is made of; ``arch``, ``dtype`` and ``clock`` are those of the weights it gets.
 
-    def __call__(self, arch: Architecture, dtype: torch.dtype, clock: CommClock) -> GenerationEngine: ...
+    ``max_length`` of prompt and response together, 0 for the model's own limit.
+    """
 
-
-class BuildInPlace(Protocol):
-    """Makes one rank's engine that trains and generates in the same memory, not yet loaded."""
-
-    def __call__(
-        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec
-    ) -> tuple[TrainingEngine, Generator]: ...
-
-
-class TrainingLayout(Protocol):
-    """What every rank of a trainer holds; ``InputError`` if the model does not divide."""
-
-    def __call__(self, arch: Architecture, degrees: Degrees, options: LayoutOptions) -> Layout: ...
-
-
-class GenerationLayoutOf(Protocol):
-    """What every rank of a generation engine holds; ``InputError`` if the model does not divide."""
-
-    def __call__(self, arch: Architecture, degrees: Degrees) -> Layout: ...
+    identity: Identity
+    degrees: Degrees
+    spec: ModelSpec
+    arch: Architecture
+    dtype: torch.dtype
+    clock: CommClock
+    max_length: int = 0
 
 
 @dataclass(frozen=True)
 class TrainingEntry:
     """An engine that trains and scores.
 
-    ``package`` must be installed; ``priced_as`` is the engine of plans that it runs; ``build_in_place`` makes an engine
+    ``package`` must be installed. ``layout`` is what every rank holds, ``build`` makes one rank's engine, not yet
+    loaded; ``layout`` raises ``InputError`` if the model does not divide. ``priced_as`` is the engine of plans that it
+    runs; ``build_in_place`` makes an engine
     that generates in the trainer's own memory, where it can, in place of the generation engine of the same name.
     """
 
     name: str
     package: str
     capabilities: Capabilities
-    layout: TrainingLayout
-    build: BuildTrainer
+    layout: Callable[[Architecture, Degrees, LayoutOptions], Layout]
+    build: Callable[[TrainerSetup], TrainingEngine]
     priced_as: str | None = None
-    build_in_place: BuildInPlace | None = None
+    build_in_place: Callable[[TrainerSetup], tuple[TrainingEngine, Generator]] | None = None
 
 
 @dataclass(frozen=True)
 class GenerationEntry:
-    """An engine that generates. ``package`` must be installed; ``priced_as`` is the engine of plans that it runs."""
+    """An engine that generates; fields as in ``TrainingEntry``."""
 
     name: str
     package: str
     capabilities: Capabilities
-    layout: GenerationLayoutOf
-    build: BuildGenerator
+    layout: Callable[[Architecture, Degrees], Layout]
+    build: Callable[[GeneratorSetup], GenerationEngine]
     priced_as: str | None = None

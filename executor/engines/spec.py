@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from executor.engines.entry import PLAIN, LayoutOptions
+from executor.engines.entry import PLAIN, GeneratorSetup, LayoutOptions, TrainerSetup
 from executor.engines.interfaces import RoleEngine
 from executor.engines.registry import GENERATION, TRAINING, is_in_place
 
@@ -56,7 +56,9 @@ class EngineSpec:
             return RoleEngine.of_trainer(self.training_engine(identity, address, degrees))
         entry = TRAINING[self.training]
         if entry.build_in_place is not None and is_in_place(self.training, self.generation):
-            trainer, generator = entry.build_in_place(identity, address, degrees, self.model)
+            trainer, generator = entry.build_in_place(
+                TrainerSetup(identity, address, degrees, self.model, self.options)
+            )
             return RoleEngine.of_trainer(self._with_scoring_copy(trainer, identity, address), generator)
         from executor.engines.hybrid import HybridEngine
 
@@ -82,7 +84,7 @@ class EngineSpec:
 
     def training_engine(self, identity: Identity, address: str, degrees: Degrees) -> TrainingEngine:
         """What trains and scores, with the copy that scores where there is one."""
-        made = TRAINING[self.training].build(identity, address, degrees, self.model, self.options)
+        made = TRAINING[self.training].build(TrainerSetup(identity, address, degrees, self.model, self.options))
         return self._with_scoring_copy(made, identity, address)
 
     def _with_scoring_copy(self, trainer: TrainingEngine, identity: Identity, address: str) -> TrainingEngine:
@@ -97,7 +99,7 @@ class EngineSpec:
 
         def make(arch: Architecture, dtype: torch.dtype, clock: CommClock) -> GenerationEngine:
             assert self.generation is not None, "only a role that generates asks for it"
-            build = GENERATION[self.generation].build
-            return build(identity, degrees, self.model, arch, dtype, clock, self.max_length)
+            setup = GeneratorSetup(identity, degrees, self.model, arch, dtype, clock, self.max_length)
+            return GENERATION[self.generation].build(setup)
 
         return make

@@ -31,7 +31,7 @@ SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), 
 """Roles of each pool, with no neighbour and with one."""
 
 
-def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
+def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
     """Yield each call's key and times, with 0 and with 1 ``neighbours``; ``InputError`` without Ray."""
     from executor.run import run
     from executor.run_config import parse_run

@@ -22,7 +22,7 @@ SHARES = {
     "collective": 0.08,
     "dispatch": 0.15,
     "parallel": 0.12,
-    "beside": 0.08,
+    "host_contention": 0.08,
 }
 """Parts in the order they run, and their shares of the time. What a part leaves goes to those after it.
 

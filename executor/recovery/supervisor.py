@@ -15,11 +15,11 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from executor.checkpoint.load import skipping
 from executor.controller.pools import Devices
 from executor.errors import DamagedCheckpointError, Failure, RankFailedError
 from executor.recorder import write_atomically
 from executor.records import Recovery
+from executor.recovery.load import skipping
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:

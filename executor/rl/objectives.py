@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
+    from executor.rl.algorithm import Algorithm
     from executor.run_config import Hyperparameters
 
     Outputs = Mapping[str, torch.Tensor]
@@ -47,14 +48,15 @@ class Objective:
     temperature: float = 1.0
 
 
-def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:
+def policy_objectives(batch: TensorDict, algorithm: Algorithm, hyper: Hyperparameters) -> tuple[Objective, ...]:
     """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
     rows, first = sequences_of(batch)
-    if algorithm == "dapo":  # groups whose responses all score alike teach nothing, and do not count in the mean
+    if algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
-        return _policy_loss(outputs, rows, algorithm, hyper)
+        entropy = losses.entropy_bonus(outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient)
+        return losses.added(algorithm.policy_loss(outputs, rows, hyper), entropy)
 
     objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
@@ -73,18 +75,6 @@ def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objecti
         )
 
     return (Objective(rows, first, loss),)
-
-
-def _policy_loss(outputs: Outputs, rows: TensorDict, algorithm: str, hyper: Hyperparameters) -> losses.Sums:
-    mask, log_probs, advantages = rows["target_mask"], outputs["log_probs"], rows["advantages"]
-    if algorithm == "remax":
-        terms = [losses.reinforce(log_probs, advantages, mask)]
-    else:
-        terms = [losses.clipped_policy(log_probs, rows["log_probs"], advantages, mask, hyper.clip, hyper.clip_high)]
-    if algorithm == "grpo" and "ref_log_probs" in rows.keys():  # noqa: SIM118
-        terms.append(losses.kl_penalty(log_probs, rows["ref_log_probs"], mask, hyper.kl_coefficient))
-    terms.append(losses.entropy_bonus(outputs["entropy"], mask, hyper.entropy_coefficient))
-    return losses.added(*terms)
 
 
 def _pretrain_loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from executor.weights.architecture import SCORE
+from executor.weights.architecture import SCORE, read_config
 from executor.weights.files import open_weights
 from executor.weights.move import Resharder, view_of
 from executor.weights.native_layout import WholeLayout
@@ -97,8 +97,7 @@ def write_folder(path: Path, config: Path, tensors: Mapping[str, torch.Tensor]) 
     from safetensors.torch import save_file
 
     path.mkdir(parents=True, exist_ok=True)
-    source = config / "config.json" if config.is_dir() else config
-    (path / "config.json").write_text(json.dumps(json.loads(source.read_text()), indent=1) + "\n")
+    (path / "config.json").write_text(json.dumps(dict(read_config(config)), indent=1) + "\n")
     partial = path / ".model.safetensors.partial"
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata={"format": "pt"})
     partial.replace(path / "model.safetensors")

@@ -32,7 +32,7 @@ class ControllerWorker(Worker):
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Set the controls to their first values, and import what the first iteration would wait for."""
-        import executor.rl.estimators  # noqa: F401
+        import executor.rl.algorithms  # noqa: F401
         from executor.rl.kl import AdaptiveKl, FixedKl
         from executor.rl.lagrangian import LagrangeMultiplier
 
@@ -47,11 +47,12 @@ class ControllerWorker(Worker):
     @register(protocol="3D_PROTO", returns=("advantages", "returns"))
     def compute_advantage(self, batch: TensorDict) -> TensorDict:
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
-        from executor.rl.estimators import ESTIMATORS, Estimation, mean_kl
+        from executor.rl.algorithms import ALGORITHMS
+        from executor.rl.estimators import Estimation, mean_kl
 
         hyper = self.hyper
         how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer)
-        estimated = ESTIMATORS[self.algorithm](batch, how)
+        estimated = ALGORITHMS[self.algorithm].estimate(batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118
             self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))

@@ -103,7 +103,7 @@ def load_nothing(models, controller, checkpoint):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_loader_that_restores_nothing_fails_every_case(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("executor.checkpoint.load.load", load_nothing)
+    monkeypatch.setattr("executor.recovery.load.load", load_nothing)
     assert main(["--quick", "--out", str(tmp_path / "found.json")]) == 1
     for case in json.loads((tmp_path / "found.json").read_text())["cases"]:
         assert case["recoveries"] == 1

@@ -14,7 +14,7 @@ from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from tests.builders import TINY, tiny_facts
 
 GPUS = {"a": 4, "b": 2}
@@ -92,7 +92,7 @@ def test_no_plan_is_below_the_bound_whatever_the_currency() -> None:
     device = load_device(H100)
     both = replace(
         tiny_facts("grpo", 1, 20.0, roles={"actor": TINY}),
-        others=(DeviceKind(ClusterGroup(H100, 1, 1, 50e9, 1), device),),
+        others=(DeviceGroup(ClusterGroup(H100, 1, 1, 50e9, 1), device),),
     )
     little = Objective("cost", ((A100, 0.00005001), (H100, 0.00014)))
     found = find_plan(SearchRequest(both, objective=little, runners_up=False))

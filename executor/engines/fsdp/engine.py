@@ -7,8 +7,6 @@ where they are.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +25,7 @@ from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
 from executor.rl.sequences import sequences_of
-from executor.weights.architecture import read_architecture
+from executor.weights.architecture import read_architecture, read_config
 from executor.weights.checkpoint import fill, reader_of
 from executor.weights.native_layout import FsdpLayout
 from profiles.errors import InputError, NotYetError
@@ -79,8 +77,7 @@ class FsdpEngine(OnHost):
 
     def _sharded(self) -> Any:
         """The model, cut and sharded, its weights not yet those of the role; fp32 that runs in the role's type."""
-        path, degrees = Path(self.spec.path), self.degrees
-        config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
+        config, degrees = dict(read_config(self.spec.path)), self.degrees
         model = ScoredDecoder(config, has_score=self.spec.value_head).to(self.device)
         mesh = init_device_mesh(
             self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")

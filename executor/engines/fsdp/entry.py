@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.engines.entry import Capabilities, LayoutOptions, TrainingEntry
+from executor.engines.entry import Capabilities, TrainingEntry
 
 if TYPE_CHECKING:
+    from executor.engines.entry import LayoutOptions, TrainerSetup
     from executor.engines.interfaces import TrainingEngine
-    from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
     from simulator.plan.groups import Degrees
@@ -21,12 +20,10 @@ def _layout(arch: Architecture, degrees: Degrees, options: LayoutOptions) -> Lay
     return FsdpLayout(arch, degrees.num_ranks, degrees.t)
 
 
-def _trainer(
-    identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions
-) -> TrainingEngine:
+def _trainer(setup: TrainerSetup) -> TrainingEngine:
     from executor.engines.fsdp.engine import FsdpEngine
 
-    return FsdpEngine(identity, address, degrees, spec)
+    return FsdpEngine(setup.identity, setup.address, setup.degrees, setup.spec)
 
 
 FSDP2 = TrainingEntry(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.engines.entry import Capabilities, LayoutOptions, TrainingEntry
+from executor.engines.entry import Capabilities, TrainingEntry
 
 if TYPE_CHECKING:
+    from executor.engines.entry import LayoutOptions, TrainerSetup
     from executor.engines.interfaces import TrainingEngine
-    from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
     from simulator.plan.groups import Degrees
@@ -21,12 +20,10 @@ def _layout(arch: Architecture, degrees: Degrees, options: LayoutOptions) -> Lay
     return MegatronLayout(arch, degrees, options.vpp, options.ep)
 
 
-def _trainer(
-    identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions
-) -> TrainingEngine:
+def _trainer(setup: TrainerSetup) -> TrainingEngine:
     from executor.engines.megatron.engine import MegatronEngine
 
-    return MegatronEngine(identity, address, degrees, spec, options)
+    return MegatronEngine(setup.identity, setup.address, setup.degrees, setup.spec, setup.options)
 
 
 MEGATRON_CORE = TrainingEntry(

@@ -46,6 +46,7 @@ class TorchNativeEngine(OnHost):
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
         self.clock, self.host = CommClock(), HostMemory({}, ())
+        self.device = torch.device(spec.device)
         self._generating: Replica | None = None
 
     def load(self) -> None:
@@ -53,7 +54,6 @@ class TorchNativeEngine(OnHost):
         self.arch = read_dense(self.spec.path, has_score=self.spec.value_head)
         self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
         plan = in_place_plan(self.arch, self.degrees)  # layouts that do not nest are refused before ranks meet
-        self.device = torch.device(self.spec.device)
         self.piece = training_slice(self.identity.rank, self.degrees)
         parameters = parameters_of(self.arch, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from executor.engines.entry import Capabilities, GenerationEntry, LayoutOptions, TrainingEntry
+from executor.engines.entry import Capabilities, GenerationEntry, TrainingEntry
 
 if TYPE_CHECKING:
-    import torch
-
-    from executor.collectives import CommClock
+    from executor.engines.entry import GeneratorSetup, LayoutOptions, TrainerSetup
     from executor.engines.interfaces import GenerationEngine, Generator, TrainingEngine
-    from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
     from simulator.plan.groups import Degrees
@@ -25,19 +21,17 @@ def _training_layout(arch: Architecture, degrees: Degrees, options: LayoutOption
     return NativeLayout(arch, degrees, "training", transposed=False)
 
 
-def _trainer(
-    identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions
-) -> TrainingEngine:
+def _trainer(setup: TrainerSetup) -> TrainingEngine:
     from executor.engines.native.engine import TorchNativeEngine
 
-    training = replace(degrees, pg=degrees.p, tg=degrees.t)  # generation is another engine's
-    return TorchNativeEngine(identity, address, training, spec)
+    degrees = replace(setup.degrees, pg=setup.degrees.p, tg=setup.degrees.t)  # generation is another engine's
+    return TorchNativeEngine(setup.identity, setup.address, degrees, setup.spec)
 
 
-def _in_place(identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> tuple[TrainingEngine, Generator]:
+def _in_place(setup: TrainerSetup) -> tuple[TrainingEngine, Generator]:
     from executor.engines.native.engine import TorchNativeEngine
 
-    made = TorchNativeEngine(identity, address, degrees, spec)
+    made = TorchNativeEngine(setup.identity, setup.address, setup.degrees, setup.spec)
     return made, made
 
 
@@ -47,18 +41,10 @@ def _generation_layout(arch: Architecture, degrees: Degrees) -> Layout:
     return NativeLayout(arch, degrees, "generation", transposed=False)
 
 
-def _generator(
-    identity: Identity,
-    degrees: Degrees,
-    spec: ModelSpec,
-    arch: Architecture,
-    dtype: torch.dtype,
-    clock: CommClock,
-    max_length: int,
-) -> GenerationEngine:
+def _generator(setup: GeneratorSetup) -> GenerationEngine:
     from executor.engines.native.generator import NativeGenerator
 
-    return NativeGenerator(identity.rank, degrees, spec, arch, dtype, clock)
+    return NativeGenerator(setup)
 
 
 NATIVE_TRAINING = TrainingEntry(

@@ -14,22 +14,17 @@ from executor.weights.native_layout import NativeLayout
 if TYPE_CHECKING:
     from tensordict import TensorDict
 
-    from executor.collectives import CommClock
-    from executor.engines.model_spec import ModelSpec
+    from executor.engines.entry import GeneratorSetup
     from executor.rl.sampling import Sampling
-    from executor.weights.architecture import Architecture
-    from simulator.plan.groups import Degrees
 
 
 class NativeGenerator:
     """A ``GenerationEngine`` that holds a shard of its own between ``restore`` and ``release``."""
 
-    def __init__(
-        self, rank: int, degrees: Degrees, spec: ModelSpec, arch: Architecture, dtype: torch.dtype, clock: CommClock
-    ) -> None:
-        self.rank, self.degrees, self.spec = rank, degrees, spec
-        self.arch, self.dtype, self.clock = arch, dtype, clock
-        self.layout = NativeLayout(arch, degrees, "generation", transposed=False)
+    def __init__(self, setup: GeneratorSetup) -> None:
+        self.rank, self.degrees, self.spec = setup.identity.rank, setup.degrees, setup.spec
+        self.arch, self.dtype, self.clock = setup.arch, setup.dtype, setup.clock
+        self.layout = NativeLayout(setup.arch, setup.degrees, "generation", transposed=False)
         self._weights: dict[str, torch.Tensor] = {}
 
     def load(self) -> None:

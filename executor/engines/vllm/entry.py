@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 from executor.engines.entry import Capabilities, GenerationEntry
 
 if TYPE_CHECKING:
-    import torch
-
-    from executor.collectives import CommClock
+    from executor.engines.entry import GeneratorSetup
     from executor.engines.interfaces import GenerationEngine
-    from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
     from simulator.plan.groups import Degrees
@@ -24,19 +20,11 @@ def _layout(arch: Architecture, degrees: Degrees) -> Layout:
     return VllmLayout(arch, degrees)
 
 
-def _generator(
-    identity: Identity,
-    degrees: Degrees,
-    spec: ModelSpec,
-    arch: Architecture,
-    dtype: torch.dtype,
-    clock: CommClock,
-    max_length: int,
-) -> GenerationEngine:
+def _generator(setup: GeneratorSetup) -> GenerationEngine:
     from executor.engines.vllm.engine import VllmEngine, VllmOptions
 
-    options = VllmOptions(spec.max_num_seqs, spec.kv_cache_bytes, max_length)
-    return VllmEngine(identity.rank, degrees, arch, spec.path, dtype, options)
+    spec, options = setup.spec, VllmOptions(setup.spec.max_num_seqs, setup.spec.kv_cache_bytes, setup.max_length)
+    return VllmEngine(setup.identity.rank, setup.degrees, setup.arch, spec.path, setup.dtype, options)
 
 
 VLLM = GenerationEntry("vllm", "vllm", Capabilities(generates=True), _layout, _generator, priced_as="vllm")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.step import Step
+from executor.rl.algorithm import Algorithm, Step
+from executor.rl.estimators import gae_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tensordict import TensorDict
+
     from executor.controller.models import Models
+    from executor.rl.estimators import Estimation
     from executor.worker.futures import Future
 
 
@@ -26,3 +30,12 @@ def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         batch |= models.actor.compute_loss(batch)
         actor = models.actor.update_actor(batch)
         yield Step(batch, {"critic": critic, "actor": actor})
+
+
+def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
+    """As PPO, on reward and cost combined by the multiplier; the dataflow has one critic, and it learns this signal."""
+    assert how.multiplier is not None, "a run always has one"
+    return gae_on(how.multiplier.combined(batch["scores"], batch["costs"]), batch, how)
+
+
+SAFE_RLHF = Algorithm("safe-rlhf", safe_rlhf, advantages)

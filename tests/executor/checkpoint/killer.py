@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from executor.checkpoint.files import clean
-from executor.checkpoint.load import checkpoints_at, latest, load
-from executor.checkpoint.saver import Saver
 from executor.controller.controller import Controller
 from executor.controller.models import build_models
 from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
+from executor.recovery.load import checkpoints_at, latest, load
+from executor.recovery.saver import Saver
 from executor.run import hyperparameters
 from tests.executor.plans import colocated, config, job
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.checkpoint.load import checkpoints_at, groups_of, latest, load
-from executor.checkpoint.saver import Saver
 from executor.controller.controller import Controller
 from executor.controller.models import build_models
 from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
+from executor.recovery.load import checkpoints_at, groups_of, latest, load
+from executor.recovery.saver import Saver
 from executor.run import hyperparameters, run
 from profiles.errors import InputError
 from tests.executor.plans import colocated, config, job

@@ -10,9 +10,9 @@ import socket
 import pytest
 
 from executor.checkpoint.files import begin_unfinished, checkpoints, clean, commit, prune
-from executor.checkpoint.load import checkpoints_at, latest, require_free, require_whole
 from executor.checkpoint.manifest import FileFacts, Manifest, RoleFacts, damage_of, facts_of, read_checkpoint
 from executor.errors import DamagedCheckpointError
+from executor.recovery.load import checkpoints_at, latest, require_free, require_whole
 from profiles.errors import FileFormatError, InputError
 
 

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
+from executor.engines.entry import GeneratorSetup
 from executor.engines.hybrid import HybridEngine
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.registry import GENERATION
@@ -61,7 +62,7 @@ def engine_of(rank, num, path, training, x):
     identity = Identity("A", rank, num)
 
     def generator(arch, dtype, clock):
-        return GENERATION["torch-native"].build(identity, x, model, arch, dtype, clock, 0)
+        return GENERATION["torch-native"].build(GeneratorSetup(identity, x, model, arch, dtype, clock))
 
     made = HybridEngine(x, EngineSpec(model, training).training_engine(identity, "", x), generator)
     made.load()

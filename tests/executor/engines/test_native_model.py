@@ -180,7 +180,7 @@ def test_configs_that_cannot_run_say_why(change, error, message):
     document = json.loads(TINY.read_text()) | change
     if error is None:
         document.pop("vocab_size")
-        error, message = FileFormatError, "'vocab_size' is missing"
+        error, message = FileFormatError, "vocab_size is missing"
     with pytest.raises(error, match=message):
         architecture_of(document, "x")
 

@@ -22,9 +22,13 @@ ANSWER = 3
 class Parrot:
     """A generator that writes one token for ever, and holds the weights that it is given."""
 
-    def __init__(self, identity, degrees, arch, dtype):
-        self.identity, self.arch, self.dtype = identity, arch, dtype
-        self.layout, self.held = NativeLayout(arch, degrees, "generation", transposed=False), {}
+    def __init__(self, setup):
+        self.rank, self.dtype, self.layout, self.held = (
+            setup.identity.rank,
+            setup.dtype,
+            layout(setup.arch, setup.degrees),
+            {},
+        )
 
     def load(self):
         pass
@@ -33,8 +37,7 @@ class Parrot:
         return self.held
 
     def restore(self):
-        rank = self.identity.rank
-        self.held = {s.name: torch.empty(s.shape, dtype=self.dtype) for s in self.layout.stored(rank)}
+        self.held = {s.name: torch.empty(s.shape, dtype=self.dtype) for s in self.layout.stored(self.rank)}
 
     def release(self):
         self.held = {}
@@ -52,15 +55,11 @@ class Parrot:
         return TensorDict(columns, batch_size=batch.batch_size)
 
 
-def build(identity, degrees, spec, arch, dtype, clock, max_length):
-    return Parrot(identity, degrees, arch, dtype)
-
-
 def layout(arch, degrees):
     return NativeLayout(arch, degrees, "generation", transposed=False)
 
 
-PARROT = GenerationEntry("parrot", "torch", Capabilities(generates=True), layout, build)
+PARROT = GenerationEntry("parrot", "torch", Capabilities(generates=True), layout, Parrot)
 
 
 def test_a_new_generator_is_a_file_and_a_line(tmp_path, monkeypatch):

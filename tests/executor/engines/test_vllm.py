@@ -43,8 +43,19 @@ def watched(rank, path):
     engine.load()
     vllm, batch, seen = engine.generator, batch_of(), {}
 
+    hits, generate = [], vllm._llm.generate  # noqa: SLF001
+
+    def counting(*given, **options):
+        outputs = generate(*given, **options)
+        hits.append(sum(output.num_cached_tokens or 0 for output in outputs))
+        return outputs
+
+    vllm._llm.generate = counting  # noqa: SLF001
+
     def held():
-        return vllm.held_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
+        storages = vllm._storages().values()  # noqa: SLF001
+        engine_bytes = sum({s.data_ptr(): s.nbytes() for s in storages if s.nbytes()}.values())
+        return engine_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
 
     seen["held"] = {"loaded": held()}
     engine.to_generation()
@@ -54,7 +65,7 @@ def watched(rank, path):
     )
     free = Sampling(RESPONSE, seed=1)
     seen["sampled"] = engine.generate(batch, free)
-    seen["hits"] = vllm.prefix_hits
+    seen["hits"] = hits[-1]
     seen["again"] = engine.generate(batch.flip(0), free).flip(0)
     seen["other seed"] = engine.generate(batch, Sampling(RESPONSE, seed=2))
     seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
@@ -63,7 +74,7 @@ def watched(rank, path):
     seen["recomputed"] = engine.log_probs(whole, free.temperature)
     seen["held"]["scoring"] = held()
     engine.to_generation()
-    seen["hits of new weights"] = (engine.generate(batch[:1], free), vllm.prefix_hits)[1]
+    seen["hits of new weights"] = (engine.generate(batch[:1], free), hits)[1][-1]
     return seen
 
 

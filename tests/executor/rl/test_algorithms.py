@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from executor.rl.algorithms import SCRIPTS
+from executor.rl.algorithms import ALGORITHMS
 from executor.run import run
 from profiles.errors import InputError
 from simulator.plan.dataflow import algorithm_names
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def test_every_dataflow_has_a_script():
-    assert sorted(SCRIPTS) == algorithm_names()
+    assert sorted(ALGORITHMS) == algorithm_names()
 
 
-@pytest.mark.parametrize("algorithm", sorted(SCRIPTS))
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_a_script_is_under_fifteen_lines(algorithm):
-    function = ast.parse(inspect.getsource(SCRIPTS[algorithm])).body[0]
+    function = ast.parse(inspect.getsource(ALGORITHMS[algorithm].script)).body[0]
     assert isinstance(function, ast.FunctionDef)
     body = function.body[1:]  # behind the docstring
     assert body[-1].end_lineno - body[0].lineno + 1 < 15

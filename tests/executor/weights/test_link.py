@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.architectures import architecture
 from benchmarks.transition_cases import fill_whole, wrong_tensors
 from executor.checks import UnequalWeightsError
 from executor.collectives import CommClock
-from executor.weights.architecture import Architecture
 from executor.weights.checksum import require_equal, sums_of_stored
 from executor.weights.link import PoolBroadcast, PoolLink, parts_to_send
 from executor.weights.megatron_layout import MegatronLayout
@@ -27,9 +27,10 @@ from simulator.plan.groups import Degrees
 from tests.work import HANGS_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-GQA = Architecture("llama", hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
-TIED = replace(GQA, tied=True, model_type="qwen3")
-EXPERTS = replace(GQA, model_type="qwen3_moe", num_experts=4, experts_per_token=2)
+SIZES = dict(hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
+GQA = architecture("llama", **SIZES)
+TIED = architecture("qwen3", **SIZES, tied=True)
+EXPERTS = architecture("qwen3_moe", **SIZES, num_experts=4, experts_per_token=2)
 
 
 def degrees(p, t, d=1):

@@ -14,7 +14,7 @@ from mapper.execution_mode import ROLLOUT, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from simulator.feasibility import layouts_of
 from simulator.play.simulate import build_timeline, price_calls
 from tests.builders import make_facts, make_plan, replace_role, with_engine_pool
@@ -50,7 +50,7 @@ def test_every_call_of_a_row_takes_what_it_takes_in_a_plan(role: str) -> None:
 @pytest.fixture(params=["vllm@0.3.1", "vllm@0.32"])
 def mixed(request: pytest.FixtureRequest) -> Facts:
     device = load_device(H100)
-    other = DeviceKind(ClusterGroup.of(device.spec, 2), device)
+    other = DeviceGroup(ClusterGroup.of(device.spec, 2), device)
     return replace(make_facts("grpo", nodes=3, generation=request.param), others=(other,))
 
 

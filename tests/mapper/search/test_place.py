@@ -19,7 +19,7 @@ from mapper.search.place import build_plan, offload_of, placement_of, straddling
 from mapper.search_options import SearchOptions
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from simulator.feasibility import check_plan
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
 from tests.mapper.enumeration import allowed
@@ -36,7 +36,7 @@ JOBS = [("ppo", SYNC), ("remax", ExecutionMode(dedicated_rollout=True)), ("grpo"
 def searched(algorithm: str, mode: ExecutionMode) -> tuple[Problem, Instance]:
     """Two nodes of one kind and one of another, tiny models."""
     facts = make_facts(algorithm, TINY, nodes=2, gpus_per_node=4, work=workload(16, 128, 128, minibatches=2))
-    mixed = replace(facts, others=(DeviceKind(ClusterGroup(H100, 1, 4, 50e9, 4), load_device(H100)),))
+    mixed = replace(facts, others=(DeviceGroup(ClusterGroup(H100, 1, 4, 50e9, 4), load_device(H100)),))
     problem = make_problem(mixed, mode=mode)
     return problem, make_instance(problem)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from executor.checkpoint.files import os_errors_as
-from executor.checkpoint.load import checkpoints_at, require_free, require_whole, skipping
-from executor.checkpoint.run_identity import require_same_run
-from executor.checkpoint.saver import Saver
 from executor.errors import DamagedCheckpointError
+from executor.recovery.load import checkpoints_at, require_free, require_whole, skipping
+from executor.recovery.run_identity import require_same_run
+from executor.recovery.saver import Saver
 from profiles.errors import InputError
 
 if TYPE_CHECKING:

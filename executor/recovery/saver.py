@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from executor.checkpoint.files import KEPT, begin_unfinished, commit, os_errors_as, prepare, prune
 from executor.checkpoint.generated import GENERATED, write_generated
-from executor.checkpoint.load import groups_of
 from executor.checkpoint.manifest import Manifest, RoleFacts
 from executor.controller.actor_group import ActorGroup
+from executor.recovery.load import groups_of
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
