@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hybridmap.exports.export import Export
     from hybridmap.exports.verl.import_run import Imported
     from hybridmap.files.plan import PlanFile
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
     from mapper.analysis.regret import Robustness
     from mapper.result import Result

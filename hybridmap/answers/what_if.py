@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridmap.job.edit import Setting
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
 
 MOST_SEARCHES = 64

@@ -14,7 +14,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from hybridmap.exports.verl.advice import Advice
     from hybridmap.exports.verl.import_run import Imported
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import Record
     from simulator.plan.timeline import Timeline

@@ -12,7 +12,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 

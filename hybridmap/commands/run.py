@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from executor.controller.pools import Devices
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 NEEDED = ("torch", "tensordict", "safetensors")

@@ -20,7 +20,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.validation.comparison import Amount, Comparison
     from hybridmap.validation.measured import Measured
     from profiles.calibration import CalibrationFile

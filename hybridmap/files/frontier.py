@@ -9,7 +9,7 @@ from mapper.result import OPTIMAL_GAP
 from simulator.plan.plan import Plan, Record
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.frontier import FrontierPoint
 
 

@@ -25,7 +25,7 @@ from simulator.plan.plan import Plan, Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
 
 SCHEMA_VERSION = 1

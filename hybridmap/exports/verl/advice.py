@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hybridmap.exports.verl.import_run import Imported
     from hybridmap.exports.verl.read import VerlConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import ParallelLayout
 
@@ -88,7 +88,7 @@ def _limited(imported: Imported, pins: dict[str, Any]) -> Job:
     States may wait in host memory where they do so now.
     """
     flow, document = imported.job.facts().dataflow, imported.job.document
-    generates = ROLLOUT_ROLE if all(mode.dedicated_rollout for mode in imported.job.modes()) else "actor"
+    generates = ROLLOUT_ROLE if all(mode.dedicated_rollout for mode in imported.job.request().modes) else "actor"
     limits: dict[str, dict[str, Any]] = {role: {} for role in flow.roles if role in SAME_PROCESS}
     if str(document["engines"]["training"]).startswith("fsdp"):
         for role, fixed in limits.items():

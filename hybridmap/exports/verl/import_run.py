@@ -15,7 +15,7 @@ from hybridmap.exports.verl.read import VerlConfig, config_of_script
 from hybridmap.job.load import job_from_mapping
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 _NOT_IN_KEYS = ("response_length", "prompt_tokens", "reward_s_per_sample", "pretrain_update")

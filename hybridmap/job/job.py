@@ -1,0 +1,101 @@
+"""A job, one typed record: read from ``JOB.yaml``, made self-contained, and turned into facts and a search."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from executor.run_config import RunConfig
+from hybridmap.job.choices import (
+    Maximised,
+    Minimised,
+    ObjectiveSection,
+    PinSection,
+    ScheduleKind,
+    ScheduleSection,
+    SearchSection,
+    as_objective,
+    as_schedule,
+)
+from hybridmap.job.facts import facts_of
+from hybridmap.job.leaves import Name, Section
+from hybridmap.job.request import request_of, schedule_of
+from hybridmap.job.schema import (
+    ClusterSection,
+    EnginesSection,
+    ImplementationSection,
+    RoleSection,
+    WorkloadSection,
+    as_role,
+)
+from mapper.execution_mode import mode_of
+
+if TYPE_CHECKING:
+    from mapper.request import SearchRequest
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan
+
+Role = Annotated[RoleSection, BeforeValidator(as_role, json_schema_input_type=Name | RoleSection)]
+Objective = Annotated[
+    ObjectiveSection,
+    BeforeValidator(as_objective, json_schema_input_type=Minimised | Maximised | ObjectiveSection),
+]
+Schedule = Annotated[
+    ScheduleSection, BeforeValidator(as_schedule, json_schema_input_type=ScheduleKind | ScheduleSection)
+]
+
+
+class Job(Section, title="hybridmap job"):
+    """A job of hybridmap: RL post-training of language models on a cluster.
+
+    As ``hybridmap.job.load`` hands it out it is complete: every default of a device's card filled in, roles in
+    dataflow order, the content of each file in place of its path, and nothing in it that cannot be.
+    """
+
+    algorithm: Name = Field(description="RL algorithm.", examples=["ppo", "grpo", "remax", "safe-rlhf"])
+    models: dict[Name, Role] = Field(
+        description="The model of each role that the algorithm has.",
+        examples=[{"actor": "qwen2.5-7b", "reference": "qwen2.5-7b"}],
+    )
+    workload: WorkloadSection
+    cluster: Annotated[list[ClusterSection], Field(min_length=1)] = Field(
+        description="The GPUs there are: an entry for each device."
+    )
+    engines: EnginesSection = EnginesSection()
+    implementation: ImplementationSection = ImplementationSection()
+    objective: Objective = Field(default=ObjectiveSection(minimise="time"), examples=["time", "throughput_per_gpu"])
+    schedule: Schedule = Field(default=ScheduleSection(), examples=["sync", "one-step-off"])
+    search: SearchSection = SearchSection()
+    pin: PinSection = PinSection()
+    run: RunConfig | None = Field(
+        default=None, description="How to run a plan of this job; planning does not look at it."
+    )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The job in normal form, a plain JSON-able mapping without its run section: what ``plan.json`` embeds.
+
+        Two jobs mean the same if their documents are equal.
+        """
+        return self.model_dump(exclude={"run"})
+
+    def facts(self) -> Facts:
+        """Everything a price may look at; the same object each time."""
+        return self._facts
+
+    def request(self) -> SearchRequest:
+        """All that the job asks of a search; a command puts what is its own (seed, time limit) with ``replace``.
+
+        Raises ``InputError`` for an objective, a schedule or a pin that this job cannot have.
+        """
+        return request_of(self, self.facts())
+
+    def scheduled_as(self, plan: Plan) -> Job:
+        """The same job with the schedule and the generation pool of ``plan``."""
+        return Job(**{**dict(self), "schedule": schedule_of(mode_of(plan))})
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return facts_of(self)
