@@ -83,12 +83,20 @@ def init(
     mean_response_length: MeanLength = None,
     minibatches: Whole = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of job files, for editors, and write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
+    if schema:
+        from hybridmap.job.job import Job
+
+        say_json(Job.json_schema())
+        return
     given = {
         "algorithm": algorithm,
         "model": model,

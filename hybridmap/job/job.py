@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
+from pydantic.json_schema import GenerateJsonSchema
 
 from executor.run_config import RunConfig
 from hybridmap.job.choices import (
@@ -31,6 +32,7 @@ from hybridmap.job.schema import (
     as_role,
 )
 from mapper.execution_mode import mode_of
+from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES, algorithm_names
 
 if TYPE_CHECKING:
     from mapper.request import SearchRequest
@@ -46,6 +48,8 @@ Schedule = Annotated[
     ScheduleSection, BeforeValidator(as_schedule, json_schema_input_type=ScheduleKind | ScheduleSection)
 ]
 
+ROLES = dict.fromkeys(role for roles in (*REQUIRED_ROLES.values(), *OPTIONAL_ROLES.values()) for role in roles)
+
 
 class Job(Section, title="hybridmap job"):
     """A job of hybridmap: RL post-training of language models on a cluster.
@@ -54,9 +58,10 @@ class Job(Section, title="hybridmap job"):
     dataflow order, the content of each file in place of its path, and nothing in it that cannot be.
     """
 
-    algorithm: Name = Field(description="RL algorithm.", examples=["ppo", "grpo", "remax", "safe-rlhf"])
+    algorithm: Name = Field(description="RL algorithm.", json_schema_extra={"enum": list(algorithm_names())})
     models: dict[Name, Role] = Field(
         description="The model of each role that the algorithm has.",
+        json_schema_extra={"propertyNames": {"enum": list(ROLES)}},
         examples=[{"actor": "qwen2.5-7b", "reference": "qwen2.5-7b"}],
     )
     workload: WorkloadSection
@@ -72,6 +77,11 @@ class Job(Section, title="hybridmap job"):
     run: RunConfig | None = Field(
         default=None, description="How to run a plan of this job; planning does not look at it."
     )
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """What a job file may hold, as JSON Schema, for editors: titles, meanings with units, defaults, examples."""
+        return {"$schema": GenerateJsonSchema.schema_dialect, **cls.model_json_schema()}
 
     @property
     def document(self) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from hybridmap.job.leaves import (
     Whole,
     refusal,
 )
+from profiles.models.catalogue import model_names
+from profiles.store import device_names
 from profiles.units import DTYPE_BYTES
 from profiles.workload import DEFAULT_LOGNORMAL_SIGMA, MOST_TOKENS
 from simulator.facts import (
@@ -48,8 +50,8 @@ BUILT = Implementation()
 class EmbeddedConfig(Section, title="Embedded model config"):
     """The content of a ``config.json`` and the model's name, as ``plan.json`` keeps them."""
 
-    config: dict[str, Any]
-    name: Name
+    config: dict[str, Any] = Field(description="The content of the file.")
+    name: Name = Field(description="What the model is called.")
 
 
 Shape = Annotated[Name | EmbeddedConfig, Expected("a model name or the path of a config.json")]
@@ -60,7 +62,7 @@ class RoleSection(Section, title="Role"):
 
     shape: Shape = Field(
         description="A name of `hybridmap models list`, or the path of a Hugging Face config.json.",
-        examples=["qwen2.5-7b", "my-model/config.json"],
+        json_schema_extra=lambda schema: schema.update(examples=["my-model/config.json", *model_names()]),
     )
     precision: Annotated[str, OneOf(tuple(DTYPE_BYTES))] = Field(
         default="bf16", description="Number format of the weights in scoring and generation."
@@ -92,8 +94,8 @@ class LognormalSection(Section, title="Log-normal lengths"):
 class Histogram(Section):
     """Columns of a histogram, as ``plan.json`` keeps them."""
 
-    lengths: list[Annotated[int, Field(strict=True)]]
-    counts: list[Finite]
+    lengths: list[Annotated[int, Field(strict=True)]] = Field(description="Lengths in tokens.")
+    counts: list[Finite] = Field(description="How many responses had them.")
 
 
 class HistogramSection(Section, title="Measured lengths"):
@@ -166,7 +168,8 @@ class ClusterSection(Section, title="Nodes of one device"):
     """Identical nodes of one device; what is left out comes from the device's card."""
 
     device: Name = Field(
-        description="A name of `hybridmap devices list`, or the path of a device folder.", examples=["h100-80gb-sxm"]
+        description="A name of `hybridmap devices list`, or the path of a device folder.",
+        json_schema_extra=lambda schema: schema.update(examples=list(device_names())),
     )
     nodes: Nodes = Field(description="Nodes.", examples=[4])
     gpus_per_node: GpusPerNode | None = Field(
