@@ -70,8 +70,14 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
-    objective: Objective = Field(default=ObjectiveSection(minimise="time"), examples=["time", "throughput_per_gpu"])
-    schedule: Schedule = Field(default=ScheduleSection(), examples=["sync", "one-step-off"])
+    objective: Objective = Field(
+        default=ObjectiveSection(minimise="time"),
+        description="What the plan is to be good at.",
+        examples=["time", "throughput_per_gpu"],
+    )
+    schedule: Schedule = Field(
+        default=ScheduleSection(), description="How iterations follow each other.", examples=["sync", "one-step-off"]
+    )
     search: SearchSection = SearchSection()
     pin: PinSection = PinSection()
     run: RunConfig | None = Field(

@@ -1,4 +1,4 @@
-"""Protects the JSON Schema of job files: editors accept what we ship, refuse what we refuse, and can explain each key."""
+"""Protects the JSON Schema of job files: editors accept what we ship, refuse what we refuse, and explain each key."""
 
 import copy
 import json
