@@ -213,11 +213,11 @@ def write_plan(job: Job, result: Result, folder: StrPath) -> list[Path]:
 
 def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline | None = None) -> Path:
     """Write the page that ``hybridmap report`` writes, without a frontier."""
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.report.content import content_of
     from hybridmap.report.html import page
 
-    write_text(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
+    write_file(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
     return Path(path)
 
 

@@ -14,6 +14,7 @@ from profiles.errors import FileFormatError
 from profiles.units import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MAX_BYTES = MIB
@@ -71,6 +72,11 @@ def read_yaml_file(path: Path) -> Any:
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return parse_yaml(raw, str(path))
+
+
+def yaml_of(document: Mapping[str, Any]) -> str:
+    """A mapping as the YAML that we write: keys in their order, lines of at most 110 characters."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False, width=110, allow_unicode=True))
 
 
 def _check_extent(text: str | bytes, source: str) -> None:

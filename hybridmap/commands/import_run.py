@@ -116,7 +116,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
     import yaml
 
     from hybridmap.files.plan import plan_file_of, write_records
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
 
     record = plan_file_of(imported.job, best, "any", False)
     records: dict[str, Record] = {"plan.json": record, "timeline.json": best.timeline}
@@ -133,7 +133,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
         }
         records["imported.json"] = record.model_copy(update=update)
     written = [str(path) for path in write_records(out, records)]
-    write_text(out / "job.yaml", yaml.safe_dump(dict(imported.job.document), sort_keys=False))
+    write_file(out / "job.yaml", yaml.safe_dump(dict(imported.job.document), sort_keys=False))
     return [*written, str(out / "job.yaml")]
 
 

@@ -124,14 +124,14 @@ def init(
 
 def _write(answers: "Answers", file: Path, force: bool) -> None:
     """The job file; a job that cannot be is refused before anything is written."""
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.job.load import job_from_mapping, load_job
     from hybridmap.job.template import job_text
     from profiles.yaml_text import parse_yaml
 
     text = job_text(answers)
     job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)
-    write_text(file, text, replace=force)
+    write_file(file, text, replace=force)
     load_job(file)
 
 

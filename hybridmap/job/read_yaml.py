@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from profiles.errors import FileFormatError, InputError
 from profiles.units import MIB
@@ -40,10 +37,3 @@ def _read_text(path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path}: not UTF-8 text (byte {error.start})") from None
-
-
-def write_yaml(path: Path, document: dict[str, Any]) -> None:
-    """Write a mapping as YAML, the whole file or none of it."""
-    aside = path.with_name(f".{path.name}.writing")
-    aside.write_text(yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")
-    os.replace(aside, path)
