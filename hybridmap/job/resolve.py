@@ -18,7 +18,7 @@ from hybridmap.job.schema import EmbeddedConfig, EnginesSection, Histogram, Hist
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import load_model, model_names
-from profiles.models.hf_config import parse_config
+from profiles.models.hf_config import read_config
 from profiles.relative_paths import inside
 from profiles.store import device_names, load_device
 from profiles.units import MIB
@@ -71,15 +71,13 @@ def _role(role: RoleSection, base: Path | None) -> RoleSection:
 
 
 def _embedded_config(text: str, base: Path) -> EmbeddedConfig:
-    path = inside(base, text)
     name = load_model(text, base).name  # also says what is wrong with the file
-    path = path / "config.json" if path.is_dir() else path
-    config = dict(parse_config(path.read_bytes(), str(path)))
+    config, path = read_config(inside(base, text))
     try:
         json.dumps(config, allow_nan=False)
     except ValueError:
         raise FileFormatError(f"{path}: holds NaN or Infinity, which no config needs and JSON does not have") from None
-    return EmbeddedConfig(config=config, name=name)
+    return EmbeddedConfig(config=dict(config), name=name)
 
 
 def _cluster(cluster: ClusterSection, base: Path | None) -> ClusterSection:
