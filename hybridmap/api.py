@@ -238,7 +238,7 @@ def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> 
     if to not in SYSTEMS:
         raise UnknownNameError("system", to, SYSTEMS)
     require_feasible(plan, job.facts())
-    return SYSTEMS[to](Source(plan, job.facts(), job.document))
+    return SYSTEMS[to](Source(plan, job))
 
 
 def import_verl(

@@ -128,12 +128,12 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
     with Journal(out / JOURNAL, {**header, "dtype": request.dtype}) as journal:
         kept = len(journal.rows)
         if kept and not as_json:
-            say(f"{out / JOURNAL} has {kept:,} rows already; going on from there")
+            say(f"{out / JOURNAL} has {kept:,} rows already; resuming from there")
         try:
             with ProfileBar(request.budget_s, quiet=as_json) as bar:
                 Profiler(request, journal, bar.show).run()
         except KeyboardInterrupt:
-            warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command goes on from there")
+            warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command resumes from there")
             raise SystemExit(EXIT_INTERRUPTED) from None
     more = {
         "command": " ".join(["hybridmap", *sys.argv[1:]]),

@@ -266,7 +266,7 @@ def _provenance(content: Content) -> str:
         "Measured and published numbers, values interpolated between measured ones, constants fitted on measured "
         "times, rules without a measurement, and what is assumed or carried over from another part or engine."
     )
-    return section("provenance", "What the numbers rest on", body, about)
+    return section("provenance", "Provenance of the numbers", body, about)
 
 
 def _job(content: Content) -> str:
