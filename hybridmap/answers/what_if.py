@@ -148,7 +148,7 @@ def what_if_file_of(base: Case, cases: tuple[Case, ...], settings: Sequence[Sett
     """The file of some cases."""
     return WhatIfFile(
         hybridmap_version=__version__,
-        job=dict(base.job.document),
+        job=base.job.document,
         facts_hash=base.job.facts().facts_hash,
         settings={setting.path: list(setting.values) for setting in settings},
         seed=seed,

@@ -74,7 +74,7 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
     timeline = result.timeline
     return PlanFile(
         hybridmap_version=__version__,
-        job=dict(job.document),
+        job=job.document,
         facts_hash=job.facts().facts_hash,
         objective=result.objective.goal,
         searched=Searched(placement=placement, even=even),

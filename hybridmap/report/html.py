@@ -270,7 +270,7 @@ def _provenance(content: Content) -> str:
 
 
 def _job(content: Content) -> str:
-    text = yaml.safe_dump(json.loads(json.dumps(dict(content.job.document))), sort_keys=False, width=100)
+    text = yaml.safe_dump(json.loads(json.dumps(content.job.document)), sort_keys=False, width=100)
     body = f'<button type="button" id="copy">Copy</button><pre tabindex="0" id="job-text">{escape(text)}</pre>'
     return section("job", "The job", body, "In normal form, every default written out.")
 
