@@ -71,7 +71,12 @@ def read_yaml_file(path: Path) -> Any:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    return parse_yaml(raw, str(path))
+    if len(raw) > MAX_BYTES:
+        return parse_yaml(raw, str(path))  # which refuses it; its last character may be cut
+    try:
+        return parse_yaml(raw.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
 def yaml_of(document: Mapping[str, Any]) -> str:

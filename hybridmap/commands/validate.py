@@ -159,9 +159,9 @@ def _measure(
 
 def _threads(profile: Path) -> int:
     """Threads of a rank when the profile was measured."""
-    from hybridmap.job.read_yaml import read_yaml
+    from profiles.yaml_text import read_yaml_file
 
-    found = read_yaml(profile / "gemm.yaml")
+    found = read_yaml_file(profile / "gemm.yaml")
     return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 

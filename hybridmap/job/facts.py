@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybridmap.job.schema import EmbeddedConfig, Histogram, HistogramSection
+from hybridmap.job.lengths import Histogram, HistogramSection
+from hybridmap.job.schema import EmbeddedConfig
 from profiles.calibration import load_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
@@ -18,7 +19,8 @@ from simulator.facts import DeviceKind, Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
     from hybridmap.job.job import Job
-    from hybridmap.job.schema import ClusterSection, LognormalSection, RoleSection, WorkloadSection
+    from hybridmap.job.lengths import LognormalSection
+    from hybridmap.job.schema import ClusterSection, RoleSection, WorkloadSection
 
 
 def facts_of(job: Job) -> Facts:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from hybridmap.job.places import at
 from hybridmap.job.problems import parse_job
-from hybridmap.job.read_yaml import read_yaml
 from hybridmap.job.resolve import complete
+from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
     import os
@@ -34,7 +34,7 @@ def load_job(
         The file cannot be read, is no job, names what does not exist or asks for what cannot be; one message.
     """
     file = Path(path)
-    job = parse_job(read_yaml(file), str(path), file.parent)
+    job = parse_job(read_yaml_file(file), str(path), file.parent)
     if profile is not None:
         from hybridmap.job.local import on_this_machine
 

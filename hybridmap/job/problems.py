@@ -13,6 +13,7 @@ from executor.run_config import parse_run
 from hybridmap.job.choices import PinSection, RolePin
 from hybridmap.job.job import Job
 from hybridmap.job.leaves import EXPECTED, Section
+from hybridmap.job.lengths import KINDS
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
-
-RESPONSE_KINDS = ("fixed", "lognormal", "histogram")
-"""Kinds of response length; they show up in the places that pydantic reports, and mean nothing to a user there."""
 
 MOST_LINES = 20
 
@@ -178,7 +176,7 @@ def _nearest(error: UnknownKeyError) -> list[str]:
 
 def _place(loc: tuple[Any, ...]) -> str:
     """``workload.prompts``, ``cluster[0].device``: the place as a person would write it."""
-    if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in RESPONSE_KINDS:
+    if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in KINDS:
         loc = (*loc[:2], *loc[3:])
     text = ""
     for part in loc:

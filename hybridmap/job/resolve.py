@@ -13,8 +13,9 @@ import math
 from typing import TYPE_CHECKING
 
 from hybridmap.job.leaves import MOST_SAMPLES
+from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.places import at
-from hybridmap.job.schema import EmbeddedConfig, EnginesSection, Histogram, HistogramSection
+from hybridmap.job.schema import EmbeddedConfig, EnginesSection
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import load_model, model_names
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from hybridmap.job.choices import PinSection
     from hybridmap.job.job import Job
-    from hybridmap.job.schema import ClusterSection, LognormalSection, RoleSection, WorkloadSection
+    from hybridmap.job.lengths import LognormalSection
+    from hybridmap.job.schema import ClusterSection, RoleSection, WorkloadSection
 
 MAX_HISTOGRAM_BYTES = 4 * MIB
 BITS_PER_BYTE, BITS_PER_GBIT = 8, 1e9

@@ -7,14 +7,12 @@ those who read the job. ``hybridmap init --schema`` prints all of it as JSON Sch
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from hybridmap.job.leaves import (
-    EXPECTED,
     Expected,
-    Finite,
     Flag,
     GpusPerNode,
     Name,
@@ -29,10 +27,11 @@ from hybridmap.job.leaves import (
     Whole,
     refusal,
 )
+from hybridmap.job.lengths import ResponseLength
 from profiles.models.catalogue import model_names
 from profiles.store import device_names
 from profiles.units import DTYPE_BYTES
-from profiles.workload import DEFAULT_LOGNORMAL_SIGMA, MOST_TOKENS
+from profiles.workload import MOST_TOKENS
 from simulator.facts import (
     TRAINING_DTYPES,
     AttentionKernel,
@@ -76,56 +75,6 @@ def as_role(value: Any) -> Any:
     if not isinstance(value, str) or not value:
         raise refusal("a model name, the path of a config.json, or a mapping with shape and precision")
     return {"shape": value}
-
-
-class LognormalSection(Section, title="Log-normal lengths"):
-    """Log-normal response lengths, clipped at ``max``."""
-
-    distribution: Literal["lognormal"]
-    mean: Positive = Field(description="Mean length after clipping, in tokens.", examples=[2500])
-    max: Tokens = Field(description="The limit at which generation stops, in tokens.", examples=[8192])
-    p99: Positive | None = Field(
-        default=None,
-        description="99th percentile before clipping, in tokens; without it the standard deviation of the log is "
-        f"{DEFAULT_LOGNORMAL_SIGMA}.",
-    )
-
-
-class Histogram(Section):
-    """Columns of a histogram, as ``plan.json`` keeps them."""
-
-    lengths: list[Annotated[int, Field(strict=True)]] = Field(description="Lengths in tokens.")
-    counts: list[Finite] = Field(description="How many responses had them.")
-
-
-class HistogramSection(Section, title="Measured lengths"):
-    """Measured response lengths, from a CSV file."""
-
-    histogram: Annotated[Name | Histogram, Expected("the path of a CSV file with columns length and count")] = Field(
-        description="A CSV file with the columns length (tokens) and count.", examples=["lengths.csv"]
-    )
-
-
-def _response_tag(value: Any) -> str | None:
-    if isinstance(value, BaseModel):
-        return "histogram" if isinstance(value, HistogramSection) else "lognormal"
-    if not isinstance(value, dict):
-        return "fixed" if type(value) is int else None
-    return "histogram" if "histogram" in value else "lognormal"
-
-
-ResponseLength = Annotated[
-    Annotated[Tokens, Tag("fixed")]
-    | Annotated[LognormalSection, Tag("lognormal")]
-    | Annotated[HistogramSection, Tag("histogram")],
-    Discriminator(
-        _response_tag,
-        custom_error_type=EXPECTED,
-        custom_error_message=(
-            "a whole number of tokens, {distribution: lognormal, mean: .., max: ..} or {histogram: file.csv}"
-        ),
-    ),
-]
 
 
 class WorkloadSection(Section, title="Workload"):
