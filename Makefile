@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check check-all round-trip tests-of-runs tests-of-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check thorough check-all round-trip tests-of-runs tests-of-plans thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -32,20 +32,32 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 	$(MAKE) docs
 	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans
 
 # Two halves side by side: what starts ranks, and everything else.
-SHORT := -m "not external and not long"
+SHORT := -m "not external and not long and not thorough"
 tests-of-runs: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/executor tests/benchmarks
 
 tests-of-plans: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) --ignore=tests/executor --ignore=tests/benchmarks tests
 
+# What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
+thorough: $(VENV)/.dev browser
+	$(MAKE) -j2 --output-sync=target thorough-runs thorough-plans
+
+THOROUGH := -m "thorough and not external and not long"
+thorough-runs: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) tests/executor tests/benchmarks
+
+thorough-plans: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/benchmarks tests
+
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
 # systems' packages, in an environment of their own: some gigabytes. NeMo-RL has none: NEMO_RL=CHECKOUT checks its recipes.
-check-all: check $(PEERS)/.ready
+check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
 	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) --out benchmarks/results/exports.md
@@ -57,7 +69,7 @@ $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	touch $@
 
 fast: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow and not long and not external"
+	$(BIN)/pytest -m "not slow and not thorough and not long and not external"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

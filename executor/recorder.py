@@ -136,7 +136,7 @@ def write_atomically(path: Path, text: str) -> None:
 class MetricsLog:
     """``metrics.jsonl``, one line an iteration, and TensorBoard events where it is installed.
 
-    A run that goes on with iteration ``first`` keeps the lines before it and takes back the others.
+    A run that resumes with iteration ``first`` keeps the lines before it and takes back the others.
     """
 
     def __init__(self, folder: Path, first: int = 0) -> None:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from executor.controller.controller import Controller
     from executor.controller.deadlines import Deadlines
     from executor.controller.models import Models
-    from executor.engines.choice import EngineChoice
+    from executor.engines.interfaces import EngineChoice
     from executor.launch.launcher import Launcher
     from executor.recorder import MetricsLog
     from executor.records import CallRecord, Recovery
-    from executor.recovery.supervisor import Keeper, Replan, Start
+    from executor.recovery.supervisor import Replan, Start, Supervisor
     from executor.rl.algorithms.step import Step
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
@@ -66,16 +66,18 @@ def run(
 ) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
-    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
-    where it was saved, until it has made ``iterations`` in all. The plan may be another than the one that saved it.
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run
+    resumes where it was saved, until it has made ``iterations`` in all. The plan may be another than
+    the one that saved it.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
     with what every rank reported of its calls; again for iterations that are made again after a failure.
 
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
-    that are left, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``). A checkpoint
-    that is damaged is skipped where an older one is whole; ``on_damaged`` is told, else it is a Python warning.
+    that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
+    checkpoint that is damaged is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python
+    warning.
 
     Raises
     ------
@@ -84,14 +86,14 @@ def run(
     RankFailedError
         A rank failed; the message has its traceback. Every process is ended before it is raised.
     """
-    from executor.recovery.supervisor import Keeper, Policy, Start
+    from executor.recovery.supervisor import Policy, Start, Supervisor
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
-    told = on_damaged or _warned
-    begin = where_to_begin(run_config, out, resume, identity, count, told)
+    on_skipped = on_damaged or _warned
+    begin = where_to_begin(run_config, out, resume, identity, count, on_skipped)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config).num)
     elif any(entry.separate_generation for entry in plan.roles):
@@ -100,13 +102,18 @@ def run(
         prepare(folder_of(run_config, out))
     launcher = choose_launcher(plan, run_config)
     policy = Policy(run_config.on_failure, run_config.max_restarts)
-    keeper = Keeper(
-        launcher, policy, lambda: candidates(folder_of(run_config, out), told), out, replan=replan, told=on_recovery
+    supervisor = Supervisor(
+        launcher,
+        policy,
+        lambda: candidates(folder_of(run_config, out), on_skipped),
+        out,
+        replan=replan,
+        on_recovery=on_recovery,
     )
     timelines: dict[int, Timeline] = {}
-    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, told, timelines)
+    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, on_skipped, timelines)
     try:
-        keeper.run(Start(0, plan, begin), lambda start: _attempt(launcher, keeper, start, given))
+        supervisor.run(Start(0, plan, begin), lambda start: _attempt(launcher, supervisor, start, given))
     finally:
         launcher.stop()
     return [timelines[iteration] for iteration in sorted(timelines)]
@@ -128,12 +135,12 @@ class _Given:
     engines: Mapping[str, EngineChoice] | None
     watch: Watcher | None
     on_records: RecordsTaker | None
-    told: Callable[[str], None]
+    on_skipped: Callable[[str], None]
     timelines: dict[int, Timeline]
 
 
-def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) -> None:
-    """Start the ranks of a plan, load, and go on to the end of the run."""
+def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _Given) -> None:
+    """Start the ranks of a plan, load, and run to the end."""
     from executor.checkpoint.load import load
     from executor.controller.controller import Controller
     from executor.controller.models import build_models
@@ -147,10 +154,10 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
     controller.start(resource_pools(plan))
     models = build_models(controller, plan, config, hyperparameters(given.job_facts, config, plan), given.engines)
     models.init()
-    start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.told)
+    start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.on_skipped)
     if config.checkpoint is not None and start.damaged:
         require_free(folder_of(config, given.out_dir), start.iteration, start.damaged)
-    keeper.ready(start)
+    supervisor.ready(start)
     with Saving(
         models,
         controller,
@@ -161,7 +168,7 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
         last=given.count,
         damaged=start.damaged,
     ) as saving:
-        _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
+        _loop(controller, models, plan, range(start.iteration, given.count), saving, supervisor, given)
 
 
 def deadlines(config: RunConfig) -> Deadlines:
@@ -206,7 +213,13 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 
 
 def _loop(
-    controller: Controller, models: Models, plan: Plan, spread: range, saving: Saving, keeper: Keeper, given: _Given
+    controller: Controller,
+    models: Models,
+    plan: Plan,
+    spread: range,
+    saving: Saving,
+    supervisor: Supervisor,
+    given: _Given,
 ) -> None:
     from executor.recorder import MetricsLog, write_atomically
     from executor.rl.algorithms import SCRIPTS
@@ -232,7 +245,7 @@ def _loop(
             metrics |= _seconds(timeline) | _checked(models, config, iteration + 1, saving)
             metrics |= saving.after(iteration + 1)
             _note(log, iteration, metrics, given.watch)
-            keeper.finished(iteration + 1)
+            supervisor.finished(iteration + 1)
             saving.publish(log)
         saving.finish()
     finally:
@@ -268,7 +281,7 @@ def _finish(controller: Controller, models: Models, step: Step) -> dict[str, flo
     for role, update in step.updates.items():
         metrics |= {f"{role}/{name}": value for name, value in update.first().items()}
     controller.wait_all()
-    # not beside the updates: where ranks are CPU processes, the controller's would take its share of their cores
+    # not during the updates: where ranks are CPU processes, the controller's would take its share of their cores
     whole: dict[str, float] = models.controller.summarise(step.batch).first()
     controller.wait_all()
     return whole | metrics

@@ -13,7 +13,8 @@ from profiles.units import GIB
 from simulator import legality
 from simulator.cost import scoring_copy
 from simulator.cost.kv_budget import longest_bytes
-from simulator.cost.pricing import RoleLayouts, RoleMemory, role_memory
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import RoleMemory, role_memory
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout
 from simulator.plan.timeline import PoolMemory

@@ -21,7 +21,7 @@ from profiles.models.shape import ModelShape
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
 from simulator.plan.layouts import GenerationLayouts, Layouts

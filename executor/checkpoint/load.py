@@ -2,8 +2,7 @@
 
     require_free(folder, iteration)    no checkpoint there is beyond the iteration that a run begins with
     latest(folder)              the newest complete ``Checkpoint`` in a folder, or None
-    candidates(folder, told)    all that are complete, newest first; whoever loads takes the first that is whole
-    checkpoint_at(path)         that one, or the one that the path is
+    candidates(folder, on_skipped)  all that are complete, newest first; whoever loads takes the first that is whole
     load(models, controller, checkpoint)    into models that are initialised, in whatever layout they have
 
 Complete is what has a manifest that is true and all files in their sizes. Whether contents are what was written is only
@@ -46,38 +45,33 @@ def latest(folder: str | Path) -> Checkpoint | None:
     return found[-1] if found else None
 
 
-def candidates(folder: str | Path, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
-    """Complete checkpoints in ``folder``, newest first. ``told`` hears of damaged ones that are newer than all."""
+def candidates(folder: str | Path, on_skipped: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+    """Complete checkpoints in ``folder``, newest first. ``on_skipped`` hears of damaged ones that are newer."""
     found = survey(Path(folder))
     complete = tuple(each for each in found if isinstance(each, Checkpoint))
     for each in found[: found.index(complete[0])] if complete else ():
         assert isinstance(each, Damaged), "what is newer than the newest complete one is none"
-        told(skipping(each.reason, complete[0]))
+        on_skipped(skipping(each.reason, complete[0]))
     return complete
 
 
 def skipping(reason: str, older: Checkpoint) -> str:
     """What to say of a damaged checkpoint where an older one is taken."""
-    return f"{reason}; going on from {older.folder}, which is older"
+    return f"{reason}; resuming from {older.folder}, which is older"
 
 
-def checkpoints_at(path: str | Path, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+def checkpoints_at(path: str | Path, on_skipped: Callable[[str], None]) -> tuple[Checkpoint, ...]:
     """``candidates`` of a folder, or the one checkpoint that ``path`` is; ``InputError`` where there is none."""
     given = Path(path).absolute()  # as the folder that a run saves into
     if given.name.startswith("iteration-"):
         return (read_checkpoint(given),)
-    found = candidates(given, told)
+    found = candidates(given, on_skipped)
     if found:
         return found
     damaged = next((f" ({each.reason})" for each in survey(given) if isinstance(each, Damaged)), "")
     raise InputError(
         f"{given} has no complete checkpoint{damaged}; 'run.checkpoint: {{every: N}}' makes a run save them"
     )
-
-
-def checkpoint_at(path: str | Path) -> Checkpoint:
-    """The newest checkpoint of a folder of them, or the one that ``path`` is; ``InputError`` where there is none."""
-    return checkpoints_at(path, lambda damaged: None)[0]
 
 
 def require_whole(checkpoint: Checkpoint) -> None:
@@ -89,7 +83,7 @@ def require_whole(checkpoint: Checkpoint) -> None:
 
 
 def load(models: Models, controller: Controller, checkpoint: Checkpoint) -> int:
-    """Bring initialised models to the state of a checkpoint; returns the iteration to go on with.
+    """Bring initialised models to the state of a checkpoint; returns the iteration to resume with.
 
     Every rank reads what its layout needs. ``InputError`` names a role that is missing; ``DamagedCheckpointError`` a
     file that is damaged, before anything is loaded.
@@ -112,7 +106,7 @@ def load(models: Models, controller: Controller, checkpoint: Checkpoint) -> int:
     actor = models.groups["actor"]
     assert isinstance(actor, ActorGroup), "every algorithm generates with its actor"
     ahead = read_generated(controller, checkpoint) if actor.ahead == manifest.ahead else {}
-    actor.go_on(manifest.iteration, manifest.roles["actor"].counters["updates"], ahead)
+    actor.resume(manifest.iteration, manifest.roles["actor"].counters["updates"], ahead)
     return manifest.iteration
 
 
@@ -136,7 +130,7 @@ def require_free(folder: Path, iteration: int, damaged: Collection[Path] = ()) -
     if newest > iteration:
         raise InputError(
             f"{folder} has checkpoints up to iteration {newest}, this run begins at {iteration}: "
-            "--resume goes on from the newest; another --out or run.checkpoint.dir begins beside them"
+            "--resume continues from the newest; another --out or run.checkpoint.dir begins anew"
         )
 
 

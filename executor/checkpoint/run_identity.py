@@ -1,4 +1,4 @@
-"""What makes two runs the same run: a checkpoint goes on only with the learning rules, data and weights it has seen.
+"""What makes two runs the same run: a checkpoint resumes only with the learning rules, data and weights it has seen.
 
 Layouts, placement, engines, devices and the number of iterations may differ.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
 
 SAME = ("data", "reward", "cost", "learning_rate", "critic_learning_rate", "max_grad_norm", "seed", "dtype")
-"""Keys of the run section that decide what is learned, beside ``learning`` and ``weights``."""
+"""Keys of the run section that decide what is learned, besides ``learning`` and ``weights``."""
 
 
 def identity_of(job_facts: JobFacts, plan: Plan, config: RunConfig, hyper: Hyperparameters) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def require_same_run(saved: dict[str, Any], given: dict[str, Any], source: str) 
     a, b = dict(_flat(saved)), dict(_flat(given))
     different = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
     if different:
-        told = "; ".join(f"{key} was {a.get(key)} and is {b.get(key)}" for key in different)
+        changes = "; ".join(f"{key} was {a.get(key)} and is {b.get(key)}" for key in different)
         raise InputError(
-            f"{source} was made by another run: {told}. Set these as they were, or begin anew without --resume"
+            f"{source} was made by another run: {changes}. Set these as they were, or begin anew without --resume"
         )
 
 

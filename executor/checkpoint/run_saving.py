@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from executor.checkpoint.files import told_as
+from executor.checkpoint.files import os_errors_as
 from executor.checkpoint.load import checkpoints_at, require_free, require_whole, skipping
 from executor.checkpoint.run_identity import require_same_run
 from executor.checkpoint.saver import Saver
@@ -38,28 +38,30 @@ def where_to_begin(
     resume: str | Path | bool,
     identity: Mapping[str, Any],
     iterations: int,
-    told: Callable[[str], None],
+    on_skipped: Callable[[str], None],
 ) -> tuple[Checkpoint, ...]:
-    """Checkpoints that a run may go on from, newest first; none for one that begins anew. ``resume`` as in ``run``.
+    """Checkpoints that a run may resume from, newest first; none for one that begins anew. ``resume`` as in ``run``.
 
-    ``told`` hears of each that is skipped since it is damaged. ``InputError`` where the newest is another run's, where
+    ``on_skipped`` is called for each that is damaged. ``InputError`` where the newest is another run's, where
     nothing is left to do, or where the folder to save into has checkpoints that this run would mix with its own.
     """
     found: tuple[Checkpoint, ...] = ()
     if resume:
-        found = checkpoints_at(folder_of(config, out_dir) if resume is True else resume, told)
+        found = checkpoints_at(folder_of(config, out_dir) if resume is True else resume, on_skipped)
     if found:
         require_same_run(found[0].manifest.identity, dict(identity), str(found[0].folder))
         found = tuple(each for each in found if each.manifest.identity == found[0].manifest.identity)
         if config.checkpoint is not None:
             require_free(folder_of(config, out_dir), found[0].manifest.iteration)
-        return _unfinished(found, iterations, told)
+        return _unfinished(found, iterations, on_skipped)
     if config.checkpoint is not None:
         require_free(folder_of(config, out_dir), 0)
     return ()
 
 
-def _unfinished(found: tuple[Checkpoint, ...], iterations: int, told: Callable[[str], None]) -> tuple[Checkpoint, ...]:
+def _unfinished(
+    found: tuple[Checkpoint, ...], iterations: int, on_skipped: Callable[[str], None]
+) -> tuple[Checkpoint, ...]:
     """Those with iterations left to make; ``InputError`` where the newest that is whole has none left."""
     newest, *older = found
     done = newest.manifest.iteration
@@ -70,11 +72,11 @@ def _unfinished(found: tuple[Checkpoint, ...], iterations: int, told: Callable[[
     except DamagedCheckpointError as error:
         if not older:
             raise
-        told(skipping(str(error), older[0]))
-        return _unfinished(tuple(older), iterations, told)
+        on_skipped(skipping(str(error), older[0]))
+        return _unfinished(tuple(older), iterations, on_skipped)
     raise InputError(
         f"{newest.folder} has {done} iterations behind it and the run shall make {iterations}: nothing is left "
-        f"to do; --iterations {done + 1} or more goes on"
+        f"to do; --iterations {done + 1} or more continues it"
     )
 
 
@@ -97,7 +99,7 @@ class Saving:
         last: int,
         damaged: Collection[Path] = (),
     ) -> None:
-        self._section, self._last, self._told = config.checkpoint, last, 0
+        self._section, self._last, self._num_reported = config.checkpoint, last, 0
         self._saver: Saver | None = None
         if self._section is not None:
             root, keep = folder_of(config, out_dir), self._section.keep
@@ -127,7 +129,7 @@ class Saving:
         found = {}
         if self.is_due(iteration):
             found["checkpoint/blocking_s"] = self._saver.begin(iteration)
-        through, self._told = self._saver.reports[self._told :], len(self._saver.reports)
+        through, self._num_reported = self._saver.reports[self._num_reported :], len(self._saver.reports)
         if through:
             found["checkpoint/background_s"] = sum(report.background_s for report in through)
             found["checkpoint/bytes"] = float(sum(report.num_bytes for report in through))
@@ -136,7 +138,7 @@ class Saving:
     def publish(self, log: MetricsLog) -> None:
         """Let what was begun appear, once the metrics of its iterations are on disk."""
         if self._saver is not None and self._saver.has_begun:
-            with told_as("metrics.jsonl could not be written, and no checkpoint may be ahead of it"):
+            with os_errors_as("metrics.jsonl could not be written, and no checkpoint may be ahead of it"):
                 log.sync()
             self._saver.publish()
 

@@ -1,4 +1,4 @@
-"""Saves a run's checkpoints while it goes on.
+"""Saves a run's checkpoints while it runs.
 
 saver = Saver(models, controller, folder, keep=2, identity=..., layout=...)
 saver.begin(iteration)      copies every rank's state; ranks write it while the next calls run
@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from executor.checkpoint.files import KEPT, begin_aside, commit, prepare, prune, told_as
+from executor.checkpoint.files import KEPT, begin_unfinished, commit, os_errors_as, prepare, prune
 from executor.checkpoint.generated import GENERATED, write_generated
 from executor.checkpoint.load import groups_of
 from executor.checkpoint.manifest import Manifest, RoleFacts
@@ -87,13 +87,13 @@ class Saver:
         actor = self.models.groups["actor"]
         assert isinstance(actor, ActorGroup), "every algorithm generates with its actor"
         folders = [*groups, *([GENERATED] if actor.generated else [])]
-        with self._told(iteration):
-            aside = begin_aside(self.root, iteration, folders)
-        waiting = [f for name, group in groups.items() for f in group.begin_save(folder=str(aside / name))]
+        with self._os_errors(iteration):
+            unfinished = begin_unfinished(self.root, iteration, folders)
+        waiting = [f for name, group in groups.items() for f in group.begin_save(folder=str(unfinished / name))]
         controls = self.models.controller.controls()[0].first()
         for future in waiting:
             future.wait()
-        ahead = {GENERATED: write_generated(aside / GENERATED, actor.generated)} if actor.generated else {}
+        ahead = {GENERATED: write_generated(unfinished / GENERATED, actor.generated)} if actor.generated else {}
         manifest = Manifest(
             iteration=iteration,
             next_call=self.controller.next_number(),
@@ -105,7 +105,7 @@ class Saver:
         )
         ranks = {name: group.degrees.num_ranks for name, group in groups.items()}
         blocking_s = time.perf_counter() - start_s
-        self._begun = _Begun(aside, manifest, ranks, blocking_s, time.perf_counter())
+        self._begun = _Begun(unfinished, manifest, ranks, blocking_s, time.perf_counter())
         return blocking_s
 
     def publish(self) -> None:
@@ -143,14 +143,14 @@ class Saver:
     def _commit(self, begun: _Begun) -> None:
         try:
             iteration = begun.manifest.iteration
-            with self._told(iteration):
+            with self._os_errors(iteration):
                 written = self._written(begun)
                 if written is None:
                     return
                 roles = begun.manifest.roles | written
-                found = commit(begun.aside, begun.manifest.model_copy(update={"roles": roles}))
+                found = commit(begun.unfinished, begun.manifest.model_copy(update={"roles": roles}))
             self._damaged.discard(found.folder)
-            with told_as(f"{self.root}: checkpoints that are no longer kept could not be deleted"):
+            with os_errors_as(f"{self.root}: checkpoints that are no longer kept could not be deleted"):
                 prune(self.root, self.keep, iteration, self._damaged)
         except Exception as error:  # raised by wait, where the run can end with it
             self._error = error
@@ -158,9 +158,9 @@ class Saver:
             background_s = time.perf_counter() - begun.begun_s
             self.reports.append(SaveReport(begun.manifest.iteration, begun.blocking_s, background_s, found.num_bytes))
 
-    def _told(self, iteration: int) -> AbstractContextManager[None]:
+    def _os_errors(self, iteration: int) -> AbstractContextManager[None]:
         what = f"{self.root}: the checkpoint after iteration {iteration} could not be saved"
-        return told_as(what, KEPT)
+        return os_errors_as(what, KEPT)
 
     def _written(self, begun: _Begun) -> dict[str, RoleFacts] | None:
         """What all ranks wrote, once they have; ``None`` if the run ends before."""
@@ -169,7 +169,7 @@ class Saver:
         found: dict[str, RoleFacts] = {}
         delay_s, given_up = POLL_LEAST_S, False
         for role, num in begun.num_ranks.items():
-            folder, names = begun.aside / role, [report_name(rank) for rank in range(num)]
+            folder, names = begun.unfinished / role, [report_name(rank) for rank in range(num)]
             while not set(names) <= set(os.listdir(folder)):
                 if given_up:  # seen before the last look
                     return None
@@ -183,7 +183,7 @@ class Saver:
 class _Begun:
     """A save whose states are copied."""
 
-    aside: Path
+    unfinished: Path
     manifest: Manifest
     num_ranks: dict[str, int]
     blocking_s: float

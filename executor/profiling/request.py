@@ -45,7 +45,7 @@ class Request:
     models
         Shapes whose operators are to be covered.
     configs
-        Hugging Face configs of models that the engine is probed with, beside some of ours.
+        Hugging Face configs of models that the engine is probed with, besides some of ours.
     budget_s
         Seconds for everything together.
     target

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from executor.engines.base import Objective
 from executor.rl import losses
 from executor.rl.sequences import pretraining_of, sequences_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
     from tensordict import TensorDict
@@ -17,6 +17,34 @@ if TYPE_CHECKING:
     from executor.run_config import Hyperparameters
 
     Outputs = Mapping[str, torch.Tensor]
+    TokenLoss = Callable[[Outputs, TensorDict], dict[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One term of an update: whose sequences, which outputs, which loss.
+
+    Parameters
+    ----------
+    rows
+        Batch with ``tokens [B, T]``, ``token_mask [B, T]`` and ``target_mask [B, T - first_target]``, plus whatever
+        columns the loss reads.
+    first_target
+        The model predicts tokens from this position on.
+    loss
+        From the model's outputs (``log_probs`` and ``entropy``, or ``values``, each ``[b, T - first_target]``) and the
+        rows of a micro-batch to sums over target tokens; ``loss`` is differentiated, the rest are metrics.
+    weight
+        Factor of this term. Each term is a mean over its target tokens in the whole mini-batch, all ranks together.
+    temperature
+        What logits are divided by before log-probs and entropy: that of sampling for tokens that were sampled.
+    """
+
+    rows: TensorDict
+    first_target: int
+    loss: TokenLoss
+    weight: float = 1.0
+    temperature: float = 1.0
 
 
 def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:

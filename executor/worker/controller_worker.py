@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from executor.controller.protocols import register
+from executor.worker.protocols import register
+from executor.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.plan.groups import Degrees
 
 
-class ControllerWorker:
+class ControllerWorker(Worker):
     """Advantages and summaries of one algorithm."""
 
     def __init__(
@@ -63,7 +64,7 @@ class ControllerWorker:
 
     @register(protocol="ONE_TO_ALL", returns=())
     def set_controls(self, kl_coefficient: float, cost_multiplier: float) -> None:
-        """Go on from a checkpoint's."""
+        """Resume with a checkpoint's."""
         self.kl = replace(self.kl, coefficient=kl_coefficient)
         self.multiplier = replace(self.multiplier, value=cost_multiplier)
 

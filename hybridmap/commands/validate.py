@@ -166,7 +166,7 @@ def _threads(profile: Path) -> int:
 
 
 def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":
-    from executor.controller.protocols import registration_of
+    from executor.worker.protocols import registration_of
     from executor.worker.roles import WORKERS
     from hybridmap.validation.comparison import memory_amounts
     from hybridmap.validation.transfers import columns_there, transfer_amounts, weights_amounts

@@ -168,7 +168,8 @@ def _unused_lines(result: Result, facts: Facts) -> list[str]:
     if not idle:
         return []
     better = "faster" if result.objective.goal == "time" else "better by the objective"
-    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
+    none = "no plan is" if result.status == "optimal" else "no plan that was found is"
+    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: {none} {better} with them"]
 
 
 def _runner_up_lines(result: Result, facts: Facts) -> list[str]:

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.listing import bounding_table
+from mapper.candidates.listing import bounding_tables
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.candidates.weight_sync import WeightSync
+from mapper.deadline import NEVER
 from mapper.execution_mode import ROLLOUT
+from mapper.model.makespan import makespan
 from mapper.search.neighbours import Neighbours, neighbours_of
 from profiles.units import MIB
 from simulator.cost.pricing import controller_cost, is_controller
 from simulator.plan.dataflow import CONTROLLER, Dataflow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mapper.deadline import Deadline
     from mapper.problem import Group, Placement, Problem
     from profiles.records import Floats, Ints
 
@@ -58,6 +63,8 @@ class Instance:
         What ranks that share a host's cores cost each other; ``None`` on GPUs. All ``ticks`` are those of calls alone.
     bounding
         Tables by role whose last rows are in no plan, only in the bound (``coarse``), where they have such rows.
+    unpriced_ticks
+        Where time was up before all candidates were priced: no plan with one of the others takes fewer ticks.
     tick_s
         Length of a tick. Each duration is rounded to the nearest tick, so an iteration is off by at most
         ``rounding_s``.
@@ -80,6 +87,7 @@ class Instance:
     sync: WeightSync | None = None
     neighbours: Neighbours | None = None
     bounding: dict[str, RoleTable] = field(default_factory=dict)
+    unpriced_ticks: int | None = None
 
     @property
     def rounding_s(self) -> float:
@@ -132,15 +140,25 @@ class Instance:
         """What pools count together."""
         return sum(self.weight[group.kind] * n for group, n in pools)
 
+    @property
+    def floor_ticks(self) -> int:
+        """Ticks that no choice is below: every call as short as its shortest row, in the placement that suits best."""
+        return least_ticks(self, {key: self.shortest(key) for calls in self.ticks.values() for key in calls})
+
     def shortest(self, key: str) -> int:
         """The least ticks that a call takes in any row."""
-        return next(int(t[key].min()) for t in self.ticks.values() if key in t)
+        return next(int(t[key].min(initial=NONE_RUNS)) for t in self.ticks.values() if key in t)
 
 
-def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None) -> Instance:
-    """Price, filter, prune and round everything the search may choose from; ``priced`` are tables priced before."""
+def make_instance(
+    problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None, deadline: Deadline = NEVER
+) -> Instance:
+    """Price, filter, prune and round what the search may choose from; ``priced`` are tables priced before.
+
+    All of it, or the most promising part when ``deadline`` is over (``Instance.unpriced_ticks``).
+    """
     facts = problem.facts
-    whole = priced or {role: bounding_table(problem, role, prune) for role in problem.roles}
+    whole = priced or bounding_tables(problem, problem.roles, prune, deadline)
     tables = {role: table.listed() for role, table in whole.items()}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
@@ -171,7 +189,25 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
     )
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
-    return replace(x, sizes={group: _sizes_that_fit(problem, group, least) for group in problem.groups})
+    sizes = {group: _sizes_that_fit(problem, group, least) for group in problem.groups}
+    return replace(x, sizes=sizes, unpriced_ticks=_unpriced_ticks(least, whole.values()))
+
+
+def _unpriced_ticks(instance: Instance, tables: Iterable[RoleTable]) -> int | None:
+    """``Instance.unpriced_ticks`` of tables whose priced rows ``instance`` has, each as good as what it stands for."""
+    unpriced = {key: s for table in tables if table.unpriced_s is not None for key, s in table.unpriced_s.items()}
+    if not unpriced:
+        return None
+    least = {key: instance.shortest(key) for calls in instance.ticks.values() for key in calls}
+    return least_ticks(
+        instance, least | {key: min(least[key], math.floor(s / instance.tick_s)) for key, s in unpriced.items()}
+    )
+
+
+def least_ticks(instance: Instance, shortest: dict[str, int]) -> int:
+    """Ticks of an iteration whose calls are all as short as that, in whichever of the placements is best."""
+    durations = {key: np.asarray(float(ticks)) for key, ticks in shortest.items()}
+    return min(int(makespan(instance, partition, durations)) for partition in instance.partitions)
 
 
 def to_ticks(seconds: Floats, tick_s: float) -> Ints:

@@ -16,20 +16,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapper.deadline import TimeUpError
 from mapper.execution_mode import ROLLOUT
 from mapper.model.choices import fits, senders, ticks_of
 from mapper.model.solver import Solution
 from mapper.model.variables import Choice
 from mapper.search.proof import best_as_priced
 from mapper.search.prune import restricted
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
     from profiles.records import Ints
-
-LEAST_S = 0.05
-"""Seconds that a range gets at least when time is nearly up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +54,10 @@ def best_with_transfers(
         bound, _, one = heapq.heappop(open_ranges)
         if limit is not None and bound > limit:
             break
-        left_s = max(time_limit_s - (time.perf_counter() - began), LEAST_S)
+        left_s = time_limit_s - (time.perf_counter() - began)
         try:
             choice, solution = _solved(instance, one, seed, left_s, limit, workers)
-        except InputError:  # time is up
+        except TimeUpError:
             heapq.heappush(open_ranges, (bound, next(order), one))
             proven = False
             break
@@ -93,7 +90,7 @@ def _answer(
     least = min((bound for bound, _, _ in left), default=None)
     if best is None:
         if not proven and cutoff is None:
-            raise InputError("no plan was found or ruled out within the time limit; give a longer one")
+            raise TimeUpError
         bound = cutoff + 1 if cutoff is not None and proven else least or 0
         return None, Solution("infeasible", None, 0, bound, seconds)
     choice, ticks = best

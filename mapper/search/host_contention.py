@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mapper.deadline import TimeUpError
 from mapper.model.choices import fits, gpus_of, with_budget
 from mapper.model.solver import Solution
 from mapper.search.tie_breaking import tidy
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -84,7 +84,7 @@ def best_beside_neighbours(
             within = None if limit == _NO_LIMIT else limit
             alone = _alone(instance, one)
             choice, solution = best_alone(alone, seed, max(left_s, LEAST_S), None, within, workers)
-        except InputError as error:  # time is up
+        except TimeUpError as error:
             heapq.heappush(ranges, (bound, next(order), one))
             refusal = error
             break

@@ -1,4 +1,4 @@
-"""Parallel groups and shards of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
+"""Parallel groups of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
 
 Ranks are numbered tensor parallel fastest, then pipeline, then data parallel. Closed forms are ours, derived from
 the groups that the paper prints in Figs 7 and 8. Table 2's volumes, peaks and redundancies are here too, as exact
@@ -78,28 +78,6 @@ class Degrees:
         return self.p * self.t * self.d
 
 
-@dataclass(frozen=True)
-class Shard:
-    """The part of the model a rank holds: an interval of layers times an interval of every tensor, as fractions."""
-
-    layers: tuple[Fraction, Fraction]
-    tensor: tuple[Fraction, Fraction]
-
-    def contains(self, other: Shard) -> bool:
-        """Whether ``other`` lies inside this shard."""
-        return (
-            self.layers[0] <= other.layers[0]
-            and other.layers[1] <= self.layers[1]
-            and self.tensor[0] <= other.tensor[0]
-            and other.tensor[1] <= self.tensor[1]
-        )
-
-    def overlaps(self, other: Shard) -> bool:
-        """Whether the two share any weights: both intervals meet in more than a point."""
-        layers = min(self.layers[1], other.layers[1]) > max(self.layers[0], other.layers[0])
-        return layers and min(self.tensor[1], other.tensor[1]) > max(self.tensor[0], other.tensor[0])
-
-
 def training_coordinates(rank: int, x: Degrees) -> tuple[int, int, int]:
     """``(tp, pp, dp)`` of a rank."""
     return rank % x.t, rank // x.t % x.p, rank // (x.p * x.t)
@@ -137,18 +115,6 @@ def generation_replica(rank: int, x: Degrees) -> int:
     return dp * x.dg + micro if x.nests else micro
 
 
-def training_shard(rank: int, x: Degrees) -> Shard:
-    """What a rank holds in training."""
-    tp, pp, _ = training_coordinates(rank, x)
-    return _shard(pp, x.p, tp, x.t)
-
-
-def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping | None = None) -> Shard:
-    """What a rank holds in generation."""
-    tg, pg, _, _ = generation_coordinates(rank, x, grouping)
-    return _shard(pg, x.pg, tg, x.tg)
-
-
 def micro_dp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
     """Ranks that together hold one generation shard's training shards and gather it from each other."""
     require_nested(x)
@@ -158,16 +124,6 @@ def micro_dp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> 
         return dp, tg, pg
 
     return _groups(x, place)
-
-
-def ranks_without_overlap(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
-    """Ranks whose training shard shares nothing with their generation shard: there it is kept besides."""
-    return [r for r in range(x.num_ranks) if not training_shard(r, x).overlaps(generation_shard(r, x, grouping))]
-
-
-def generation_tp_groups(x: Degrees, grouping: GenerationGrouping | None = None) -> list[list[int]]:
-    """Ranks that share the tensors of one generation replica's pipeline stage."""
-    return _groups(x, lambda r: generation_coordinates(r, x, grouping)[1:])
 
 
 def generation_order(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
@@ -223,22 +179,6 @@ def transition_shares(method: TransitionMethod, x: Degrees) -> TransitionShares:
         return TransitionShares(Fraction(x.dg - 1, tp), Fraction(1, x.tg * x.pg), Fraction(0))
     ranks = tp * x.d if method == "ds-chat" else tp
     return TransitionShares(Fraction(ranks - 1, ranks), Fraction(1), Fraction(1, ranks))
-
-
-def training_tp_groups(x: Degrees) -> list[list[int]]:
-    """Tensor-parallel groups of training: consecutive ranks."""
-    return _groups(x, lambda r: training_coordinates(r, x)[1:])
-
-
-def training_dp_groups(x: Degrees) -> list[list[int]]:
-    """Data-parallel groups of training: ranks at stride ``p t``."""
-    return _groups(x, lambda r: training_coordinates(r, x)[:2])
-
-
-def _shard(stage: int, stages: int, slice_: int, slices: int) -> Shard:
-    return Shard(
-        (Fraction(stage, stages), Fraction(stage + 1, stages)), (Fraction(slice_, slices), Fraction(slice_ + 1, slices))
-    )
 
 
 def _groups(x: Degrees, key: Callable[[int], tuple[int, ...]]) -> list[list[int]]:

@@ -48,7 +48,18 @@ class SharedHost:
 
 
 def shared_host(facts: Facts) -> SharedHost | None:
-    """The host that the job's ranks share; ``None`` on GPUs, which share nothing."""
+    """The host that the job's ranks share; ``None`` on GPUs, which share nothing.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    SharedHost | None
+        The host, or nothing.
+    """
     if facts.device.spec.kind != "cpu":
         return None
     engine = facts.training
@@ -58,9 +69,25 @@ def shared_host(facts: Facts) -> SharedHost | None:
 def stretched(
     host: SharedHost, records: Sequence[Scheduled], alone_s: Sequence[float], ranks: Sequence[int]
 ) -> list[float]:
-    """Seconds of each call given when they run; ``alone_s`` are theirs alone, on as many ranks as ``ranks`` says.
+    """Seconds of each call given when they run.
 
     A call's own ranks are in its time already. A call of no ranks (the controller's) neither slows nor is slowed.
+
+    Parameters
+    ----------
+    host
+        That the ranks share.
+    records
+        When each call runs, in call order.
+    alone_s
+        Seconds of each call alone.
+    ranks
+        On how many ranks each runs.
+
+    Returns
+    -------
+    list[float]
+        Seconds of each call in company, in call order.
     """
     return [_one(host, records, alone_s[i], ranks, i) for i in range(len(records))]
 
@@ -87,9 +114,29 @@ def settle(
     play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
     num_ranks: int = 1,
 ) -> dict[str, float]:
-    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them.
+    """Seconds of every call among the calls that it meets.
 
-    What comes before a call for the ranks beyond the first, ``num_ranks`` in all, is in its time.
+    Parameters
+    ----------
+    host
+        That the ranks share.
+    durations
+        Seconds of each call alone, by call key in call order.
+    ranks
+        On how many ranks each runs, by call key.
+    play
+        Runs an iteration with given seconds by call key.
+    num_ranks
+        Of the whole job; what comes before a call for those beyond the first is in its time.
+
+    Returns
+    -------
+    dict[str, float]
+        Seconds by call key.
+
+    Notes
+    -----
+    Stops after ``ROUNDS`` rounds, whether the times still move or not.
     """
     keys, found = list(durations), dict(durations)
     for _ in range(ROUNDS):

@@ -10,7 +10,8 @@ import numpy as np
 
 from simulator.cost import memory, pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.legality import engine_fault, tensor_fault
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import RECOMPUTE_LEVELS, RolePlan
@@ -72,14 +73,14 @@ def _group(
 ) -> Group | None:
     """Every role in ``spread``; each call as fast as the memory that all of them leave allows."""
     candidates = {role: _candidates(system, facts, role, spread, offload) for role in roles}
-    kept = {r: pricing.role_memory(facts, r, x, system.resharding).resident_bytes for r, x in candidates.items()}
+    kept = {r: role_memory(facts, r, x, system.resharding).resident_bytes for r, x in candidates.items()}
     resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the spread
     left = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes - resident
     entries: list[RolePlan] = []
     seconds: dict[str, float] = {}
     for role, layouts in candidates.items():
         here = [c for c in facts.dataflow.calls_of(role) if _runs_here(system, c)]
-        needs = pricing.role_memory(facts, role, layouts, system.resharding).transient
+        needs = role_memory(facts, role, layouts, system.resharding).transient
         need = np.max([memory.total(needs[c.key]) for c in here if c.key in needs], axis=0)
         costs = {c.key: pricing.call_cost(facts, c, layouts, system.resharding).time.s for c in here}
         total = np.where(need <= left, sum(costs.values()), np.inf)

@@ -11,7 +11,9 @@ import numpy as np
 from profiles.errors import InfeasibleError, UnknownNameError
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts, controller_cost, is_controller
+from simulator.cost.pricing import controller_cost, is_controller
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.plan.dataflow import CONTROLLER
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
@@ -118,7 +120,7 @@ def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))
     trainer = _trainer(num_gpus, len(rows))
     layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
-    need = pricing.role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
+    need = role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     costs = {
         call.key: pricing.call_cost(facts, call, layouts, system.resharding).time.s

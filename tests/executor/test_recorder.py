@@ -16,9 +16,7 @@ FLOW = build_dataflow("ppo", ("actor", "critic", "reference", "reward"))
 
 def record(number, key, pool, rank, start_s, end_s, comm_s=0.0, peak=100):
     call = FLOW.calls[FLOW.index(key)]
-    return CallRecord(
-        number, key, call.api, call.role, pool, rank, 1000 + start_s, 1000 + end_s, 0.0, comm_s, 1, 2, peak, 4
-    )
+    return CallRecord(number, key, call.api, call.role, pool, rank, 1000 + start_s, 1000 + end_s, comm_s, 1, 2, peak, 4)
 
 
 RECORDS = [

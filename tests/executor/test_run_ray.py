@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from executor.controller.pools import Devices
-from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.errors import RankFailedError, WorkerInputError
 from executor.faults import Fault
@@ -40,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def fakes(*faults):
-    return {role: EngineChoice(FakeSpec(role, DURATIONS_S, 1.0, faults)) for role in ROLES["ppo"]}
+    return {role: FakeSpec(role, DURATIONS_S, faults) for role in ROLES["ppo"]}
 
 
 def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
@@ -97,12 +96,11 @@ def test_weights_that_do_not_load_end_the_run_with_the_reason(on_ray, tmp_path):
 SCRIPT = """
 import signal
 import sys
-from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
 from tests.executor.plans import ROLES, TINY, colocated, config, job
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell start without it
-fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
+fakes = {r: FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2}) for r in ROLES["ppo"]}
 run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))
 """

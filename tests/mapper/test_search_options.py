@@ -18,7 +18,8 @@ from mapper.search.find_plan import find_plan
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS, PLAIN, SearchOptions
 from mapper.sharing import Share
 from profiles.errors import InfeasibleError, InputError
-from simulator.cost.pricing import role_costs, role_memory
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_memory import role_memory
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, workload

@@ -9,7 +9,7 @@ import pytest
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError
-from simulator.cost.pricing import role_memory
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory, require_feasible
 from simulator.plan.plan import ParallelLayout, Plan

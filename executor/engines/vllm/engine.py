@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
-    from executor.engines.base import Sampling
+    from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from simulator.plan.groups import Degrees
 
@@ -112,9 +112,9 @@ class VllmEngine:
 
     def _most_kv_bytes(self, max_length: int) -> int:
         """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""
-        arch, x = self.arch, self.degrees
-        stage = generation_coordinates(self.rank, x)[1]
-        heads = max(arch.num_kv_heads // x.tg, 1)
+        arch, degrees = self.arch, self.degrees
+        stage = generation_coordinates(self.rank, degrees)[1]
+        heads = max(arch.num_kv_heads // degrees.tg, 1)
         token_bytes = 2 * len(self.layout.layers(stage)) * heads * arch.head_dim * self.dtype.itemsize
         blocks = -(-max_length // KV_BLOCK_TOKENS) + 1  # and one that vLLM keeps empty
         return self.options.max_num_seqs * blocks * KV_BLOCK_TOKENS * token_bytes

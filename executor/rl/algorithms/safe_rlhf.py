@@ -9,8 +9,8 @@ from executor.rl.algorithms.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from executor.controller.futures import Future
     from executor.controller.models import Models
+    from executor.worker.futures import Future
 
 
 def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from executor.controller.futures import Future
+    from executor.worker.futures import Future
 
 
 @dataclass(frozen=True)

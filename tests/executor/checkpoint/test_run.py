@@ -7,12 +7,12 @@ import pytest
 
 from executor.checkpoint.files import checkpoints
 from executor.checkpoint.load import latest, require_whole
-from executor.controller.protocols import register
 from executor.errors import DamagedCheckpointError
 from executor.rl.algorithms import SCRIPTS
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
 from executor.weights.checksum import box_sum, totals
+from executor.worker.protocols import register
 from executor.worker.roles import WORKERS, ActorWorker, CriticWorker
 from profiles.errors import InputError
 from tests.executor.engines.test_offload import BOTH, offloaded
@@ -103,13 +103,13 @@ def summed(engine):
 class SummedActor(ActorWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.engine)
+        return summed(self.trainer)
 
 
 class SummedCritic(CriticWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.engine)
+        return summed(self.trainer)
 
 
 def whole_sums(group):
@@ -201,7 +201,7 @@ def test_what_cannot_go_on_is_said_before_anything_starts(tmp_path):
         run(job("grpo", samples=2, response=4), here, HERE, tmp_path, 4, resume=True)
     with pytest.raises(InputError, match=r"has 2 iterations behind it and the run shall make 2: .* --iterations 3"):
         run(facts, here, HERE, tmp_path, 2, resume=True)
-    with pytest.raises(InputError, match="has checkpoints up to iteration 2, this run begins at 0: --resume goes on"):
+    with pytest.raises(InputError, match="has checkpoints up to iteration 2, this run begins at 0: --resume continues"):
         run(facts, here, HERE, tmp_path, 4)
     assert kept == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
@@ -230,7 +230,7 @@ def test_a_newest_checkpoint_that_is_damaged_is_skipped_where_an_older_one_is_wh
     run(facts, here, HERE, tmp_path, 4)
     saved = tmp_path / "checkpoints"
     damage(saved / "iteration-00000004")
-    told = r"iteration-00000004/.*(is damaged: SHA-256|next_c.ll).*; going on from .*iteration-00000002, which is older"
+    told = r"iteration-00000004/.*(is damaged: SHA-256|next_c.ll).*; resuming from .*iteration-00000002, which is older"
     with pytest.warns(UserWarning, match=told):
         run(facts, here, HERE, tmp_path, 6, resume=resume)
     assert curve(tmp_path) == curve(tmp_path / "whole")

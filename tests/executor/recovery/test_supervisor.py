@@ -13,7 +13,7 @@ from executor.errors import Failure, RankFailedError
 from executor.faults import Fault
 from executor.launch.local import LocalLauncher
 from executor.recovery.scale_down import scale_down
-from executor.recovery.supervisor import GaveUpError, Keeper, Policy, Start
+from executor.recovery.supervisor import GaveUpError, Policy, Start, Supervisor
 from executor.rl.algorithms import SCRIPTS
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
@@ -110,7 +110,7 @@ def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(referen
     assert (line["iteration"], line["lost_iterations"]) == (2, 1)
     (text,) = told
     assert re.search(
-        r"iteration-00000003/critic/.* is damaged.*going on from .*iteration-00000002, which is older", text
+        r"iteration-00000003/critic/.* is damaged.*resuming from .*iteration-00000002, which is older", text
     )
 
 
@@ -127,7 +127,7 @@ def test_a_failure_that_comes_back_ends_the_run_and_says_so(tmp_path):
 
 
 def test_going_on_needs_checkpoints():
-    with pytest.raises(InputError, match=r"on_failure restart goes on from checkpoints: add checkpoint: \{every: N\}"):
+    with pytest.raises(InputError, match=r"on_failure restart resumes from checkpoints: add checkpoint: \{every: N\}"):
         config(on_failure="restart")
 
 
@@ -135,20 +135,20 @@ FAILED = RankFailedError(Failure(3, "actor.update_actor", "A", 1, "its process e
 
 
 def kept(tmp_path, policy, devices, failures, replan=None, beyond=(), kinds=None):
-    """A keeper on a launcher of ``devices``, whose first starts fail; the plans that were started."""
+    """A supervisor on a launcher of ``devices``, whose first starts fail; the plans that were started."""
     launcher, started = LocalLauncher(devices), []
     launcher.kinds = kinds or {}
-    keeper = Keeper(launcher, policy, lambda: (), tmp_path, replan=replan)
+    supervisor = Supervisor(launcher, policy, lambda: (), tmp_path, replan=replan)
 
     def attempt(start):
         started.append(start.plan)
-        keeper.ready(start)
+        supervisor.ready(start)
         if start.attempt in beyond:
-            keeper.finished(10 * (start.attempt + 1))
+            supervisor.finished(10 * (start.attempt + 1))
         if start.attempt < failures:
             raise FAILED
 
-    keeper.run(Start(0, plan("ppo", SPLIT)), attempt)
+    supervisor.run(Start(0, plan("ppo", SPLIT)), attempt)
     return started
 
 

@@ -14,6 +14,7 @@ from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, gather_groups
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout
 from tests.builders import make_facts
+from tests.executor.transfers import conversion_elements
 
 LAYOUTS = [  # nested and others; stages that meet in one, slices that meet in one, neither
     Degrees(1, 4, 1, 1, 2),
@@ -33,7 +34,7 @@ def test_the_price_is_what_the_plan_holds(model, x):
     arch = architecture_of(dict(model_config(model)), model)
     groups = gather_groups("hybridflow", x) if x.nests else []
     plan = plan_transfers(arch, MegatronLayout(arch, x), VllmLayout(arch, x), groups)
-    held = max(plan.conversion_elements(rank) for rank in range(x.num_ranks)) * 2
+    held = max(conversion_elements(plan, rank) for rank in range(x.num_ranks)) * 2
     training = Layouts.of([ParallelLayout(dp=x.d, tp=x.t, pp=x.p)])
     engine = GenerationLayouts.of(
         [GenerationLayout(dp=x.num_replicas, tp=x.tg, pp=x.pg, max_num_seqs=1, kv_cache_bytes=0)]

@@ -2,10 +2,11 @@
 
 import pytest
 
+from benchmarks.data_sliced_layout import DataSlicedLayout
 from benchmarks.transition_cases import random_case
 from executor.weights.architecture import Architecture
 from executor.weights.megatron_layout import MegatronLayout
-from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout
+from executor.weights.native_layout import FsdpLayout, NativeLayout
 from executor.weights.regions import intersection, volume
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError

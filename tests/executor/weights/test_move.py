@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.rank_pool import run_on_ranks
-from benchmarks.transition_cases import Case, even_bytes, random_case, run_case, run_in_place
+from benchmarks.transition_cases import Case, InPlace, random_case, run_case
 from executor.weights.architecture import Architecture
 from executor.weights.native_layout import NativeLayout, cut_dimension
 from executor.weights.plan import EVEN
@@ -31,6 +31,17 @@ LAYOUTS = [
     if p % pg == 0 and t % tg == 0 and p * t > 1
 ]
 RANDOM = range(1000, 1024)
+
+
+def run_in_place(case, rank):
+    made = InPlace(case, rank)
+    made.once()
+    return made.outcome()
+
+
+def even_bytes(outcome):
+    """Of what a rank received, what Table 2 speaks of."""
+    return outcome.by_cause.get(EVEN, 0)
 
 
 def everything(rank):

@@ -7,6 +7,7 @@ import pytest
 from mapper.analysis.explain import explain, idle_of, stage_causes
 from mapper.analysis.shortlist import make_shortlist
 from mapper.analysis.thresholds import changed, scan
+from mapper.deadline import NEVER, Deadline
 from mapper.execution_mode import ExecutionMode
 from mapper.price_families import RESOURCES, scaled
 from mapper.request import SearchRequest
@@ -14,7 +15,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import placement_of
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, make_plan, workload
-from tests.work import HANGS_S, far_s
+from tests.work import HANGS_S
 
 ROLES = ("actor", "critic", "reference", "reward")
 
@@ -36,7 +37,7 @@ def flipped():
 def test_halving_the_network_flips_and_the_threshold_brackets_it(flipped):
     facts, best = flipped
     rivals = tuple(placement_of(r.plan) for r in best.runners_up)
-    found = scan(make_shortlist(SearchRequest(facts)), placement_of(best.plan), rivals, far_s(), ("network",))
+    found = scan(make_shortlist(SearchRequest(facts)), placement_of(best.plan), rivals, NEVER, ("network",))
     (flip,) = found.flips
     assert 0.5 <= flip.wins < flip.holds <= 1.0
     assert flip.wins > 0.95 * flip.holds
@@ -49,7 +50,10 @@ def test_halving_the_network_flips_and_the_threshold_brackets_it(flipped):
 def test_no_time_is_said(flipped):
     facts, best = flipped
     found = scan(
-        make_shortlist(SearchRequest(facts)), placement_of(best.plan), (placement_of(best.runners_up[0].plan),), 0.0
+        make_shortlist(SearchRequest(facts)),
+        placement_of(best.plan),
+        (placement_of(best.runners_up[0].plan),),
+        Deadline.after(0.0),
     )
     assert not found.flips and not found.steady and "network" in found.skipped
 

@@ -12,7 +12,8 @@ from mapper.candidates.table import RoleTable, to_mib
 from mapper.model.instance import make_instance
 from mapper.problem import Group, Problem, make_problem
 from profiles.units import MIB
-from simulator.cost.pricing import role_costs, role_memory
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
 from simulator.plan.plan import Plan, Pool, RolePlan

@@ -19,7 +19,8 @@ from mapper.search.find_plan import find_plan
 from mapper.search_options import PLAIN, SearchOptions
 from profiles.errors import InputError
 from simulator.cost import scoring_copy
-from simulator.cost.pricing import role_costs, role_memory
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of
 from simulator.plan.layouts import Layouts

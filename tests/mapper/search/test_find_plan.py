@@ -143,7 +143,7 @@ def test_the_same_input_gives_the_same_plan_to_the_byte(name: str) -> None:
 
 
 PRINT_PLAN = """
-from test_search import job
+from test_find_plan import job
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 result = find_plan(SearchRequest(job("ppo 7b 16")))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles.models.catalogue import load_model
 from profiles.records import Priced
 from profiles.workload import LengthDistribution
-from simulator.cost import comms, compute, memory, train
+from simulator.cost import comms, compute, data_parallel, gemms, memory, micro_batches, train, trainer_layer
 from simulator.cost.call_cost import Cost
 from simulator.cost.compute import Batch
 from simulator.facts import Facts, Implementation
@@ -34,7 +34,7 @@ def cost(facts: Facts, **degrees: object) -> float:
 
 def test_micro_batches_have_the_mean_number_of_tokens_without_padding() -> None:
     work = workload(128, 100, LengthDistribution.histogram((100, 300), (1.0, 1.0)), minibatches=1)
-    batch, num = train.micro_batch(work, one(dp=4, micro_batch=8), np.asarray([32.0]))
+    batch, num = micro_batches.micro_batch(work, one(dp=4, micro_batch=8), np.asarray([32.0]))
     assert num.tolist() == [4.0]
     assert batch.tokens.tolist() == [8 * (100 + 200)]
     lengths = np.asarray([200.0, 400.0])
@@ -44,7 +44,7 @@ def test_micro_batches_have_the_mean_number_of_tokens_without_padding() -> None:
 
 def test_a_partial_last_micro_batch_counts_as_one_of_the_mean_size() -> None:
     work = workload(128, minibatches=1)
-    batch, num = train.micro_batch(work, one(micro_batch=4), np.asarray([6.0]))
+    batch, num = micro_batches.micro_batch(work, one(micro_batch=4), np.asarray([6.0]))
     assert num.tolist() == [2.0]
     assert batch.tokens.tolist() == [3 * 2048]
 
@@ -75,7 +75,7 @@ def test_pipeline_by_hand(layers: int, pp: int, micro: int, by_hand: float) -> N
     facts, shape, layouts = make_facts(nodes=4), replace(LLAMA, num_layers=layers), one(pp=pp)
     zero = unit(0.0)
     one_pass = train.Pass(unit(1.0), zero, unit(3.0), zero)
-    batch, _ = train.micro_batch(facts.workload, layouts, np.asarray([float(micro)]))
+    batch, _ = micro_batches.micro_batch(facts.workload, layouts, np.asarray([float(micro)]))
     found = train.pipeline_cost(facts, shape, layouts, batch, np.asarray([float(micro)]), one_pass)
     hop = comms.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False)
     hops = float(hop.s) * 2 * (micro + pp - 2) if pp > 1 else 0.0
@@ -94,13 +94,13 @@ def test_data_parallel_traffic_hides_behind_compute_unless_there_is_none_to_hide
     layouts = one(dp=2, tp=8)
     num = np.asarray([4.0])
     none, plenty = unit(0.0), unit(100.0)
-    bare = train.data_parallel_cost(facts, LLAMA, "lm", layouts, num, none, none)
-    beside = train.data_parallel_cost(facts, LLAMA, "lm", layouts, num, plenty, plenty)
+    bare = data_parallel.data_parallel_cost(facts, LLAMA, "lm", layouts, num, none, none)
+    beside = data_parallel.data_parallel_cost(facts, LLAMA, "lm", layouts, num, plenty, plenty)
     assert bare.time.s == pytest.approx(bare.comm.s)
     assert beside.comm.s == pytest.approx(bare.comm.s)
     assert beside.time.s == pytest.approx(bare.comm.s / 32), "only the first and last bucket, one layer of 32, shows"
     exposed = replace(facts, training=replace(facts.training, overlap_dp=0.0))
-    assert train.data_parallel_cost(exposed, LLAMA, "lm", layouts, num, plenty, plenty).time.s == pytest.approx(
+    assert data_parallel.data_parallel_cost(exposed, LLAMA, "lm", layouts, num, plenty, plenty).time.s == pytest.approx(
         bare.comm.s
     )
 
@@ -116,8 +116,8 @@ def test_an_engine_without_overlap_exposes_its_tensor_parallel_traffic() -> None
 def test_fsdp_moves_parameters_in_every_micro_batch() -> None:
     facts = make_facts(nodes=2, zero_stages=(3,), training="megatron-core@0.16")
     num, none = np.asarray([4.0]), unit(0.0)
-    once = train.data_parallel_cost(facts, LLAMA, "lm", one(dp=16, zero_stage=1), num, none, none)
-    every = train.data_parallel_cost(facts, LLAMA, "lm", one(dp=16, zero_stage=3), num, none, none)
+    once = data_parallel.data_parallel_cost(facts, LLAMA, "lm", one(dp=16, zero_stage=1), num, none, none)
+    every = data_parallel.data_parallel_cost(facts, LLAMA, "lm", one(dp=16, zero_stage=3), num, none, none)
     assert 4 * once.comm.s < every.comm.s < 8 * once.comm.s
     shown = replace(facts, implementation=Implementation(fsdp_exposure=1.0))
     assert cost(shown, dp=16, zero_stage=3) > cost(facts, dp=16, zero_stage=3)
@@ -125,7 +125,7 @@ def test_fsdp_moves_parameters_in_every_micro_batch() -> None:
 
 def test_the_optimizer_works_on_owned_parameters() -> None:
     facts = make_facts(nodes=2)
-    whole, owned = (train.optimizer_time(facts, LLAMA, "lm", one(dp=8, zero_stage=z)).s[0] for z in (0, 1))
+    whole, owned = (data_parallel.optimizer_time(facts, LLAMA, "lm", one(dp=8, zero_stage=z)).s[0] for z in (0, 1))
     launch = facts.device.memory_bound(0.0, 4).s
     assert (whole - launch) / (owned - launch) == pytest.approx(8)
     assert whole == pytest.approx(facts.device.memory_bound(LLAMA.num_params * 34, 4).s)
@@ -135,7 +135,7 @@ def test_pretraining_text_in_an_update_doubles_its_micro_batches_and_not_its_opt
     facts = make_facts()
     layouts = one(tp=8)
     alone, both = (train.training_cost(facts, LLAMA, "lm", layouts, rows).time.s[0] for rows in (1, 2))
-    once = train.optimizer_time(facts, LLAMA, "lm", layouts).s[0] * facts.workload.minibatches
+    once = data_parallel.optimizer_time(facts, LLAMA, "lm", layouts).s[0] * facts.workload.minibatches
     assert both > 1.8 * alone - once
     assert both < 2.0 * alone - 0.5 * once
 
@@ -188,7 +188,7 @@ def test_interleaving_divides_the_ramp_and_multiplies_the_hops(vpp: int, by_hand
     """8 layers of 1 s and a head of 3 s on 4 stages: five micro-batches of 5 s at the last one, a ramp of 11 - 5 s."""
     facts, shape, layouts = make_facts(nodes=4), replace(LLAMA, num_layers=8), one(pp=4, vpp=vpp)
     zero, five = unit(0.0), np.asarray([5.0])
-    batch, _ = train.micro_batch(facts.workload, layouts, five)
+    batch, _ = micro_batches.micro_batch(facts.workload, layouts, five)
     one_pass = train.Pass(unit(1.0), zero, unit(3.0), zero)
     found = train.pipeline_cost(facts, shape, layouts, batch, five, one_pass)
     hops = (
@@ -227,8 +227,8 @@ def packs_by_hand(lengths: list[float], capacity: float) -> int:
 def test_packs_are_those_of_first_fit_decreasing(prompt: int, capacity: int, lengths: list[int]) -> None:
     response = LengthDistribution.histogram(tuple(lengths), (1.0,) * len(lengths))
     work = workload(64, prompt, response, minibatches=1)
-    samples = train.sample_lengths(work).tolist()
-    found = train.packs_per_sample(work, capacity) * train.NUM_LENGTHS
+    samples = micro_batches.sample_lengths(work).tolist()
+    found = micro_batches.packs_per_sample(work, capacity) * micro_batches.NUM_LENGTHS
     assert found == packs_by_hand(samples, capacity)
     assert found >= np.sum(np.minimum(samples, capacity)) / capacity - 1e-9, "no pack is fuller than full"
     assert found <= len(samples)
@@ -247,14 +247,14 @@ def test_packs_are_those_of_first_fit_decreasing(prompt: int, capacity: int, len
 def test_packs_of_two_lengths_by_hand(capacity: int, packs: int) -> None:
     """Of 512 samples half have 200 tokens and half 400."""
     work = workload(64, 100, LengthDistribution.histogram((100, 300), (1.0, 1.0)), minibatches=1)
-    assert train.packs_per_sample(work, capacity) == packs / 512
+    assert micro_batches.packs_per_sample(work, capacity) == packs / 512
 
 
 def test_micro_batches_hold_packs() -> None:
     """64 samples of 600 tokens, three to a pack of 2000: 21.4 packs are 22, in micro-batches of 4 they are 6."""
     work = workload(64, 100, 500, minibatches=1)
-    assert train.packs_per_sample(work, 2000) == pytest.approx(171 / 512)
-    batch, num = train.micro_batch(work, one(micro_batch=4), np.asarray([64.0]), 2000)
+    assert micro_batches.packs_per_sample(work, 2000) == pytest.approx(171 / 512)
+    batch, num = micro_batches.micro_batch(work, one(micro_batch=4), np.asarray([64.0]), 2000)
     assert num.tolist() == [6.0]
     assert batch.tokens == pytest.approx(64 * 600 / 6)
     assert batch.length.tolist() == [600.0], "attention does not cross the samples of a pack"
@@ -268,7 +268,7 @@ def fullest(facts: Facts, sequences: float = 1.0, num: float = 1.0, **degrees: o
     """Tokens of the fullest rank over the mean, for ``num`` micro-batches of ``sequences`` samples."""
     tokens = np.asarray([sequences * facts.workload.trained_tokens_per_sample])
     batch = Batch(tokens, np.asarray([sequences]), tokens / sequences)
-    return float(train.slowest_rank(facts, one(**degrees), batch, np.asarray([num]))[0])
+    return float(micro_batches.slowest_rank(facts, one(**degrees), batch, np.asarray([num]))[0])
 
 
 def test_ranks_wait_only_for_lengths_that_differ() -> None:
@@ -309,24 +309,24 @@ def test_the_wait_lengthens_the_passes_and_not_the_optimizer() -> None:
     facts = make_facts(work=workload(64, 100, lengths_of("wide"), minibatches=1), zero_stages=(0, 1, 2, 3))
     at = {"dp": 8, "micro_batch": 2, "zero_stage": 3}
     layouts = one(**at)
-    batch, num = train.micro_batch(facts.workload, layouts, np.asarray([8.0]))
+    batch, num = micro_batches.micro_batch(facts.workload, layouts, np.asarray([8.0]))
     one_pass = train.one_pass(facts, LLAMA, "lm", layouts, batch)
     passes = train.pipeline_cost(facts, LLAMA, layouts, batch, num, one_pass).time.s[0]
     alone = replace(facts, implementation=Implementation(packed_tokens=10**9))  # packing leaves no wait
-    assert train.slowest_rank(alone, layouts, batch, num).tolist() == [1.0]
-    waiting = float(train.slowest_rank(facts, layouts, batch, num)[0])
+    assert micro_batches.slowest_rank(alone, layouts, batch, num).tolist() == [1.0]
+    waiting = float(micro_batches.slowest_rank(facts, layouts, batch, num)[0])
     assert facts.training.overlap_dp == 0, "nothing of the gathers hides, whatever they run beside"
-    rest = train.data_parallel_cost(facts, LLAMA, "lm", layouts, num, unit(0.0), unit(0.0)).time.s[0]
-    rest += train.optimizer_time(facts, LLAMA, "lm", layouts).s[0]
+    rest = data_parallel.data_parallel_cost(facts, LLAMA, "lm", layouts, num, unit(0.0), unit(0.0)).time.s[0]
+    rest += data_parallel.optimizer_time(facts, LLAMA, "lm", layouts).s[0]
     assert cost(facts, **at) == pytest.approx(waiting * passes + rest)
 
 
 def test_adapters_have_no_weight_gradients_of_the_base_and_their_own_traffic() -> None:
     """Forward: read the input (k), write the adapter's output, read and write the sum (3 n). Backward: 4 k + 2 n."""
     facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
-    gemms = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
-    whole = compute.linear_training(facts, rows, gemms, "bf16", sustained=True)
-    lora = compute.linear_training(built(facts, lora_rank=16), rows, gemms, "bf16", sustained=True)
+    products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
+    whole = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
+    lora = gemms.linear_training(built(facts, lora_rank=16), rows, products, "bf16", sustained=True)
     n, k = 6144 + 4096, 4096 + 14336
     forward = facts.device.memory_bound(8192 * (k + 3 * n) * 2.0, 6)
     backward = facts.device.memory_bound(8192 * (4 * k + 2 * n) * 2.0, 12)
@@ -339,16 +339,16 @@ def test_adapters_have_no_weight_gradients_of_the_base_and_their_own_traffic() -
 def test_fp8_pays_for_quantising_its_operands() -> None:
     """Read bf16, write FP8 twice (once transposed): 4 bytes per element of activations and weights, then gradients."""
     facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
-    gemms = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
-    forward, inputs, weights = compute.linear_training(facts, rows, gemms, "fp8", sustained=True)
-    bare = compute.run_gemms(facts, rows, gemms, "fp8", sustained=True)
-    bare_inputs, bare_weights = compute.run_gemms_backward(facts, rows, gemms, "fp8")
+    products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
+    forward, inputs, weights = gemms.linear_training(facts, rows, products, "fp8", sustained=True)
+    bare = gemms.run_gemms(facts, rows, products, "fp8", sustained=True)
+    bare_inputs, bare_weights = gemms.run_gemms_backward(facts, rows, products, "fp8")
     operands = 8192 * (4096 + 14336) + 6144 * 4096 + 4096 * 14336
     assert forward.s[0] - bare.s[0] == pytest.approx(float(facts.device.memory_bound(4.0 * operands, 4).s))
     gradients = 4.0 * 8192 * (6144 + 4096)
     assert inputs.s[0] - bare_inputs.s[0] == pytest.approx(float(facts.device.memory_bound(gradients, 2).s))
     assert weights.s == pytest.approx(bare_weights.s)
-    plain = compute.linear_training(facts, rows, gemms, "bf16", sustained=True)
+    plain = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
     assert sum(x.s[0] for x in (forward, inputs, weights)) < sum(x.s[0] for x in plain), "large GEMMs still gain"
 
 
@@ -356,7 +356,7 @@ def test_the_training_dtype_reaches_the_step_and_only_its_linear_layers() -> Non
     facts = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16", work=workload(64, minibatches=1))
     eight = built(facts, training_dtype="fp8")
     assert cost(eight, dp=8, micro_batch=8) < cost(facts, dp=8, micro_batch=8)
-    batch, _ = train.micro_batch(facts.workload, one(dp=8, micro_batch=8), np.asarray([8.0]))
+    batch, _ = micro_batches.micro_batch(facts.workload, one(dp=8, micro_batch=8), np.asarray([8.0]))
     passes = [train.one_pass(f, LLAMA, "lm", one(dp=8, micro_batch=8), batch) for f in (facts, eight)]
     assert passes[0].head_forward.time.s == passes[1].head_forward.time.s
 
@@ -370,7 +370,7 @@ def test_eager_kernels_are_slower_than_fused_ones() -> None:
     extra = apart - fused
     layouts = one(micro_batch=2)
     batch = Batch(tokens, np.asarray([2.0]), np.asarray([2048.0]))
-    costs = [train.layer_costs(f, LLAMA, layouts, batch) for f in (facts, eager)]
+    costs = [trainer_layer.layer_costs(f, LLAMA, layouts, batch) for f in (facts, eager)]
     assert costs[1][0].time.s[0] - costs[0][0].time.s[0] == pytest.approx(extra)
     assert costs[1][1].time.s[0] - costs[0][1].time.s[0] == pytest.approx(2 * extra)
 
@@ -379,16 +379,16 @@ def fsdp(**how: object) -> Facts:
     return built(make_facts(nodes=2, device="h100-80gb-sxm", training="fsdp@2.13"), **how)
 
 
-def data_parallel(facts: Facts, compute_s: float, num: float = 4.0, **degrees: object) -> Cost:
+def reduced(facts: Facts, compute_s: float, num: float = 4.0, **degrees: object) -> Cost:
     work = unit(compute_s)
-    return train.data_parallel_cost(facts, LLAMA, "lm", one(**degrees), np.asarray([num]), work, work)
+    return data_parallel.data_parallel_cost(facts, LLAMA, "lm", one(**degrees), np.asarray([num]), work, work)
 
 
 def test_exposure_shows_the_forward_gathers_and_nothing_else() -> None:
     """Beside plenty of compute one layer of 32 shows; exposure shows the rest of the forward gathers."""
-    hidden, half, shown = (data_parallel(fsdp(fsdp_exposure=e), 100.0, dp=16, zero_stage=3) for e in (0.0, 0.5, 1.0))
-    whole = float(data_parallel(fsdp(), 0.0, dp=16, zero_stage=3).comm.s[0])  # 4 x (2 gathers + 1 scatter)
-    adapters = data_parallel(fsdp(lora_rank=1), 0.0, dp=16, zero_stage=3)  # the scatter all but gone
+    hidden, half, shown = (reduced(fsdp(fsdp_exposure=e), 100.0, dp=16, zero_stage=3) for e in (0.0, 0.5, 1.0))
+    whole = float(reduced(fsdp(), 0.0, dp=16, zero_stage=3).comm.s[0])  # 4 x (2 gathers + 1 scatter)
+    adapters = reduced(fsdp(lora_rank=1), 0.0, dp=16, zero_stage=3)  # the scatter all but gone
     assert shown.comm.s == hidden.comm.s
     gathers = 4.0 * LLAMA.num_params * 2.0  # bytes of the gathers, bf16, of one pass each
     scatters = 4.0 * LLAMA.num_params * 4.0
@@ -400,17 +400,17 @@ def test_exposure_shows_the_forward_gathers_and_nothing_else() -> None:
 
 
 def test_exposure_is_none_of_the_business_of_other_stages() -> None:
-    hidden, shown = (data_parallel(fsdp(fsdp_exposure=e), 100.0, dp=16, zero_stage=1) for e in (0.0, 1.0))
+    hidden, shown = (reduced(fsdp(fsdp_exposure=e), 100.0, dp=16, zero_stage=1) for e in (0.0, 1.0))
     assert hidden.time.s == shown.time.s
 
 
 def test_copies_of_fsdp_run_on_the_compute_stream_in_every_micro_batch() -> None:
     """Two gathers of 4 bytes per parameter and a scatter of 6, from the engine's facts, over 4 micro-batches."""
     facts = fsdp()
-    found = data_parallel(facts, 0.0, dp=16, zero_stage=3)
+    found = reduced(facts, 0.0, dp=16, zero_stage=3)
     by_hand = 4 * float(facts.device.memory_bound(LLAMA.num_params * (2 * 4 + 6), 0).s)
     assert float(found.compute.s[0]) == pytest.approx(by_hand)
-    assert data_parallel(facts, 0.0, dp=16, zero_stage=1).compute.s.tolist() == [0.0]
+    assert reduced(facts, 0.0, dp=16, zero_stage=1).compute.s.tolist() == [0.0]
 
 
 def test_frozen_weights_are_gathered_and_only_adapters_are_scattered_and_stepped() -> None:
@@ -418,12 +418,12 @@ def test_frozen_weights_are_gathered_and_only_adapters_are_scattered_and_stepped
     layouts = one(dp=16, zero_stage=1)
     adapters = float(memory.adapter_params(LLAMA, 16, layouts)[0])
     assert adapters < 0.01 * LLAMA.num_params
-    assert train.trained_params(lora, LLAMA, "lm", layouts).tolist() == [adapters]
-    assert train.trained_params(facts, LLAMA, "lm", layouts).tolist() == [LLAMA.num_params]
-    none = [float(data_parallel(f, 0.0, dp=16, zero_stage=1).comm.s[0]) for f in (facts, lora)]
+    assert data_parallel.trained_params(lora, LLAMA, "lm", layouts).tolist() == [adapters]
+    assert data_parallel.trained_params(facts, LLAMA, "lm", layouts).tolist() == [LLAMA.num_params]
+    none = [float(reduced(f, 0.0, dp=16, zero_stage=1).comm.s[0]) for f in (facts, lora)]
     latency = 15 * 1e-3  # generous for the hops of a ring
     assert none[1] == pytest.approx(none[0] * (2 + 4 * adapters / LLAMA.num_params) / 6, abs=latency)
-    owned = train.optimizer_time(lora, LLAMA, "lm", layouts).s[0]
+    owned = data_parallel.optimizer_time(lora, LLAMA, "lm", layouts).s[0]
     assert owned == pytest.approx(float(facts.device.memory_bound(adapters / 16 * 34, 4).s))
 
 
@@ -439,8 +439,8 @@ def test_overlapped_tensor_parallelism_leaves_one_chunk(tp: int, tokens: float) 
     """All but one of ``t`` chunks of the forward traffic hide behind the layer's compute, as far as that lasts."""
     facts = make_facts()
     batch = Batch(np.asarray([tokens]), np.asarray([1.0]), np.asarray([tokens]))
-    plain, _ = train.layer_costs(facts, LLAMA, one(tp=tp), batch)
-    beside, _ = train.layer_costs(built(facts, tensor_parallel_overlap=True), LLAMA, one(tp=tp), batch)
+    plain, _ = trainer_layer.layer_costs(facts, LLAMA, one(tp=tp), batch)
+    beside, _ = trainer_layer.layer_costs(built(facts, tensor_parallel_overlap=True), LLAMA, one(tp=tp), batch)
     compute_s, comm_s = float(plain.compute.s[0]), float(plain.comm.s[0])
     assert float(plain.exposed.s[0]) == pytest.approx(comm_s)
     assert float(beside.comm.s[0]) == pytest.approx(comm_s)

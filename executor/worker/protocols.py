@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from executor.batch import is_batch, join, take_share
-from executor.controller.futures import Future, FutureShare, join_futures
+from executor.worker.futures import Future, FutureShare, join_futures
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.groups import Degrees, generation_coordinates, generation_replica, training_coordinates
 
@@ -128,65 +128,67 @@ def concat(values: list[Any]) -> Any:
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _all_ranks(x: Degrees) -> tuple[int, ...]:
-    return tuple(range(x.num_ranks))
+def _all_ranks(degrees: Degrees) -> tuple[int, ...]:
+    return tuple(range(degrees.num_ranks))
 
 
-def _last_stage_of_replicas(x: Degrees) -> tuple[int, ...]:
+def _last_stage_of_replicas(degrees: Degrees) -> tuple[int, ...]:
     """Rank (p = last, t = 0) of every data-parallel replica: only the last stage has the output."""
-    return tuple(dp * x.p * x.t + (x.p - 1) * x.t for dp in range(x.d))
+    return tuple(dp * degrees.p * degrees.t + (degrees.p - 1) * degrees.t for dp in range(degrees.d))
 
 
-def _heads_of_generation(x: Degrees) -> tuple[int, ...]:
+def _heads_of_generation(degrees: Degrees) -> tuple[int, ...]:
     """Local rank 0 (first stage, first slice) of every generation replica, in replica order."""
-    heads = [r for r in range(x.num_ranks) if generation_coordinates(r, x)[:2] == (0, 0)]
-    return tuple(sorted(heads, key=lambda r: generation_replica(r, x)))
+    heads = [r for r in range(degrees.num_ranks) if generation_coordinates(r, degrees)[:2] == (0, 0)]
+    return tuple(sorted(heads, key=lambda r: generation_replica(r, degrees)))
 
 
-def _stages_of_first_replica(x: Degrees) -> tuple[int, ...]:
-    return tuple(pp * x.t for pp in range(x.p))
+def _stages_of_first_replica(degrees: Degrees) -> tuple[int, ...]:
+    return tuple(pp * degrees.t for pp in range(degrees.p))
 
 
-def _stages_of_replicas(x: Degrees) -> tuple[int, ...]:
+def _stages_of_replicas(degrees: Degrees) -> tuple[int, ...]:
     """Rank t = 0 of every pipeline stage, stages taken as more replicas."""
-    return tuple(range(0, x.num_ranks, x.t))
+    return tuple(range(0, degrees.num_ranks, degrees.t))
 
 
 def _rank_zero(_x: Degrees) -> tuple[int, ...]:
     return (0,)
 
 
-def _broadcast(value: Any, x: Degrees) -> list[Any]:
-    return [whole(value)] * x.num_ranks
+def _broadcast(value: Any, degrees: Degrees) -> list[Any]:
+    return [whole(value)] * degrees.num_ranks
 
 
-def _by_replica(value: Any, x: Degrees) -> list[Any]:
-    shares = split(value, x.d)
-    return [shares[training_coordinates(rank, x)[2]] for rank in range(x.num_ranks)]
+def _by_replica(value: Any, degrees: Degrees) -> list[Any]:
+    shares = split(value, degrees.d)
+    return [shares[training_coordinates(rank, degrees)[2]] for rank in range(degrees.num_ranks)]
 
 
-def _by_generation_replica(value: Any, x: Degrees) -> list[Any]:
-    shares = split(value, x.num_replicas)
-    return [shares[generation_replica(rank, x)] for rank in range(x.num_ranks)]
+def _by_generation_replica(value: Any, degrees: Degrees) -> list[Any]:
+    shares = split(value, degrees.num_replicas)
+    return [shares[generation_replica(rank, degrees)] for rank in range(degrees.num_ranks)]
 
 
-def _by_rank(value: Any, x: Degrees) -> list[Any]:
-    return split(value, x.num_ranks)
+def _by_rank(value: Any, degrees: Degrees) -> list[Any]:
+    return split(value, degrees.num_ranks)
 
 
-def _by_stage(value: Any, x: Degrees) -> list[Any]:
-    shares = split(value, x.p * x.d)
-    return [shares[rank // x.t] for rank in range(x.num_ranks)]
+def _by_stage(value: Any, degrees: Degrees) -> list[Any]:
+    shares = split(value, degrees.p * degrees.d)
+    return [shares[rank // degrees.t] for rank in range(degrees.num_ranks)]
 
 
-def _one_each(value: Any, x: Degrees) -> list[Any]:
-    if not isinstance(value, list | tuple) or len(value) != x.num_ranks:
-        raise InputError(f"ALL_TO_ALL takes a list of {x.num_ranks} inputs, one per rank, got {type(value).__name__}")
+def _one_each(value: Any, degrees: Degrees) -> list[Any]:
+    if not isinstance(value, list | tuple) or len(value) != degrees.num_ranks:
+        raise InputError(
+            f"ALL_TO_ALL takes a list of {degrees.num_ranks} inputs, one per rank, got {type(value).__name__}"
+        )
     return [whole(item) for item in value]
 
 
-def _first_only(value: Any, x: Degrees) -> list[Any]:
-    return [whole(value), *[Skip] * (x.num_ranks - 1)]
+def _first_only(value: Any, degrees: Degrees) -> list[Any]:
+    return [whole(value), *[Skip] * (degrees.num_ranks - 1)]
 
 
 def _gathered(sources: Ranks) -> Collect:

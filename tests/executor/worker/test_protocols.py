@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from executor.batch import PADDING, drop_padding, from_wire, to_wire
-from executor.controller import protocols
-from executor.controller.futures import Future, FutureShare, Part, Source, overlaps, resolve
-from executor.controller.protocols import PROTOCOLS, Skip, add_protocol, register
+from executor.worker import protocols
+from executor.worker.futures import Future, FutureShare, Part, Source, overlaps, resolve
+from executor.worker.protocols import PROTOCOLS, Skip, add_protocol, register
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.groups import Degrees, generation_coordinates, training_coordinates
 

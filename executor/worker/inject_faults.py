@@ -1,4 +1,4 @@
-"""How faults happen in a rank's calls. Ranks that are told of none make their calls without anything between."""
+"""How faults happen in a rank's calls. Ranks that are given none make their calls without anything between."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from executor.faults import Fault
     from executor.records import CallRequest, Identity
+    from executor.worker.worker import Worker
 
 LOADING = "init_model"
 """The call in which ranks of a pool connect to one another."""
@@ -32,7 +33,7 @@ class FaultInjector:
         self._due, self._invoke = Due(identity.rank, faults, identity.pool), invoke
         self._peers: set[tuple[int, int]] = set()
 
-    def __call__(self, worker: Any, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
+    def __call__(self, worker: Worker, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
         """The call's own output, unless a fault says otherwise."""
         faults = self._due.now(request.role, request.method)
         for fault in faults:
@@ -46,11 +47,11 @@ class FaultInjector:
                 output = without_numbers(output)
         return output
 
-    def _before(self, fault: Fault, worker: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _before(self, fault: Fault, worker: Worker, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if fault.kind == "nan":
             return tuple(without_numbers(value) if is_batch(value) else value for value in inputs)
         if fault.kind == "flip":
-            flip_bit(weights_of(getattr(worker, "engine", None), fault))
+            flip_bit(weights_of(worker, fault))
         elif fault.kind == "drop":
             _shut(self._peers)
         else:
@@ -78,19 +79,13 @@ def flip_bit(weights: Mapping[str, torch.Tensor]) -> None:
     bits[0] ^= bit
 
 
-def weights_of(engine: Any, fault: Fault) -> Mapping[str, torch.Tensor]:
-    """An engine's own weights, to be changed in place: the optimizer's, which outlive the next step, if it has some.
+def weights_of(worker: Worker, fault: Fault) -> Mapping[str, torch.Tensor]:
+    """A worker's own weights, to be changed in place; ``InputError`` where there are none at hand."""
+    from executor.worker.roles import ModelWorker
 
-    ``InputError`` where there are none at hand.
-    """
-    trainer = getattr(engine, "trainer", engine)
-    flat, optimizer = getattr(trainer, "flat", None), getattr(trainer, "optimizer", None)
-    weights: Mapping[str, torch.Tensor] = flat.weights if flat is not None else {}
-    if flat is None and hasattr(trainer, "tensors"):
-        weights = trainer.tensors()
-    if optimizer is not None and hasattr(optimizer, "master"):
-        weights = {"master": optimizer.master}
-    if not weights or not any(weight.untyped_storage().nbytes() for weight in weights.values()):
+    trainer = worker.made.trainer if isinstance(worker, ModelWorker) else None
+    weights = trainer.lasting_weights() if trainer is not None else {}
+    if not any(weight.untyped_storage().nbytes() for weight in weights.values()):
         raise InputError(f"{fault.role} has no weights on its device to flip a bit of when {fault.api} begins")
     return weights
 

@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from executor.records import Spent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
+
+    from executor.collectives import CommClock
 
     Tensors = Callable[[], list[torch.Tensor]]
 
@@ -98,19 +102,15 @@ class HostMemory:
 
 
 class OnHost:
-    """The part of an engine that every trainer has for states that wait in host memory: its ``host`` moves them."""
+    """The part of a trainer that counts: time in collectives by its ``clock``, copies for offload by its ``host``."""
 
+    clock: CommClock
     host: HostMemory
 
     @property
-    def host_s(self) -> float:
-        """Seconds of copies between device and host for offload so far."""
-        return self.host.seconds
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of those copies."""
-        return self.host.num_bytes
+    def spent(self) -> Spent:
+        """What our own collectives and offload have taken so far; an engine's collectives are part of its passes."""
+        return Spent(self.clock.seconds, self.host.seconds, self.host.num_bytes)
 
     def present(self) -> AbstractContextManager[None]:
         """Have the parameters on the device inside the block."""

@@ -5,10 +5,10 @@ import torch
 from tensordict import TensorDict
 
 from executor.faults import Fault, InjectedFaultError
-from executor.inject_faults import FaultInjector, flip_bit, weights_of, without_numbers
 from executor.records import CallRequest, Identity
 from executor.run_config import RunConfig
-from executor.worker.worker import invoke
+from executor.worker.inject_faults import FaultInjector, flip_bit, weights_of, without_numbers
+from executor.worker.worker import Worker, invoke
 from profiles.errors import InputError
 from tests.executor.plans import config
 from tests.work import Clock
@@ -71,7 +71,7 @@ def test_one_bit_of_one_weight_flips(dtype):
     assert weights["a"].tolist() == [1.5, 1.0, 1.0, 1.0]
     assert weights["b"].tolist() == [1.0] * 4
     with pytest.raises(InputError, match="critic has no weights on its device to flip a bit of when double begins"):
-        weights_of(None, Fault("critic", "double"))
+        weights_of(Worker(), Fault("critic", "double"))
 
 
 def test_a_run_section_lists_faults_and_refuses_what_is_none():
