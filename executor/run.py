@@ -221,8 +221,9 @@ def _loop(
     supervisor: Supervisor,
     given: _Given,
 ) -> None:
-    from executor.recorder import MetricsLog, write_atomically
+    from executor.recorder import MetricsLog
     from executor.rl.algorithms import SCRIPTS
+    from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
