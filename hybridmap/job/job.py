@@ -1,4 +1,8 @@
-"""A job, one typed record: read from ``JOB.yaml``, made self-contained, and turned into facts and a search."""
+"""A job, one typed record: read from ``JOB.yaml``, made complete, and turned into facts and a search.
+
+As ``load`` hands it out a job is complete: every default of a device's card is filled in, roles are in dataflow order,
+the content of each file stands in place of its path, and nothing in it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +56,7 @@ ROLES = dict.fromkeys(role for roles in (*REQUIRED_ROLES.values(), *OPTIONAL_ROL
 
 
 class Job(Section, title="hybridmap job"):
-    """A job of hybridmap: RL post-training of language models on a cluster.
-
-    As ``hybridmap.job.load`` hands it out it is complete: every default of a device's card filled in, roles in
-    dataflow order, the content of each file in place of its path, and nothing in it that cannot be.
-    """
+    """A job of hybridmap: RL post-training of language models on a cluster."""
 
     algorithm: Name = Field(description="RL algorithm.", json_schema_extra={"enum": list(algorithm_names())})
     models: dict[Name, Role] = Field(
