@@ -223,8 +223,9 @@ def _loop(
     supervisor: Supervisor,
     given: _Given,
 ) -> None:
-    from executor.recorder import MetricsLog, write_atomically
+    from executor.recorder import MetricsLog
     from executor.rl.algorithms import ALGORITHMS
+    from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
     algorithm = ALGORITHMS[plan.algorithm]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from executor.controller.pools import Devices
 from executor.errors import DamagedCheckpointError, Failure, RankFailedError
-from executor.recorder import write_atomically
 from executor.records import Recovery
 from executor.recovery.load import skipping
+from profiles.atomic_write import write_atomically
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.fit import Remedy
     from mapper.deadline import Deadline
     from mapper.request import SearchRequest

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from executor.controller.pools import Devices
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from profiles.hardware import ClusterGroup
     from simulator.facts import Facts
     from simulator.plan.plan import Plan

@@ -14,7 +14,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
     from mapper.analysis.memory_bottleneck import MemoryLimit
     from mapper.analysis.thresholds import Flip, Scan

@@ -83,12 +83,20 @@ def init(
     mean_response_length: MeanLength = None,
     minibatches: Whole = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of job files, for editors, and write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
+    if schema:
+        from hybridmap.job.job import Job
+
+        say_json(Job.json_schema())
+        return
     given = {
         "algorithm": algorithm,
         "model": model,
@@ -116,14 +124,14 @@ def init(
 
 def _write(answers: "Answers", file: Path, force: bool) -> None:
     """The job file; a job that cannot be is refused before anything is written."""
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.job.load import job_from_mapping, load_job
     from hybridmap.job.template import job_text
     from profiles.yaml_text import parse_yaml
 
     text = job_text(answers)
     job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)
-    write_text(file, text, replace=force)
+    write_file(file, text, replace=force)
     load_job(file)
 
 

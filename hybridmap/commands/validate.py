@@ -20,7 +20,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.validation.comparison import Amount, Comparison
     from hybridmap.validation.measured import Measured
     from profiles.calibration import CalibrationFile
@@ -159,9 +159,9 @@ def _measure(
 
 def _threads(profile: Path) -> int:
     """Threads of a rank when the profile was measured."""
-    from hybridmap.job.read_yaml import read_yaml
+    from profiles.yaml_text import read_yaml_file
 
-    found = read_yaml(profile / "gemm.yaml")
+    found = read_yaml_file(profile / "gemm.yaml")
     return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 
@@ -196,9 +196,10 @@ def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
 
 def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
     """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
-    from hybridmap.job.read_yaml import write_yaml
     from hybridmap.validation.comparison import compare, corrections
+    from profiles.atomic_write import write_atomically
     from profiles.calibration import CALIBRATION_FILE, UNCALIBRATED, Calibration, CalibrationFile, Correction
+    from profiles.yaml_text import yaml_of
 
     bare = replace(facts, calibration=UNCALIBRATED)
     used, held = measured.timelines[::2], measured.timelines[1::2]
@@ -225,13 +226,13 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
             for api, (factor, timing) in found.items()
         ),
     )
-    write_yaml(profile / CALIBRATION_FILE, layer.model_dump(mode="json"))
+    write_atomically(profile / CALIBRATION_FILE, yaml_of(layer.model_dump(mode="json")))
     return layer
 
 
 def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Measured") -> None:
-    from executor.recorder import write_atomically
     from hybridmap.validation.lanes import write_lanes
+    from profiles.atomic_write import write_atomically
 
     write_atomically(out / "validation.json", found.model_dump_json(indent=1) + "\n")
     write_atomically(out / "predicted.json", predicted.model_dump_json(indent=1) + "\n")

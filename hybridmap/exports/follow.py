@@ -36,12 +36,12 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
         "cost",
         f"{system} has no Safe-RLHF: no cost model, no pretraining loss, no multiplier; exported as PPO without them",
     )
-    work = {key: value for key, value in source.job["workload"].items() if key != "pretrain_update"}
-    models = {role: model for role, model in source.job["models"].items() if role != "cost"}
-    pins = {role: pin for role, pin in source.job["pin"].items() if role not in ("cost", "share")}
+    job = source.job.document
+    work = {key: value for key, value in job["workload"].items() if key != "pretrain_update"}
+    models = {role: model for role, model in job["models"].items() if role != "cost"}
+    pins = {role: pin for role, pin in job["pin"].items() if role not in ("cost", "share")}
     plan = without_role(source.plan, "cost").model_copy(update={"algorithm": "ppo"})
-    job = {"algorithm": "ppo", "models": models, "workload": work, "pin": pins}
-    return Source(plan, source.facts, source.job).with_job(**job)
+    return Source(plan, source.job).with_job(algorithm="ppo", models=models, workload=work, pin=pins)
 
 
 def note_not_exported(source: Source, out: Points) -> None:
@@ -93,7 +93,7 @@ def by_the_trainer(source: Source, out: Points, system: str, may_bypass: bool) -
             "actor.inference",
             f"{system} computes old log-probs in a pass of the trainer, which the plan does not have{also}",
         )
-    changed = source.with_job(implementation={**source.job["implementation"], "old_log_prob": "trainer"})
+    changed = source.with_job(implementation=source.job.implementation.model_copy(update={"old_log_prob": "trainer"}))
     training = source.actor.training
     assert training is not None, "the actor is trained"
     if source.actor.inference is None:

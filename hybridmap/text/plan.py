@@ -108,14 +108,14 @@ def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: in
 
 
 def speed_lines(timeline: Timeline) -> list[str]:
-    """Iteration time, throughput, and what kind of evidence the numbers rest on."""
+    """Iteration time, throughput, and the provenance of the numbers."""
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
     low, high = (_about(seconds) for seconds in interval_s(timeline))
     return [
         f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
         f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
-        f"numbers rest on: {', '.join(shares)}{_weakest_call(timeline)}",
+        f"provenance: {', '.join(shares)}{_weakest_call(timeline)}",
     ]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.ui.form import Form
     from mapper.result import Result
 

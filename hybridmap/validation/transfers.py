@@ -65,8 +65,8 @@ def transfer_amounts(
 def weights_amounts(plan: Plan, weight_bytes: float, counted: Mapping[str, int]) -> list[Amount]:
     """Bytes of weights that all ranks together take in before generation, by Table 2 for ``weight_bytes`` of the model.
 
-    A pool of its own takes the model in once for each engine. None where nothing moves, and where layouts do not nest
-    or weights are sharded over data-parallel ranks: the general way has no formula.
+    A dedicated rollout pool takes the model in once for each engine. None where nothing moves, and where layouts do
+    not nest or weights are sharded over data-parallel ranks: the general way has no formula.
     """
     entry = next((e for e in plan.roles if e.training is not None and e.generation is not None), None)
     if entry is None or TRANSITION not in counted:

@@ -59,7 +59,7 @@ def _work(source: Source, out: Points) -> Source:
     if epochs == 1:
         return source
     out.cannot("algorithm", f"{epochs} passes over the samples; NeMo-RL makes one")
-    return source.with_job(workload={**source.job["workload"], "epochs": 1})
+    return source.with_job(workload=source.job.workload.model_copy(update={"epochs": 1}))
 
 
 def _policy(source: Source, out: Points) -> Source:

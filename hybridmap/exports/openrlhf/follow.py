@@ -70,8 +70,7 @@ def _fastest(source: Source, lead: ParallelLayout, out: Points) -> tuple[Source,
 
 def _all_alike(source: Source, lead: ParallelLayout, out: Points) -> Source:
     if lead.zero_stage not in source.facts.training.zero_stages:  # DeepSpeed has them all; the job's engine may not
-        engines = {**source.job["engines"], "training": SHARDING_ENGINE}
-        source = source.with_job(engines=engines)
+        source = source.with_job(engines=source.job.engines.model_copy(update={"training": SHARDING_ENGINE}))
     for entry in source.plan.roles:
         source = source.with_role(_as_the_actor(source, entry, lead, out))
     return source
@@ -148,8 +147,8 @@ def _on_pools(source: Source, groups: list[tuple[tuple[str, ...], int]]) -> Sour
         )
         for entry in source.plan.roles
     )
-    (cluster,) = source.job["cluster"]
-    grown = [{**cluster, "nodes": max(cluster["nodes"], -(-first // node))}]
+    (cluster,) = source.job.cluster
+    grown = [cluster.model_copy(update={"nodes": max(cluster.nodes, -(-first // node))})]
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
     name = placement_name(tuple(pool.roles for pool in ordered if pool.roles))
     return source.with_plan(pools=ordered, roles=entries, placement=name).with_job(cluster=grown)

@@ -80,7 +80,7 @@ def _work(source: Source, out: Points) -> Source:
         )
     if steps == work.minibatches or work.num_samples % steps:
         return source
-    return source.with_job(workload={**source.job["workload"], "minibatches": steps})
+    return source.with_job(workload=source.job.workload.model_copy(update={"minibatches": steps}))
 
 
 def _placed(source: Source, out: Points, critic_apart: bool) -> Source:

@@ -41,7 +41,7 @@ def test_the_file_holds_the_job_and_the_points(answers):
     document, _, folder = answers
     file = json.loads((folder / "out" / "frontier.json").read_text())
     assert file["points"] == document["points"]
-    assert job_from_document(file["job"]).objective().prices == (("h100-80gb-sxm", 3.6),)
+    assert job_from_document(file["job"]).request().objective.prices == (("h100-80gb-sxm", 3.6),)
 
 
 def test_the_fastest_point_is_the_plan(answers, planned):

@@ -259,7 +259,7 @@ def test_a_run_goes_on_after_a_failure_and_tells_of_it(run, run_job, tmp_path):
     assert result.exit_code == 0, result.output
     told = " ".join(result.stderr.split())
     assert "critic.compute_values failed on rank 0 of pool B: NotANumberError: values is NaN in" in told
-    assert "the run goes on with iteration 2 on 2 devices" in told
+    assert "the run resumes with iteration 2 on 2 devices" in told
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1, 2]
     assert "the last of 3" in " ".join(result.stdout.split())
