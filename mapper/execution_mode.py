@@ -1,6 +1,6 @@
 """Where the actor generates, and when: on the GPUs that it trains on, or on a pool of its own, in turn or at once.
 
-On a pool of its own the generating actor is a role by itself in the search, ``rollout``: it has its own
+On a pool of its own the generating actor is a role by itself in the search, ``generator``: it has its own
 configurations, weights and GPUs. It runs the transfer of the new weights too, whose price also depends on the GPUs
 that send; ``mapper.candidates.weight_sync`` sees to that.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, Dataflow, overlapped_calls
-from simulator.plan.plan import ROLLOUT as ROLLOUT
+from simulator.plan.plan import GENERATOR as GENERATOR
 
 if TYPE_CHECKING:
     from simulator.plan.plan import Plan, Schedule
@@ -83,8 +83,8 @@ def search_flow(flow: Dataflow, mode: ExecutionMode) -> Dataflow:
     if not mode.dedicated_rollout:
         return flow
     calls = overlapped_calls(flow.calls, mode.overlapped, mode.in_flight_updates)
-    beside = CONTROLLER if mode.in_flight_updates else ROLLOUT
-    role = {"generate": ROLLOUT, "transition": beside}
+    beside = CONTROLLER if mode.in_flight_updates else GENERATOR
+    role = {"generate": GENERATOR, "transition": beside}
     calls = tuple(replace(call, role=role.get(call.kind, call.role)) for call in calls)
-    roles = tuple(r for role in flow.roles for r in ((role, ROLLOUT) if flow.generates(role) else (role,)))
+    roles = tuple(r for role in flow.roles for r in ((role, GENERATOR) if flow.generates(role) else (role,)))
     return Dataflow(flow.algorithm, roles, calls)

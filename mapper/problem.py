@@ -7,10 +7,9 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
-from mapper.pins import AnyPin, Pin, check_pins, pin_of
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
+from mapper.pins import AnyPin, Pin, Share, Spare, check_pins, pin_of
 from mapper.search_options import PLAIN, SearchOptions, check_options
-from mapper.sharing import Share, Spare
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,8 +118,8 @@ def make_problem(
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
     if even and (mode.dedicated_rollout or len(facts.device_types) > 1):
         raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
-    apart = Share(("actor", ROLLOUT), wanted=False)
-    rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if ROLLOUT in flow.roles else [])]
+    apart = Share(("actor", GENERATOR), wanted=False)
+    rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if GENERATOR in flow.roles else [])]
     partitions = tuple(p for p in partitions if all(rule.allows(p) for rule in rules))
     groups = {kind: facts.on(kind).group for kind in facts.device_types}
     _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
@@ -146,7 +145,7 @@ def spare_nodes(pins: tuple[AnyPin, ...], kind: str) -> int:
 
 def _named(facts: Facts, placement: str, mode: ExecutionMode) -> list[Sets]:
     sets = named_partition(facts.algorithm, facts.dataflow.roles, placement)
-    return [(*sets, (ROLLOUT,))] if mode.dedicated_rollout else [sets]
+    return [(*sets, (GENERATOR,))] if mode.dedicated_rollout else [sets]
 
 
 def _on_kinds(partition: Sets, kinds: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:

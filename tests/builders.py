@@ -10,10 +10,10 @@ import numpy as np
 from mapper.candidates.relaxation import Credit
 from mapper.candidates.table import RoleTable
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
 from mapper.model.instance import Instance
+from mapper.pins import Share
 from mapper.problem import Group, Sets, set_partitions
-from mapper.sharing import Share
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_model
@@ -221,7 +221,7 @@ def toy_instance(
         counts = rng.integers(1, most_rows + 1, (len(gpus_of), len(sizes)))
         gpus = np.concatenate([np.repeat(np.asarray(sizes, dtype=np.int64), row) for row in counts])
         own = {c.key: rng.integers(0, 30, len(gpus)) for c in flow.calls_of(role)}
-        if role == ROLLOUT:
+        if role == GENERATOR:
             own["transition"] = rng.integers(0, 30, len(gpus))
         kind = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
         tables[role] = toy_table(role, gpus, own, kind)
@@ -230,7 +230,7 @@ def toy_instance(
         transient[role] = rng.integers(0, 10, len(gpus))
     beside = {c.key for c in flow.calls if c.role == CONTROLLER and c.kind == "controller"}
     ticks[CONTROLLER] = {key: rng.integers(0, 4, 1) for key in sorted(beside)}
-    apart = Share(("actor", ROLLOUT), wanted=False)
+    apart = Share(("actor", GENERATOR), wanted=False)
     partitions = tuple(
         tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
         for p in set_partitions(flow.roles)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from hybridmap.job.choices import ScheduleSection
 from hybridmap.job.places import at
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
 from mapper.objective import Objective
-from mapper.pins import Pin, check_pins
+from mapper.pins import Pin, Share, Spare, check_pins
 from mapper.request import SearchRequest
 from mapper.search_options import SearchOptions, check_options
-from mapper.sharing import Share, Spare
 from profiles.errors import InputError, UnknownNameError
 from profiles.store import device_names
 
@@ -97,19 +96,19 @@ def _checked_pins(section: PinSection, facts: Facts, modes: tuple[ExecutionMode,
     for mode in modes:
         flow = search_flow(facts.dataflow, mode)
         for role, fixed in section.roles.items():
-            if role == ROLLOUT and role not in flow.roles:
+            if role == GENERATOR and role not in flow.roles:
                 raise InputError(
-                    "rollout: the actor generates on the GPUs that it trains on; with schedule: {generation_pool: own} "
-                    "it has a pool to pin"
+                    "generator: the actor generates on the GPUs that it trains on; with schedule: "
+                    "{generation_pool: own} it has a pool to pin"
                 )
             if role not in flow.roles:
                 raise UnknownNameError("role or key", role, (*flow.roles, "share", "spare_nodes"))
             if fixed.device is not None and fixed.device not in facts.device_types:
                 raise _other_device(f"{role}.device", fixed.device, facts.device_types)
-            if mode.dedicated_rollout and fixed.generation is not None and role != ROLLOUT:
+            if mode.dedicated_rollout and fixed.generation is not None and role != GENERATOR:
                 raise InputError(
-                    f"{role}.generation: on a dedicated rollout pool the actor generates as rollout; pin "
-                    "rollout.generation"
+                    f"{role}.generation: on a dedicated rollout pool the actor generates as generator; pin "
+                    "generator.generation"
                 )
         check_pins(facts, flow, pins)
     return pins

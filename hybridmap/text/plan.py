@@ -69,7 +69,7 @@ def role_rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
         out.append((role, training_text(entry.training), generation_text(engine), scoring_text(entry.inference)))
     for entry in _engines_on(plan, pool):
         if entry.separate_generation:
-            out.append((f"{entry.role} (rollout)", "", generation_text(entry.generation), ""))
+            out.append((f"{entry.role} (generator)", "", generation_text(entry.generation), ""))
     return out
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates.pareto import non_dominated_by_group
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import senders
 from mapper.model.makespan import makespan, waiting_ticks
 from mapper.model.variables import Choice
@@ -167,7 +167,7 @@ def _transfer_key(instance: Instance, roles: tuple[str, ...], rows: Ints) -> Int
     if instance.sync is None:
         return key
     for role, chosen in zip(roles, rows.T, strict=True):
-        if role == ROLLOUT:
+        if role == GENERATOR:
             key = key * 2**20 + chosen
         elif role == "actor":
             key = key * 2**20 + senders(instance)[chosen]
@@ -217,12 +217,12 @@ def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) ->
     """Ticks of the transfer of weights for each pair of trainer and engine, on the axes of their groups."""
     assert instance.sync is not None, "the actor generates on a pool of its own"
     at = {role: (i, j) for i, group in enumerate(partition) for j, role in enumerate(group.roles)}
-    (a, j), (b, k) = at["actor"], at[ROLLOUT]
+    (a, j), (b, k) = at["actor"], at[GENERATOR]
     sending = senders(instance)[sets[a].rows[:, j]]
     engines = sets[b].rows[:, k]
     ticks = np.zeros((len(sending), len(engines)))
     for n in np.unique(sending).tolist():
-        ticks[sending == n] = instance.sync.ticks(instance.tables[ROLLOUT], partition[a].kind, n)[engines]
+        ticks[sending == n] = instance.sync.ticks(instance.tables[GENERATOR], partition[a].kind, n)[engines]
     view = [1] * len(sets)
     view[a], view[b] = ticks.shape
     return (ticks if a < b else ticks.T).reshape(view)

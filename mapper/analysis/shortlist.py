@@ -15,7 +15,7 @@ import numpy as np
 from mapper.candidates.engine import bytes_apart, priced_engine
 from mapper.candidates.table import joined
 from mapper.deadline import NEVER, TimeUpError
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.instance import make_instance
 from mapper.price_families import with_memory
 from mapper.search.best import best_choice
@@ -107,8 +107,8 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     table = table.take(_dealt(facts, table))
     if not len(table):
         return table
-    if table.role == ROLLOUT:
-        return _repriced_rollout(facts, table)
+    if table.role == GENERATOR:
+        return _repriced_generator(facts, table)
     layouts, shape = table.layouts, facts.roles[table.role].shape
     if layouts.generation is not None:  # what the engine is given follows from the responses
         layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
@@ -124,9 +124,9 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     return replace(kept, durations_s=seconds, resident_bytes=resident[index], transient_bytes=transient[index])
 
 
-def _repriced_rollout(facts: Facts, table: RoleTable) -> RoleTable:
+def _repriced_generator(facts: Facts, table: RoleTable) -> RoleTable:
     engine = table.layouts.generation
-    assert engine is not None, "the rollout generates"
+    assert engine is not None, "the generator generates"
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
     need = bytes_apart(facts, role, rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from simulator.cost.gemms import attention_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
@@ -26,7 +26,7 @@ TOUCHED_MATRICES = 3
 
 def least_seconds(facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, most_gpus: int) -> dict[str, float]:
     """By call key, seconds that no layout of ``role`` on at most ``most_gpus`` GPUs of this kind is below."""
-    if role == ROLLOUT:
+    if role == GENERATOR:
         of_actor = [call for call in facts.dataflow.calls if call.kind == "generate"]
         return {"transition": 0.0} | {call.key: _generation_s(facts, call, mode.steady_steps) for call in of_actor}
     out = {}

@@ -157,7 +157,7 @@ def _sequences(facts: Facts, load: int) -> list[int]:
     return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
 
 
-def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
+def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
     """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
     most, samples = sizes[-1], facts.workload.num_samples
     used = {

@@ -21,7 +21,7 @@ from mapper.candidates.stepwise import price_in_turn, steps_of
 from mapper.candidates.table import RoleTable, joined, to_mib
 from mapper.candidates.weights import ListedDegrees, copies_of, pairs, smallest_pool, weights_table, with_offload
 from mapper.deadline import NEVER
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.pins import pin_of
 from mapper.search_options import OFFLOADS
 from simulator.cost import memory, pricing, reshard
@@ -105,7 +105,7 @@ class RowsOnKind:
     @cached_property
     def _engines(self) -> EnginePrices:
         flow, mode = self._facts.dataflow, self._problem.mode
-        if self._role == ROLLOUT:
+        if self._role == GENERATOR:
             generator = next(role for role in flow.roles if flow.generates(role))
             return EnginePrices(self._facts, generator, mode.steady_steps)
         return EnginePrices(self._facts, self._role, None)
@@ -122,16 +122,16 @@ class RowsOnKind:
     @cached_property
     def _used(self) -> Ints:
         """GPUs of each entry of the listing, ``[L]``."""
-        if self._role != ROLLOUT:
+        if self._role != GENERATOR:
             return self._listed.num_gpus
         shape = self._facts.roles[self._engines.role].shape
-        used = layouts.rollout_gpus(self._facts, shape, self._sizes, self._problem.options)
+        used = layouts.generator_gpus(self._facts, shape, self._sizes, self._problem.options)
         return np.asarray(used, dtype=np.int64)
 
     def _order(self, table: RoleTable) -> Ints:
         """Positions of the rows in the order of the listing; those of one entry are in order already."""
-        if self._role == ROLLOUT:
-            assert table.layouts.generation is not None, "the rollout generates"
+        if self._role == GENERATOR:
+            assert table.layouts.generation is not None, "the generator generates"
             return np.argsort(table.layouts.generation.num_gpus, kind="stable")
         order: Ints = np.lexsort((self._listed.places(table.layouts.weights), table.offload))
         return order
@@ -139,8 +139,8 @@ class RowsOnKind:
     def _priced(self, index: Ints, deadline: Deadline) -> RoleTable:
         """The rows of one step that fit, pruned."""
         problem, facts, role, pin = self._problem, self._facts, self._role, self._pin
-        if role == ROLLOUT:
-            table = _rollout_table(self._engines, self._used[index], self._sizes, problem, self._prune)
+        if role == GENERATOR:
+            table = _generator_table(self._engines, self._used[index], self._sizes, problem, self._prune)
         else:
             listed = self._listed.take(index)
             table = weights_table(facts, problem.flow, role, self._sizes, pin, problem.options, listed, self._copies)
@@ -252,7 +252,7 @@ def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandid
     return np.asarray(np.maximum(converting, running))
 
 
-def _rollout_table(
+def _generator_table(
     engines: EnginePrices, used: Ints, sizes: tuple[int, ...], problem: Problem, prune: bool
 ) -> RoleTable:
     """Engine configurations of an actor that generates on a pool of its own; the transfer of weights is not priced.
@@ -260,10 +260,10 @@ def _rollout_table(
     Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
     """
     facts, role, steady_steps = engines.facts, engines.role, problem.mode.steady_steps
-    rows = engine_rows(engines, used, used, pin_of(problem.pins, ROLLOUT), problem.options, prune)
+    rows = engine_rows(engines, used, used, pin_of(problem.pins, GENERATOR), problem.options, prune)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
-        role=ROLLOUT,
+        role=GENERATOR,
         kind=np.zeros(len(rows.seconds), dtype=np.int64),
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
@@ -293,9 +293,9 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
         key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
         key = key * 4 + table.offload  # where parameters are away, an engine cannot run from them
         return non_dominated_by_group(key, values)
-    if table.role == ROLLOUT:  # what the transfer of weights depends on
+    if table.role == GENERATOR:  # what the transfer of weights depends on
         engine = table.layouts.generation
-        assert engine is not None, "the rollout generates"
+        assert engine is not None, "the generator generates"
         return non_dominated_by_group(same_shards(engine), values)
     rows = non_dominated_by_group(table.num_gpus, values)
     with_gpus = np.concatenate([table.num_gpus[rows, None].astype(np.float64), values[rows]], axis=1)

@@ -1,7 +1,7 @@
 """The transfer of weights between two pools in the search: its price depends on both ends.
 
-A row of the rollout knows its own end only. ``WeightSync`` prices it for a number of sending GPUs of one kind, exactly
-as ``simulate`` does, and for a range of them the least, which bounds every plan whose trainer lies in the range.
+A row of the generator knows its own end only. ``WeightSync`` prices it for a number of GPUs of one kind that send,
+exactly as ``simulate`` does, and for a range of them the least, which bounds every plan whose trainer lies in the range.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class WeightSync:
     tick_s: float
 
     def ticks(self, table: RoleTable, kind: str, senders: int) -> Ints:
-        """Ticks of the transfer from ``senders`` GPUs of ``kind`` to each row of the rollout's table."""
+        """Ticks of the transfer from ``senders`` GPUs of ``kind`` to each row of the generator's table."""
         engine = table.layouts.generation
-        assert engine is not None, "the rollout generates"
+        assert engine is not None, "the generator generates"
         role = next(role for role in self.facts.dataflow.roles if self.facts.dataflow.generates(role))
         spec, home = self.facts.roles[role], self.facts.on(kind)
         out = np.zeros(len(table), dtype=np.int64)

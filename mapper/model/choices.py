@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def ticks_of(instance: Instance, choice: Choice) -> int:
 def transfer_ticks(instance: Instance, choice: Choice) -> int:
     """Ticks of the transfer of weights between the pools of a choice."""
     assert instance.sync is not None, "the actor generates on a pool of its own"
-    row = choice.rows[ROLLOUT]
+    row = choice.rows[GENERATOR]
     kind = next(group.kind for group, _ in choice.pools if "actor" in group.roles)
-    engine = instance.tables[ROLLOUT].take(np.asarray([row]))
+    engine = instance.tables[GENERATOR].take(np.asarray([row]))
     return int(instance.sync.ticks(engine, kind, int(senders(instance)[choice.rows["actor"]]))[0])
 
 

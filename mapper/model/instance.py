@@ -12,7 +12,7 @@ from mapper.candidates.listing import bounding_tables
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.candidates.weight_sync import WeightSync
 from mapper.deadline import NEVER
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
 from mapper.search.neighbours import Neighbours, neighbours_of
 from profiles.units import MIB
@@ -184,7 +184,7 @@ def make_instance(
         transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         capacity_mib=capacity,
         tick_s=tick,
-        sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
+        sync=WeightSync(facts, tick) if GENERATOR in tables else None,
         neighbours=neighbours_of(problem, tick),
         bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.deadline import TimeUpError
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import fits, senders, ticks_of
 from mapper.model.solver import Solution
 from mapper.model.variables import Choice
@@ -113,10 +113,10 @@ def _solved(
 ) -> tuple[Choice | None, Solution]:
     """The best choice of a range at the least price of its transfers; row numbers are those of ``instance``."""
     assert instance.sync is not None, "the actor generates on a pool of its own"
-    least = instance.sync.least(instance.tables[ROLLOUT], one.kind, senders(instance)[one.rows])
+    least = instance.sync.least(instance.tables[GENERATOR], one.kind, senders(instance)[one.rows])
     partitions = tuple(p for p in instance.partitions if any("actor" in g.roles and g.kind == one.kind for g in p))
     sizes = {group: instance.sizes[group] for p in partitions for group in p}
-    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": least}}
+    ticks = instance.ticks | {GENERATOR: instance.ticks[GENERATOR] | {"transition": least}}
     inside = restricted(
         replace(instance, ticks=ticks, partitions=partitions, sizes=sizes, sync=None), {"actor": one.rows}
     )

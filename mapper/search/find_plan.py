@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mapper.deadline import Deadline, TimeUpError
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import named_partition, sets_of
@@ -264,7 +264,7 @@ def _runners_up(
             sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
         except InputError:  # these roles have no split
             continue
-        whole = {*sets, (ROLLOUT,)} if problem.mode.dedicated_rollout else {*sets}
+        whole = {*sets, (GENERATOR,)} if problem.mode.dedicated_rollout else {*sets}
         families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
     families.append(instance.partitions)
     found: dict[frozenset[Group], RunnerUp] = {}

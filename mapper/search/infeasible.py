@@ -9,14 +9,13 @@ import numpy as np
 
 from mapper.candidates.listing import bounding_tables
 from mapper.deadline import NEVER, TimeUpError
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.instance import make_instance
 from mapper.model.solver import solve
-from mapper.pins import joined, parts_of, pin_of
+from mapper.pins import Share, Spare, joined, parts_of, pin_of
 from mapper.price_families import with_memory
 from mapper.problem import pool_sizes, with_pins
 from mapper.search.incumbent import greedy
-from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError
 from profiles.units import GIB
 from simulator.legality import stages_fault, tensor_fault
@@ -167,7 +166,7 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
 
 def _fault_of(facts: Facts, pin: Pin) -> str | None:
     """Why the model has none of the pinned tensor or pipeline degrees, if that is so."""
-    shape = facts.roles["actor" if pin.role == ROLLOUT else pin.role].shape
+    shape = facts.roles["actor" if pin.role == GENERATOR else pin.role].shape
     for fixed in (pin.training, pin.inference, pin.generation):
         for name, value in fixed.items():
             degrees = [int(v) for v in (value if isinstance(value, tuple) else (value,)) if name in ("tp", "pp")]
@@ -221,7 +220,7 @@ def cluster_of(problem: Problem) -> str:
 
 def name_of(facts: Facts, role: str) -> str:
     """The model of a role; a generating actor on a pool of its own has the actor's."""
-    return facts.roles["actor" if role == ROLLOUT else role].shape.name
+    return facts.roles["actor" if role == GENERATOR else role].shape.name
 
 
 def _of_first(facts: Facts) -> str:

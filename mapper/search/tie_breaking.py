@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ortools.sat.python import cp_model
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import senders, ticks_of, transfer_ticks
 from mapper.model.solver import build_model, configured, solved
 from mapper.model.variables import Choice, extract, hint
@@ -63,9 +63,9 @@ def _at_this_transfer(instance: Instance, choice: Choice) -> tuple[Instance, np.
     row = choice.rows["actor"]
     kind = instance.tables["actor"].kind[row]
     rows = np.flatnonzero((senders(instance) == senders(instance)[row]) & (instance.tables["actor"].kind == kind))
-    exact = instance.sync.ticks(instance.tables[ROLLOUT], instance.kinds[int(kind)], int(senders(instance)[row]))
-    assert exact[choice.rows[ROLLOUT]] == transfer_ticks(instance, choice)
-    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": exact}}
+    exact = instance.sync.ticks(instance.tables[GENERATOR], instance.kinds[int(kind)], int(senders(instance)[row]))
+    assert exact[choice.rows[GENERATOR]] == transfer_ticks(instance, choice)
+    ticks = instance.ticks | {GENERATOR: instance.ticks[GENERATOR] | {"transition": exact}}
     return restricted(replace(instance, ticks=ticks, sync=None), {"actor": rows}), rows
 
 

@@ -21,7 +21,7 @@ Schedule = Literal["sync", "one-step-off", "async"]
 Offload = Literal["parameters", "optimizer", "swap"]
 
 
-ROLLOUT = "rollout"
+GENERATOR = "generator"
 """Stands for a generating actor where its engines have a dedicated pool."""
 
 
@@ -150,7 +150,7 @@ class Plan(Record):
     def members(self, pool: Pool) -> tuple[str, ...]:
         """Who is on a pool: its roles, and ``rollout`` where the actor generates apart from its training."""
         apart = any(e.separate_generation and e.generation_pool == pool.name for e in self.roles)
-        return (*pool.roles, ROLLOUT) if apart else pool.roles
+        return (*pool.roles, GENERATOR) if apart else pool.roles
 
     def role(self, role: str) -> RolePlan:
         """The layouts of a role; ``KeyError`` if the plan does not know it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.variables import Choice
 from simulator.plan.dataflow import CONTROLLER
 
@@ -70,7 +70,7 @@ def call_ticks(x: Instance, choice: Choice, key: str) -> int:
     if x.sync is not None and key == "transition":
         home = next(group.kind for group, _ in choice.pools if "actor" in group.roles)
         senders = int(x.tables["actor"].layouts.weights.num_gpus[choice.rows["actor"]])
-        engine = x.tables[ROLLOUT].take(np.asarray([choice.rows[ROLLOUT]]))
+        engine = x.tables[GENERATOR].take(np.asarray([choice.rows[GENERATOR]]))
         return int(x.sync.ticks(engine, home, senders)[0])
     role = next(role for role, calls in x.ticks.items() if key in calls)
     return int(x.ticks[role][key][0 if role == CONTROLLER else choice.rows[role]])

@@ -17,7 +17,7 @@ from mapper.candidates.listing import bounding_tables, role_table
 from mapper.candidates.stepwise import price_in_turn, steps_of
 from mapper.candidates.table import RoleTable
 from mapper.deadline import NEVER, Deadline, TimeUpError
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
 from mapper.problem import Problem, make_problem
@@ -298,4 +298,4 @@ def test_no_layout_is_below_the_floor(name: str) -> None:
         assert set(least) == set(table.durations_s)
         for key, seconds in table.durations_s.items():
             assert 0.0 <= least[key] <= seconds.min(), (role, key)
-        assert any(s > 0 for s in least.values()) or role == ROLLOUT
+        assert any(s > 0 for s in least.values()) or role == GENERATOR

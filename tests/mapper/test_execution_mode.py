@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, mode_of, search_flow
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, mode_of, search_flow
 from mapper.model.makespan import makespan
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, build_dataflow
@@ -40,8 +40,8 @@ def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
     flow = build_dataflow(algorithm, REQUIRED_ROLES[algorithm])
     assert search_flow(flow, SYNC) is flow
     mine = search_flow(flow, ExecutionMode(dedicated_rollout=True))
-    assert mine.roles == ("actor", ROLLOUT, *flow.roles[1:])
-    assert {call.kind for call in mine.calls_of(ROLLOUT)} == {"transition", "generate"}
+    assert mine.roles == ("actor", GENERATOR, *flow.roles[1:])
+    assert {call.kind for call in mine.calls_of(GENERATOR)} == {"transition", "generate"}
     assert not mine.generates("actor")
     assert [call.key for call in mine.calls] == [call.key for call in flow.calls]
 
@@ -64,7 +64,7 @@ def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: Execution
         build_dataflow(algorithm, roles),
         durations,
         pools | {CONTROLLER: CONTROLLER},
-        pools[ROLLOUT],
+        pools[GENERATOR],
         mode.overlapped,
         mode.in_flight_updates,
     )

@@ -2,12 +2,11 @@
 
 import pytest
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode
-from mapper.pins import Pin
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
+from mapper.pins import Pin, Spare
 from mapper.problem import sets_of
 from mapper.request import SearchRequest
 from mapper.search_options import SearchOptions
-from mapper.sharing import Spare
 from profiles.errors import InputError
 from tests.builders import make_facts
 
@@ -42,6 +41,6 @@ def test_the_problem_is_that_of_the_mode_that_is_asked_for() -> None:
     request = SearchRequest(make_facts(), modes=(SYNC, OWN), placement="colocate")
     assert [request.problem(mode).roles for mode in request.modes] == [
         ("actor", "critic", "reference", "reward"),
-        ("actor", ROLLOUT, "critic", "reference", "reward"),
+        ("actor", GENERATOR, "critic", "reference", "reward"),
     ]
     assert [len(request.problem(mode).partitions[0]) for mode in request.modes] == [1, 2]

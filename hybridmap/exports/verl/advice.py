@@ -14,7 +14,7 @@ from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, uses_fsdp
 from hybridmap.exports.verl.process import SAME_PROCESS
 from hybridmap.exports.verl.settings import verl_settings
 from hybridmap.job.load import job_from_document
-from mapper.execution_mode import ROLLOUT as ROLLOUT_ROLE
+from mapper.execution_mode import GENERATOR
 from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
 
@@ -88,7 +88,7 @@ def _limited(imported: Imported, pins: dict[str, Any]) -> Job:
     States may wait in host memory where they do so now.
     """
     flow, document = imported.job.facts().dataflow, imported.job.document
-    generates = ROLLOUT_ROLE if all(mode.dedicated_rollout for mode in imported.job.request().modes) else "actor"
+    generates = GENERATOR if all(mode.dedicated_rollout for mode in imported.job.request().modes) else "actor"
     limits: dict[str, dict[str, Any]] = {role: {} for role in flow.roles if role in SAME_PROCESS}
     if str(imported.job.engines.training).startswith("fsdp"):
         for role, fixed in limits.items():

@@ -9,8 +9,7 @@ import pytest
 import hybridmap
 from hybridmap.job.load import job_from_document, load_job
 from mapper.execution_mode import ExecutionMode
-from mapper.pins import Pin
-from mapper.sharing import Spare
+from mapper.pins import Pin, Spare
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.analysis.algorithm1 import allocations, d_cost, exhaustive, paper
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
@@ -54,7 +54,7 @@ def naive(instance: Instance) -> int | None:
                     continue
                 durations = {k: int(t[row.get(r, 0)]) for r, calls in instance.ticks.items() for k, t in calls.items()}
                 if instance.sync is not None:
-                    engine = instance.tables[ROLLOUT].take(np.asarray([row[ROLLOUT]]))
+                    engine = instance.tables[GENERATOR].take(np.asarray([row[GENERATOR]]))
                     senders = int(instance.tables["actor"].layouts.weights.num_gpus[row["actor"]])
                     durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].kind, senders)[0])
                 end = max(record.end_s for record in play(instance.flow, durations, pool_of))

@@ -11,7 +11,7 @@ import pytest
 
 from mapper.analysis.memory_bottleneck import WORTHWHILE, MemoryLimit, memory_limit
 from mapper.analysis.shortlist import make_shortlist
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
 from mapper.pins import Pin
 from mapper.price_families import with_memory
 from mapper.request import SearchRequest
@@ -42,7 +42,7 @@ def searched(memory_gib: float, mode: ExecutionMode = SYNC) -> tuple[Facts, Plan
     )
     pins = (Pin("actor", TRAINING, generation={"pp": 1, "max_num_seqs": (1, 8, 16, 32, 64)}),)
     if mode.dedicated_rollout:
-        pins = (Pin("actor", TRAINING), Pin(ROLLOUT, generation={"pp": 1}))
+        pins = (Pin("actor", TRAINING), Pin(GENERATOR, generation={"pp": 1}))
     request = SearchRequest(facts, pins=pins, modes=(mode,), runners_up=False)
     return facts, find_plan(request).plan, make_shortlist(request)
 
@@ -54,13 +54,13 @@ def limit_of(facts: Facts, plan: Plan, pool: Pool, shortlist: Shortlist) -> Memo
 def entries(plan: Plan, pool: Pool, shortlist: Shortlist, role: str) -> list[RolePlan]:
     """The plan's entry of a role with each row of it that runs on the pool."""
     table, out = shortlist.tables[role], []
-    planned = plan.role("actor" if role == ROLLOUT else role)
+    planned = plan.role("actor" if role == GENERATOR else role)
     for row in range(len(table)):
         if table.num_gpus[row] > pool.num_gpus:
             continue
         training, inference, generation = table.records(row)
         update: dict[str, object] = {"generation": generation}
-        if role != ROLLOUT:
+        if role != GENERATOR:
             update = {"training": training, "inference": inference, "offload": OFFLOADS[int(table.offload[row])]}
             update["generation"] = planned.generation if planned.separate_generation else generation
         out.append(planned.model_copy(update=update))

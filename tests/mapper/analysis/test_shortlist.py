@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapper.analysis.shortlist import faster_rival, make_shortlist
 from mapper.analysis.thresholds import Dimension, changed
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.model.variables import Choice
 from mapper.price_families import with_memory
@@ -102,7 +102,7 @@ def test_as_the_job_is_nothing_changes(mode: ExecutionMode) -> None:
         assert np.allclose(
             again.resident_bytes + again.transient_bytes, (table.resident_bytes + table.transient_bytes)[fitting]
         )
-    assert (ROLLOUT in x.tables) is mode.dedicated_rollout
+    assert (GENERATOR in x.tables) is mode.dedicated_rollout
 
 
 def test_rows_of_a_job_with_less_memory_are_those_that_still_fit() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -58,7 +58,7 @@ def mixed(request: pytest.FixtureRequest) -> Facts:
 @pytest.mark.parametrize("senders", [1, 6, 16])
 def test_a_transfer_takes_what_it_takes_between_the_pools_of_a_plan(mixed: Facts, home: str, senders: int) -> None:
     """From so many GPUs of either kind to engines of either kind."""
-    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
+    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), GENERATOR)
     ticks = WeightSync(mixed, 1e-6).ticks(table, home, senders)
     assert set(table.kind.tolist()) == {0, 1}
     plan = with_engine_pool(make_plan(mixed, (mixed.dataflow.roles,), (senders,)), 8)

@@ -7,7 +7,7 @@ import pytest
 
 from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -25,7 +25,7 @@ def mixed(request: pytest.FixtureRequest) -> Facts:
 
 
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
+    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), GENERATOR)
     sync, senders = WeightSync(mixed, 1e-4), np.asarray([2, 4, 6, 8, 12, 16, 24])
     for kind in mixed.device_types:
         least = sync.least(table, kind, senders)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
 from mapper.model.choices import fits, gpus_of, senders, ticks_of, transfer_ticks, with_budget
 from mapper.model.instance import Instance
 from mapper.model.variables import Choice
@@ -123,10 +123,10 @@ def test_a_transfer_is_priced_for_the_senders_of_the_trainers_row() -> None:
     """Three ticks a sender in the made-up price, seven more from the other kind to its own."""
     x = toy_instance("grpo", ("actor",), 3, second_kind=4, mode=ExecutionMode(dedicated_rollout=True))
     assert senders(x).tolist() == x.tables["actor"].num_gpus.tolist()
-    own = x.ticks[ROLLOUT]["transition"]
+    own = x.ticks[GENERATOR]["transition"]
     for choice in every_choice(x)[:50]:
-        engine, trainer = choice.rows[ROLLOUT], choice.rows["actor"]
+        engine, trainer = choice.rows[GENERATOR], choice.rows["actor"]
         from_other = next(group.kind for group, _ in choice.pools if "actor" in group.roles) == OTHER
         expected = own[engine] + 3 * x.tables["actor"].num_gpus[trainer]
-        expected += 7 * from_other * x.tables[ROLLOUT].kind[engine]
+        expected += 7 * from_other * x.tables[GENERATOR].kind[engine]
         assert transfer_ticks(x, choice) == expected == call_ticks(x, choice, "transition")

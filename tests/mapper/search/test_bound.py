@@ -32,7 +32,7 @@ def pins(mode: ExecutionMode) -> tuple[Pin, ...]:
         )
         return (
             Pin("actor", train),
-            Pin("rollout", generation=engine),
+            Pin("generator", generation=engine),
             Pin("reference", {}, {"pp": 1, "micro_batch": 8}),
         )
     train, engine = {"pp": 1, "micro_batch": (1, 8), "recompute": "full"}, {"pp": 1, "max_num_seqs": (4, 8)}

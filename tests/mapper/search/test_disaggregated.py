@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapper.candidates.table import RoleTable
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import Instance
 from mapper.search.disaggregated import best_with_transfers
 from tests.builders import OTHER, TOY, toy_instance
@@ -127,21 +127,21 @@ def test_by_hand_the_price_of_the_pair_decides() -> None:
     tables = {role: table.take(rows) for role, table in x.tables.items()}
     ticks = {
         "actor": {"update_actor": np.asarray([10, 10])},
-        ROLLOUT: {"generate_sequences": np.asarray([9, 6]), "transition": np.asarray([0, 0])},
+        GENERATOR: {"generate_sequences": np.asarray([9, 6]), "transition": np.asarray([0, 0])},
         "controller": {"compute_reward": np.asarray([0]), "compute_advantage": np.asarray([0])},
     }
     none = np.asarray([0, 0])
-    need = dict.fromkeys(("actor", ROLLOUT), none)
+    need = dict.fromkeys(("actor", GENERATOR), none)
     x = replace(x, tables=tables, ticks=ticks, resident_mib=need, transient_mib=need, sync=TwoPrices())
     choice, solution = best_with_transfers(x, 0, HANGS_S, None, None, 1)
     assert choice is not None
-    assert choice.rows == {"actor": 1, ROLLOUT: 1}
+    assert choice.rows == {"actor": 1, GENERATOR: 1}
     assert call_ticks(x, choice, "transition") == 1
     assert solution.objective_ticks == 1 + 6 + 10
     only_one = replace(x, gpus={TOY: 3}, budget=3)
     choice, solution = best_with_transfers(only_one, 0, HANGS_S, None, None, 1)
     assert choice is not None
-    assert (choice.rows, solution.objective_ticks) == ({"actor": 1, ROLLOUT: 0}, 2 + 9 + 10)
+    assert (choice.rows, solution.objective_ticks) == ({"actor": 1, GENERATOR: 0}, 2 + 9 + 10)
 
 
 class TwoPrices(WeightSync):

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mapper.analysis.algorithm1 import exhaustive
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
-from mapper.pins import Pin
+from mapper.pins import Pin, Share, Spare
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.budgets import budgets_of
 from mapper.search.find_plan import find_plan
-from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError, InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -118,4 +117,4 @@ def test_refusals() -> None:
                 pins=(Pin("actor", device=A100), Pin("reference", num_gpus=1), Spare(1, A100)),
             )
         )
-    assert ROLLOUT not in make_problem(facts).roles
+    assert GENERATOR not in make_problem(facts).roles

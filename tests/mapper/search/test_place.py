@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, mode_of
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, mode_of
 from mapper.model.instance import Instance, make_instance
 from mapper.model.variables import Choice
 from mapper.problem import Group, Problem, make_problem
@@ -88,9 +88,9 @@ def test_every_stage_has_the_layout_of_its_row(drawn: tuple[Problem, Instance, C
         training, inference, generation = x.tables[entry.role].records(choice.rows[entry.role])
         assert (entry.training, entry.inference) == (training, inference)
         if entry.role == "actor" and problem.mode.dedicated_rollout:
-            assert entry.generation == x.tables[ROLLOUT].records(choice.rows[ROLLOUT])[2]
-            home = next(group for group, _ in choice.pools if ROLLOUT in group.roles)
-            assert ROLLOUT in plan.members(plan.generation_pool_of("actor"))
+            assert entry.generation == x.tables[GENERATOR].records(choice.rows[GENERATOR])[2]
+            home = next(group for group, _ in choice.pools if GENERATOR in group.roles)
+            assert GENERATOR in plan.members(plan.generation_pool_of("actor"))
             assert plan.generation_pool_of("actor").device == home.kind
         else:
             assert (entry.generation, entry.generation_pool) == (generation, None)
@@ -145,4 +145,4 @@ def test_the_placement_of_a_plan_from_anywhere() -> None:
     plan = written((8, 16))
     assert placement_of(plan) == (Group(("actor",), A100), Group(("critic", "reference", "reward"), A100))
     apart = with_engine_pool(plan, 8)
-    assert placement_of(apart)[2] == Group((ROLLOUT,), A100)
+    assert placement_of(apart)[2] == Group((GENERATOR,), A100)

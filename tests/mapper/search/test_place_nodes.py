@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.search.packing import first_gpus, pod_nodes, pods_of, straddles
+from mapper.search.place import first_gpus, pod_nodes, pods_of, straddles
 from profiles.hardware import ClusterGroup
 
 

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.pins import Pin, joined, parts_of
+from mapper.pins import Pin, Share, Spare, joined, parts_of
 from mapper.problem import make_problem, set_partitions, sets_of, with_pins
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from mapper.search.infeasible import conflict
-from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError
 from tests.builders import make_facts, tiny_facts
 
