@@ -1,7 +1,7 @@
 """The transfer of weights between two pools in the search: its price depends on both ends.
 
-A row of the generator knows its own end only. ``WeightSync`` prices it for a number of GPUs of one kind that send,
-exactly as ``simulate`` does, and for a range of them the least, which bounds every plan whose trainer lies in the range.
+A row of the generator knows its own end only. ``WeightSync`` prices it for a number of sending GPUs of one type, as
+``simulate`` does, and for a range of them the least, which bounds every plan whose trainer lies in the range.
 """
 
 from __future__ import annotations
