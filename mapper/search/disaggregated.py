@@ -94,7 +94,8 @@ def _answer(
         bound = cutoff + 1 if cutoff is not None and proven else least or 0
         return None, Solution("infeasible", None, 0, bound, seconds)
     choice, ticks = best
-    bound = ticks if least is None else min(ticks, least)
+    bounds = (ticks, least, None if cutoff is None else cutoff + 1)  # of a choice above the cutoff nothing is proven
+    bound = min(bound for bound in bounds if bound is not None)
     return choice, Solution("optimal" if bound >= ticks else "feasible", choice, ticks, bound, seconds)
 
 

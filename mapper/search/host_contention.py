@@ -123,7 +123,7 @@ def _answer(
         bound = 0 if cutoff is None else min(cutoff + 1, least)
         return None, Solution("infeasible", None, 0, bound, seconds)
     choice, ticks = best
-    bound = min(ticks, least)
+    bound = min(ticks, least, _NO_LIMIT if cutoff is None else cutoff + 1)  # above the cutoff nothing is proven
     return choice, Solution("optimal" if bound == ticks else "feasible", choice, ticks, bound, seconds)
 
 

@@ -92,9 +92,6 @@ def test_of_plans_on_as_few_gpus_the_fastest() -> None:
     assert best_of((slow, more, fast)).iteration_s == 35.0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="of another search only its bound in GPUs is counted, not that of the time on them"
-)
 def test_the_fewest_gpus_are_not_proven_the_fastest_while_another_search_is_open() -> None:
     """Both need two GPUs; the second search may still find a plan of 25 s on them."""
     fewest = Objective("gpus", target_iteration_s=40.0)

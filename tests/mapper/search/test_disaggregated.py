@@ -110,7 +110,6 @@ def test_out_of_reach_of_a_cutoff_the_bound_is_just_above_it(
     assert (choice, solution.status, solution.bound_ticks) == (None, "infeasible", least - less + 1)
 
 
-@pytest.mark.xfail(strict=True, reason="a known choice above the cutoff is called optimal, its own ticks the bound")
 def test_a_known_choice_above_the_cutoff_is_not_called_the_best() -> None:
     x = apart(0, MODES[1], 2)
     there = sorted(every_choice(x), key=lambda choice: end_ticks(x, choice))

@@ -98,7 +98,6 @@ def test_a_cutoff_is_kept_or_proven_out_of_reach_whatever_is_known(seed: int, mo
     assert x.neighbours.ticks(x, choice) == solution.objective_ticks <= max(cutoff, known_ticks)
 
 
-@pytest.mark.xfail(strict=True, reason="a known choice above the cutoff is called optimal, its own ticks the bound")
 def test_a_known_choice_above_the_cutoff_is_not_called_the_best() -> None:
     x = shared(0, 3, 0, 0)
     played = as_played(x)
