@@ -104,13 +104,13 @@ def summed(engine):
 class SummedActor(ActorWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.trainer)
+        return summed(getattr(self.trainer, "trainer", self.trainer))
 
 
 class SummedCritic(CriticWorker):
     @register(protocol="ONE_TO_ALL")
     def sums(self):
-        return summed(self.trainer)
+        return summed(getattr(self.trainer, "trainer", self.trainer))
 
 
 def whole_sums(group):
