@@ -203,13 +203,13 @@ def _pair(name: str, distribute: Distribute, sources: Ranks, combine: Callable[[
     return add_protocol(name, distribute, combine(sources), sources)
 
 
-ONE_TO_ALL = _pair("ONE_TO_ALL", _broadcast, _all_ranks, _gathered)
-THREE_D = _pair("3D_PROTO", _by_replica, _last_stage_of_replicas, _concatenated)
-THREE_D_ALL_MICRO_DP = _pair("3D_ALL_MICRO_DP", _by_generation_replica, _heads_of_generation, _concatenated)
-"""The paper's "micro-DP groups" are read as the generation replicas: those are what takes a slice of prompts each, and
-reading them as the groups that gather weights would repeat rows wherever a replica has more than one rank."""
-THREE_D_PP_ONLY = _pair("3D_PP_ONLY", _broadcast, _stages_of_first_replica, _concatenated)
-DP = _pair("DP_PROTO", _by_rank, _all_ranks, _concatenated)
-ALL_TO_ALL = _pair("ALL_TO_ALL", _one_each, _all_ranks, _gathered)
-RANK_ZERO = add_protocol("RANK_ZERO", _first_only, lambda outputs, _x: outputs[0], _rank_zero)
-PIPELINE_AS_DATA = _pair("PIPELINE_AS_DATA", _by_stage, _stages_of_replicas, _concatenated)
+_pair("ONE_TO_ALL", _broadcast, _all_ranks, _gathered)
+_pair("3D_PROTO", _by_replica, _last_stage_of_replicas, _concatenated)
+# The paper's "micro-DP groups" are read as the generation replicas: those are what takes a slice of prompts each, and
+# reading them as the groups that gather weights would repeat rows wherever a replica has more than one rank.
+_pair("3D_ALL_MICRO_DP", _by_generation_replica, _heads_of_generation, _concatenated)
+_pair("3D_PP_ONLY", _broadcast, _stages_of_first_replica, _concatenated)
+_pair("DP_PROTO", _by_rank, _all_ranks, _concatenated)
+_pair("ALL_TO_ALL", _one_each, _all_ranks, _gathered)
+add_protocol("RANK_ZERO", _first_only, lambda outputs, _x: outputs[0], _rank_zero)
+_pair("PIPELINE_AS_DATA", _by_stage, _stages_of_replicas, _concatenated)

@@ -44,19 +44,6 @@ AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
 """Whether the parameters of a trained role wait in host memory, by option."""
 
 
-def role_table(problem: Problem, role: str, prune: bool = True, deadline: Deadline = NEVER) -> RoleTable:
-    """Price every configuration of ``role`` on every kind and pool size, or what ``deadline`` leaves time for.
-
-    What cannot fit alone is dropped, and unless ``prune`` is off what another row of its kind dominates.
-    """
-    return bounding_tables(problem, (role,), prune, deadline)[role].listed()
-
-
-def bounding_table(problem: Problem, role: str, prune: bool = True) -> RoleTable:
-    """The rows of ``role_table`` and behind them those that are in no plan but in the bound of ``coarse``."""
-    return bounding_tables(problem, (role,), prune)[role]
-
-
 def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:

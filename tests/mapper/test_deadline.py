@@ -13,7 +13,7 @@ from mapper.analysis.frontier import frontier
 from mapper.candidates import engine as engine_rows
 from mapper.candidates import listing, stepwise
 from mapper.candidates.floors import least_seconds
-from mapper.candidates.listing import bounding_tables, role_table
+from mapper.candidates.listing import bounding_tables
 from mapper.candidates.stepwise import price_in_turn, steps_of
 from mapper.candidates.table import RoleTable
 from mapper.deadline import NEVER, Deadline, TimeUpError
@@ -29,6 +29,7 @@ from profiles.workload import LengthDistribution
 from simulator.facts import Facts
 from simulator.feasibility import check_plan
 from tests.builders import MOE, make_facts, tiny_facts, workload
+from tests.mapper.tables import role_table
 from tests.work import Clock
 
 ASYNC = ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2)

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.candidates.layouts import chunks
-from mapper.candidates.listing import role_table
 from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.pins import Share
@@ -23,6 +21,8 @@ from simulator.cost.role_memory import role_memory
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, workload
+from tests.mapper.exhaustive import exhaustive
+from tests.mapper.tables import role_table
 
 
 def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:

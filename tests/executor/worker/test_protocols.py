@@ -137,9 +137,9 @@ def test_six_steps_of_the_paper_actor_1_2_3_to_critic_2_1_2():
     """Section 1.4: three slices of the actor become two of the critic, and each critic rank pulls only its own."""
     actor, critic, batch = Degrees(1, 2, 3, 1, 2), Degrees(2, 1, 2, 2, 1), rows(12)
     futures, _ = sources_of(batch, actor)  # 1, 2: the actor ran; each rank's output has a future
-    collected = protocols.THREE_D.collect(futures, actor)  # 3: to the controller, references only
+    collected = protocols.PROTOCOLS["3D_PROTO"].collect(futures, actor)  # 3: to the controller, references only
     assert [source.data[1] for source in collected.parts[0].sources] == [0, 2, 4]
-    shares = protocols.THREE_D.distribute(collected, critic)  # 4, 5: to the critic's data-parallel groups
+    shares = protocols.PROTOCOLS["3D_PROTO"].distribute(collected, critic)  # 4, 5: to the critic's data-parallel groups
     assert [(share.index, share.count) for share in shares] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     for rank, expected_uids, expected_ranks in [
         (0, range(6), [0, 2]),
@@ -162,13 +162,15 @@ def test_six_steps_of_the_paper_actor_1_2_3_to_critic_2_1_2():
 def test_resharding_between_any_two_models_equals_distributing_the_batch_itself(source, target, num):
     batch = rows(num)
     futures, _ = sources_of(batch, source)
-    collected = protocols.THREE_D.collect(futures, source)
+    collected = protocols.PROTOCOLS["3D_PROTO"].collect(futures, source)
 
     def fetch(refs):
         return [Record(len(out)) if kind == "record" else to_wire(out) for kind, _, out in refs]
 
     for share, expected in zip(
-        protocols.THREE_D.distribute(collected, target), protocols.THREE_D.distribute(batch, target), strict=True
+        protocols.PROTOCOLS["3D_PROTO"].distribute(collected, target),
+        protocols.PROTOCOLS["3D_PROTO"].distribute(batch, target),
+        strict=True,
     ):
         assert same(resolve(share, fetch), expected)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import allocations, d_cost, exhaustive, paper
+from mapper.analysis.algorithm1 import allocations, d_cost, paper
 from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import make_problem
@@ -22,6 +22,7 @@ from simulator.plan.dataflow import CONTROLLER
 from simulator.play import simulate as simulate_module
 from simulator.play.simulate import play, simulate
 from tests.builders import make_facts, on_toy, toy_instance
+from tests.mapper.exhaustive import exhaustive
 
 JOBS = [
     ("grpo", ("actor", "reference", "reward")),

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridmap.text.frontier import proof_lines
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.analysis.frontier import frontier, trace, with_left_out
 from mapper.candidates import layouts
 from mapper.deadline import NEVER, Deadline, TimeUpError
@@ -25,6 +24,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.incumbent import greedy
 from profiles.errors import InfeasibleError
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
+from tests.mapper.exhaustive import exhaustive
 
 ROLES = ("actor", "critic", "reference", "reward")
 seeds = st.integers(0, 10**6)

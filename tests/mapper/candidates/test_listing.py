@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.candidates import listing
-from mapper.candidates.listing import role_table
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.model.instance import make_instance
 from mapper.problem import Group, Problem, make_problem
@@ -15,6 +13,8 @@ from simulator.facts import Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.plan import Plan, Pool, RolePlan
 from tests.builders import MOE, make_facts, tiny_facts, workload
+from tests.mapper.exhaustive import exhaustive
+from tests.mapper.tables import role_table
 
 
 def rows_of(table: RoleTable, count: int = 25) -> list[int]:

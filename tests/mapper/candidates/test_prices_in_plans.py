@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
 from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
@@ -18,6 +17,7 @@ from simulator.facts import DeviceGroup
 from simulator.feasibility import layouts_of
 from simulator.play.simulate import build_timeline, price_calls
 from tests.builders import make_facts, make_plan, replace_role, with_engine_pool
+from tests.mapper.tables import role_table
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
 from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
@@ -13,6 +12,7 @@ from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from simulator.facts import DeviceGroup, Facts
 from tests.builders import make_facts
+from tests.mapper.tables import role_table
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.execution_mode import ExecutionMode
 from mapper.model.choices import transfer_ticks
 from mapper.model.instance import Instance, make_instance
@@ -22,6 +21,7 @@ from mapper.search.best import best_choice
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 from tests.work import HANGS_S
 
 JOBS = [

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.model.instance import Instance, make_instance
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
@@ -16,6 +15,7 @@ from mapper.search import incumbent
 from mapper.search.incumbent import _allocations, _picked, _worth_picking, greedy
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 
 PPO = ("actor", "critic", "reference", "reward")
 

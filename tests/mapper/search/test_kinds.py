@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
@@ -23,6 +22,7 @@ from simulator.facts import DeviceGroup
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
+from tests.mapper.exhaustive import exhaustive
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

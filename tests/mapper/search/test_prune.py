@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.model.instance import make_instance
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
@@ -19,6 +18,7 @@ from mapper.problem import make_problem
 from mapper.search.incumbent import greedy
 from mapper.search.prune import prune_beyond
 from tests.builders import make_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
