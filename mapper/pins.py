@@ -201,10 +201,10 @@ class Spare:
     """So many nodes stay free, of one kind of GPU where the cluster has several."""
 
     nodes: int
-    kind: str | None = None
+    device_type: str | None = None
 
     def __str__(self) -> str:
-        return f"spare_nodes: {self.nodes}" + (f" of {self.kind}" if self.kind else "")
+        return f"spare_nodes: {self.nodes}" + (f" of {self.device_type}" if self.device_type else "")
 
 
 AnyPin = Pin | Share | Spare
@@ -222,18 +222,20 @@ def check_share(roles: tuple[str, ...], share: Share) -> None:
 
 def check_spare(facts: Facts, spares: list[Spare]) -> None:
     """Raise ``InputError`` if no node would be left, a kind is not there, or a number is given twice."""
-    if len({spare.kind for spare in spares}) < len(spares) or (len(spares) > 1 and None in {s.kind for s in spares}):
+    if len({spare.device_type for spare in spares}) < len(spares) or (
+        len(spares) > 1 and None in {s.device_type for s in spares}
+    ):
         raise InputError("pin spare_nodes once, or once for each kind of GPU")
     for spare in spares:
-        if spare.kind is None and len(facts.device_types) > 1:
+        if spare.device_type is None and len(facts.device_types) > 1:
             raise InputError(
-                f"pin of spare_nodes: {spare.nodes} of which kind? The cluster has {', '.join(facts.device_types)}; "
+                f"pin of spare_nodes: {spare.nodes} of which device? The cluster has {', '.join(facts.device_types)}; "
                 f"write spare_nodes: {{{facts.device_types[0]}: {spare.nodes}}}"
             )
-        kind = spare.kind or facts.device_types[0]
-        if kind not in facts.device_types:
-            raise UnknownNameError("device of spare_nodes", kind, facts.device_types)
-        nodes = facts.on(kind).group.nodes
+        device_type = spare.device_type or facts.device_types[0]
+        if device_type not in facts.device_types:
+            raise UnknownNameError("device of spare_nodes", device_type, facts.device_types)
+        nodes = facts.on(device_type).group.nodes
         least = 0 if len(facts.device_types) == 1 else -1  # of several kinds one may stay free altogether
         if not 0 <= spare.nodes < nodes - least:
             raise InputError(f"pin of spare_nodes: {spare.nodes} of {nodes:,} nodes; at least one must be left to use")

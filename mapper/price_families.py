@@ -129,7 +129,7 @@ def _on_each_kind(
     facts: Facts, change: Callable[[ClusterGroup, DeviceProfile], tuple[ClusterGroup, DeviceProfile]]
 ) -> Facts:
     group, device = change(facts.group, facts.device)
-    others = tuple(DeviceGroup(*change(kind.group, kind.device)) for kind in facts.others)
+    others = tuple(DeviceGroup(*change(device_type.group, device_type.device)) for device_type in facts.others)
     return replace(facts, group=group, device=device, others=others)
 
 

@@ -223,8 +223,8 @@ def toy_instance(
         own = {c.key: rng.integers(0, 30, len(gpus)) for c in flow.calls_of(role)}
         if role == GENERATOR:
             own["transition"] = rng.integers(0, 30, len(gpus))
-        kind = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
-        tables[role] = toy_table(role, gpus, own, kind)
+        device_type = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
+        tables[role] = toy_table(role, gpus, own, device_type)
         ticks[role] = own
         resident[role] = rng.integers(0, 10, len(gpus))
         transient[role] = rng.integers(0, 10, len(gpus))
@@ -232,7 +232,7 @@ def toy_instance(
     ticks[CONTROLLER] = {key: rng.integers(0, 4, 1) for key in sorted(beside)}
     apart = Share(("actor", GENERATOR), wanted=False)
     partitions = tuple(
-        tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
+        tuple(Group(r, device_type) for r, device_type in zip(p, chosen, strict=True))
         for p in set_partitions(flow.roles)
         if not mode.dedicated_rollout or apart.allows(p)
         for chosen in product(gpus_of, repeat=len(p))
@@ -241,7 +241,7 @@ def toy_instance(
     return Instance(
         flow=flow,
         partitions=partitions,
-        kinds=tuple(gpus_of),
+        device_types=tuple(gpus_of),
         sizes=dict.fromkeys(groups, sizes),
         gpus=gpus_of,
         weight=dict.fromkeys(gpus_of, 1),
@@ -272,11 +272,13 @@ class ToySync(WeightSync):
     def __init__(self) -> None:
         pass
 
-    def ticks(self, table: RoleTable, kind: str, senders: int) -> np.ndarray:
-        return np.asarray(table.durations_s["transition"] + 3 * senders + 7 * (kind == OTHER) * table.kind, np.int64)
+    def ticks(self, table: RoleTable, device_type: str, senders: int) -> np.ndarray:
+        return np.asarray(
+            table.durations_s["transition"] + 3 * senders + 7 * (device_type == OTHER) * table.device_type, np.int64
+        )
 
-    def least(self, table: RoleTable, kind: str, senders: np.ndarray) -> np.ndarray:
-        return self.ticks(table, kind, int(senders.min()))
+    def least(self, table: RoleTable, device_type: str, senders: np.ndarray) -> np.ndarray:
+        return self.ticks(table, device_type, int(senders.min()))
 
 
 def on_gpus(instance: Instance, num_gpus: int) -> Instance:
@@ -285,7 +287,7 @@ def on_gpus(instance: Instance, num_gpus: int) -> Instance:
 
 
 def toy_table(
-    role: str, gpus: np.ndarray, durations: dict[str, np.ndarray], kind: np.ndarray | None = None
+    role: str, gpus: np.ndarray, durations: dict[str, np.ndarray], device_type: np.ndarray | None = None
 ) -> RoleTable:
     """A candidate table whose weights are spread by data parallelism alone."""
     nothing, one = np.zeros(len(gpus)), np.ones(len(gpus), dtype=np.int64)
@@ -293,7 +295,7 @@ def toy_table(
     weights = RoleLayouts(training=Layouts(gpus, one, one, one, one, one, one, 0 * one))
     return RoleTable(
         role,
-        0 * gpus if kind is None else kind,
+        0 * gpus if device_type is None else device_type,
         gpus,
         seconds,
         nothing,

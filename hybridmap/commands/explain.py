@@ -195,9 +195,9 @@ def _placement(rival: "Placement") -> str:
     from simulator.plan.plan import placement_name
 
     name = placement_name(sets_of(rival))
-    if len({group.kind for group in rival}) == 1:
+    if len({group.device_type for group in rival}) == 1:
         return name
-    return f"{name} on {', '.join(group.kind for group in rival)}"
+    return f"{name} on {', '.join(group.device_type for group in rival)}"
 
 
 def _flip_text(flip: "Flip", facts: "Facts") -> str:

@@ -61,8 +61,14 @@ def allocations(instance: Instance, partition: Placement, use_all: bool = False)
     """Pool sizes of the partition's groups that the cluster holds (with ``use_all``, that use every GPU)."""
     for sizes in product(*(instance.sizes[group] for group in partition)):
         pools = tuple(zip(partition, sizes, strict=True))
-        used = {kind: sum(n for group, n in pools if group.kind == kind) for kind in instance.kinds}
-        if any(n > instance.gpus[kind] for kind, n in used.items()) or instance.spent(pools) > instance.budget:
+        used = {
+            device_type: sum(n for group, n in pools if group.device_type == device_type)
+            for device_type in instance.device_types
+        }
+        if (
+            any(n > instance.gpus[device_type] for device_type, n in used.items())
+            or instance.spent(pools) > instance.budget
+        ):
             continue
         if use_all and used != instance.gpus:
             continue
@@ -73,7 +79,7 @@ def allocations(instance: Instance, partition: Placement, use_all: bool = False)
 
 def _auto_parallel_set(instance: Instance, group: Group, num_gpus: int) -> dict[str, int] | None:
     """Algorithm 2 for each model of a set in turn, with the memory that the others need at least set aside."""
-    roles, capacity = group.roles, instance.capacity_mib[group.kind]
+    roles, capacity = group.roles, instance.capacity_mib[group.device_type]
     rows = {role: instance.rows(role, group, num_gpus) for role in roles}
     least = {role: int(instance.resident_mib[role][r].min()) for role, r in rows.items()}
     picked: dict[str, int] = {}

@@ -51,9 +51,9 @@ class Shortlist:
     def tables(self) -> dict[str, RoleTable]:
         return self.base.tables
 
-    def _alike(self, role: str, kind: str) -> list[RoleTable]:
+    def _alike(self, role: str, device_type: str) -> list[RoleTable]:
         """A role's rows on one kind of GPU by what waits in host memory; one empty table if there are none."""
-        table = self.tables[role].take(self.base.rows_on(role, kind))
+        table = self.tables[role].take(self.base.rows_on(role, device_type))
         return [table.take(np.flatnonzero(table.offload == i)) for i in np.unique(table.offload)] or [table]
 
     def instance(self, facts: Facts, partitions: tuple[Placement, ...]) -> Instance:

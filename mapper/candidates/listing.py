@@ -48,8 +48,12 @@ def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:
     """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
-    kinds = [(i, kind) for i, kind in enumerate(problem.facts.device_types) if problem.sizes[kind]]
-    by_role = {role: [RowsOnKind(problem, role, i, kind, prune) for i, kind in kinds] for role in roles}
+    device_types = [
+        (i, device_type) for i, device_type in enumerate(problem.facts.device_types) if problem.sizes[device_type]
+    ]
+    by_role = {
+        role: [RowsOnKind(problem, role, i, device_type, prune) for i, device_type in device_types] for role in roles
+    }
     price_in_turn([rows for of_role in by_role.values() for rows in of_role], deadline)
     tables = {role: joined([rows.table() for rows in of_role]) for role, of_role in by_role.items()}
     away = {role: table.credit.unlisted for role, table in tables.items()}
@@ -62,10 +66,10 @@ class RowsOnKind:
     A step has all that is listed on some numbers of GPUs, so nothing in it depends on another step.
     """
 
-    def __init__(self, problem: Problem, role: str, position: int, kind: str, prune: bool) -> None:
-        self._problem, self._role, self._position, self._kind, self._prune = problem, role, position, kind, prune
-        self._facts, self._pin = problem.facts.on(kind), pin_of(problem.pins, role)
-        self._sizes, self._parts, self._cut_short = problem.sizes[kind], list[RoleTable](), False
+    def __init__(self, problem: Problem, role: str, position: int, device_type: str, prune: bool) -> None:
+        self._problem, self._role, self._position, self._kind, self._prune = problem, role, position, device_type, prune
+        self._facts, self._pin = problem.facts.on(device_type), pin_of(problem.pins, role)
+        self._sizes, self._parts, self._cut_short = problem.sizes[device_type], list[RoleTable](), False
         self._steps, self.num_early = steps_of(self._used)
 
     @property
@@ -178,7 +182,7 @@ class RowsOnKind:
         credit = replace(table.credit, unlisted=table.credit.unlisted | (only_granted & fits))
         kept = np.flatnonzero(fits)
         table = replace(table, credit=credit).take(kept)
-        table = replace(table, kind=np.full(len(table), self._position, dtype=np.int64))
+        table = replace(table, device_type=np.full(len(table), self._position, dtype=np.int64))
         if not self._prune:
             return table, kept
         best = _pruned(table)
@@ -218,8 +222,10 @@ def _transition_s(
     (first_left, of_left), (first_right, of_right) = (
         np.unique(columns, axis=1, return_index=True, return_inverse=True)[1:] for columns in (trains, runs)
     )
-    kinds, of_pair = np.unique(of_left.ravel()[left] * len(first_right) + of_right.ravel()[right], return_inverse=True)
-    i, j = np.divmod(kinds, max(len(first_right), 1))
+    device_types, of_pair = np.unique(
+        of_left.ravel()[left] * len(first_right) + of_right.ravel()[right], return_inverse=True
+    )
+    i, j = np.divmod(device_types, max(len(first_right), 1))
     training, generation = weights.take(first_left[i]), engine.take(first_right[j])
     cost = reshard.transition_cost(facts, spec.shape, training, generation, spec.precision)
     called = pricing.as_called(facts, pricing.call_of_kind(facts, "transition"), cost, training.num_gpus)
@@ -251,7 +257,7 @@ def _generator_table(
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=GENERATOR,
-        kind=np.zeros(len(rows.seconds), dtype=np.int64),
+        device_type=np.zeros(len(rows.seconds), dtype=np.int64),
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
         resident_bytes=np.zeros(len(rows.seconds)),

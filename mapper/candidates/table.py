@@ -46,7 +46,7 @@ class RoleTable:
     """
 
     role: str
-    kind: Ints
+    device_type: Ints
     num_gpus: Ints
     durations_s: dict[str, Floats]
     resident_bytes: Floats
@@ -65,7 +65,7 @@ class RoleTable:
         x = self.layouts
         return replace(
             self,
-            kind=self.kind[index],
+            device_type=self.device_type[index],
             num_gpus=self.num_gpus[index],
             durations_s={key: value[index] for key, value in self.durations_s.items()},
             resident_bytes=self.resident_bytes[index],
@@ -108,7 +108,7 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         return first
     return RoleTable(
         role=first.role,
-        kind=np.concatenate([t.kind for t in tables]),
+        device_type=np.concatenate([t.device_type for t in tables]),
         num_gpus=np.concatenate([t.num_gpus for t in tables]),
         durations_s={key: np.concatenate([t.durations_s[key] for t in tables]) for key in first.durations_s},
         resident_bytes=np.concatenate([t.resident_bytes for t in tables]),

@@ -159,7 +159,7 @@ def _paired(
         credit = replace(credit, seconds=credit.seconds | gains)
     return RoleTable(
         role=role,
-        kind=np.zeros(len(present[0].seconds), dtype=np.int64),
+        device_type=np.zeros(len(present[0].seconds), dtype=np.int64),
         num_gpus=gpus_of_spread[spread],
         durations_s=durations,
         resident_bytes=memory.total(resident),

@@ -42,7 +42,7 @@ class Instance:
     flow, partitions, equal_sizes
         As in ``Problem``.
     kinds
-        Kinds of GPU; the ``kind`` of a table's rows is a position in it.
+        Kinds of GPU; the ``device_type`` of a table's rows is a position in it.
     sizes
         By group: pool sizes on which it can fit at all.
     gpus
@@ -72,7 +72,7 @@ class Instance:
 
     flow: Dataflow
     partitions: tuple[Placement, ...]
-    kinds: tuple[str, ...]
+    device_types: tuple[str, ...]
     sizes: dict[Group, tuple[int, ...]]
     gpus: dict[str, int]
     weight: dict[str, int]
@@ -124,11 +124,13 @@ class Instance:
     def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
         """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
         table = self.tables[role]
-        return np.flatnonzero((table.kind == self.kinds.index(group.kind)) & (table.num_gpus <= num_gpus))
+        return np.flatnonzero(
+            (table.device_type == self.device_types.index(group.device_type)) & (table.num_gpus <= num_gpus)
+        )
 
-    def rows_on(self, role: str, kind: str) -> Ints:
+    def rows_on(self, role: str, device_type: str) -> Ints:
         """Rows of a role's table on one kind of GPU."""
-        return np.flatnonzero(self.tables[role].kind == self.kinds.index(kind))
+        return np.flatnonzero(self.tables[role].device_type == self.device_types.index(device_type))
 
     def turns(self, role: str) -> Ints:
         """Ticks that each row of a role keeps its pool busy, all calls together."""
@@ -138,7 +140,7 @@ class Instance:
 
     def spent(self, pools: tuple[tuple[Group, int], ...]) -> int:
         """What pools count together."""
-        return sum(self.weight[group.kind] * n for group, n in pools)
+        return sum(self.weight[group.device_type] * n for group, n in pools)
 
     @property
     def floor_ticks(self) -> int:
@@ -167,12 +169,12 @@ def make_instance(
         if is_controller(call)
     }
     tick = _tick_s(seconds)
-    on = {kind: facts.on(kind) for kind in facts.device_types}
+    on = {device_type: facts.on(device_type) for device_type in facts.device_types}
     capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
     x = Instance(
         flow=problem.flow,
         partitions=problem.partitions,
-        kinds=facts.device_types,
+        device_types=facts.device_types,
         sizes={},
         gpus=problem.gpus,
         weight=dict.fromkeys(facts.device_types, 1),
@@ -233,15 +235,15 @@ def _sizes_that_fit(problem: Problem, group: Group, instance: Instance) -> tuple
     Without a size that no role of the group gains a row from: the next smaller pool does the same. But groups that must
     agree on a size, by ``equal_sizes`` or by a pin, may need just that one.
     """
-    known = problem.sizes[group.kind]
+    known = problem.sizes[group.device_type]
     sizes = np.asarray(problem.sizes_of(group), dtype=np.int64)
-    rows = {role: instance.rows_on(role, group.kind) for role in group.roles}
+    rows = {role: instance.rows_on(role, group.device_type) for role in group.roles}
     gpus = {role: instance.tables[role].num_gpus[r] for role, r in rows.items()}
     need = sum(least_up_to(gpus[role], instance.resident_mib[role][r], sizes) for role, r in rows.items())
     need = need + np.max(
         [least_up_to(gpus[role], instance.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0
     )
-    keep = need <= instance.capacity_mib[group.kind]
+    keep = need <= instance.capacity_mib[group.device_type]
     if not problem.equal_sizes and len(sizes) == len(known):
         keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
     return tuple(sizes[keep].tolist())

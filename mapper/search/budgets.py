@@ -87,16 +87,16 @@ def budgets_of(instance: Instance) -> list[int]:
     reachable = 0
     for partition in instance.partitions:
         sums = {
-            kind: 1 for kind in instance.kinds
+            device_type: 1 for device_type in instance.device_types
         }  # bit n is set if the pools of the kind so far may have n GPUs together
         for group in partition:
-            mask, grown = (1 << (instance.gpus[group.kind] + 1)) - 1, 0
+            mask, grown = (1 << (instance.gpus[group.device_type] + 1)) - 1, 0
             for n in instance.sizes[group]:
-                grown |= sums[group.kind] << n
-            sums[group.kind] = grown & mask
+                grown |= sums[group.device_type] << n
+            sums[group.device_type] = grown & mask
         whole = 1
-        for kind, of_kind in sums.items():
-            whole = _shifted(whole, [n * instance.weight[kind] for n in _bits(of_kind)])
+        for device_type, of_kind in sums.items():
+            whole = _shifted(whole, [n * instance.weight[device_type] for n in _bits(of_kind)])
         reachable |= whole
     return [n for n in _bits(reachable) if 1 <= n <= instance.budget]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class _Range:
     """Rows of the actor, all of one kind of GPU, whose numbers of senders are neighbours."""
 
-    kind: str
+    device_type: str
     rows: Ints
 
 
@@ -45,9 +45,9 @@ def best_with_transfers(
     best = _known(instance, known)
     order = itertools.count()
     open_ranges: list[tuple[int, int, _Range]] = []
-    for kind in instance.kinds:
-        if len(rows := instance.rows_on("actor", kind)):
-            heapq.heappush(open_ranges, (0, next(order), _Range(kind, rows)))
+    for device_type in instance.device_types:
+        if len(rows := instance.rows_on("actor", device_type)):
+            heapq.heappush(open_ranges, (0, next(order), _Range(device_type, rows)))
     proven = True
     while open_ranges:
         limit = _limit(best, cutoff)
@@ -114,8 +114,10 @@ def _solved(
 ) -> tuple[Choice | None, Solution]:
     """The best choice of a range at the least price of its transfers; row numbers are those of ``instance``."""
     assert instance.sync is not None, "the actor generates on a pool of its own"
-    least = instance.sync.least(instance.tables[GENERATOR], one.kind, senders(instance)[one.rows])
-    partitions = tuple(p for p in instance.partitions if any("actor" in g.roles and g.kind == one.kind for g in p))
+    least = instance.sync.least(instance.tables[GENERATOR], one.device_type, senders(instance)[one.rows])
+    partitions = tuple(
+        p for p in instance.partitions if any("actor" in g.roles and g.device_type == one.device_type for g in p)
+    )
     sizes = {group: instance.sizes[group] for p in partitions for group in p}
     ticks = instance.ticks | {GENERATOR: instance.ticks[GENERATOR] | {"transition": least}}
     inside = restricted(
@@ -130,7 +132,9 @@ def _solved(
 def _split(instance: Instance, one: _Range, at: int, keep_apart: bool) -> list[_Range]:
     """The range below, at and above a number of senders; at a single number the price is exact, and nothing is left."""
     number = senders(instance)[one.rows]
-    parts = [_Range(one.kind, one.rows[mask]) for mask in (number < at, number == at, number > at) if np.any(mask)]
+    parts = [
+        _Range(one.device_type, one.rows[mask]) for mask in (number < at, number == at, number > at) if np.any(mask)
+    ]
     if len(parts) == 1 and keep_apart:
         return []
     return parts

@@ -44,11 +44,13 @@ def choice_of_plan(instance: Instance, plan: Plan) -> Choice | str:
     return choice
 
 
-def _row(instance: Instance, role: str, layouts: Layouts3, kind: str, offload: tuple[Offload, ...] = ()) -> int:
+def _row(instance: Instance, role: str, layouts: Layouts3, device_type: str, offload: tuple[Offload, ...] = ()) -> int:
     """The row of a role's table with these layouts on this kind of GPU; -1 if there is none."""
     table, options = instance.tables[role], OFFLOADS if instance.flow.is_trained(role) else FROZEN_OFFLOADS
     known = (
-        instance.rows_on(role, kind) if kind in instance.kinds and offload in options else np.zeros(0, dtype=np.int64)
+        instance.rows_on(role, device_type)
+        if device_type in instance.device_types and offload in options
+        else np.zeros(0, dtype=np.int64)
     )
     known = known[table.offload[known] == options.index(offload)] if len(known) else known
     return next((i for i in known.tolist() if table.records(i) == layouts), -1)

@@ -58,7 +58,7 @@ def _blamed_memory(problem: Problem, deadline: Deadline) -> InfeasibleError:
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role, deadline=deadline) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
-    capacity = max(facts.on(kind).memory_capacity_bytes for kind in facts.device_types)
+    capacity = max(facts.on(device_type).memory_capacity_bytes for device_type in facts.device_types)
     fewest = fewest_gpus(problem, deadline)
     there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
@@ -153,7 +153,9 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
         return "the role fits so by itself, but not beside the others"
     need = smallest_need_bytes(alone, part.role, every_size=True, deadline=deadline)
     if need < float("inf"):
-        capacity = max(problem.facts.on(kind).memory_capacity_bytes for kind in problem.facts.device_types)
+        capacity = max(
+            problem.facts.on(device_type).memory_capacity_bytes for device_type in problem.facts.device_types
+        )
         return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
     if fault := _fault_of(problem.facts, part):
         return fault
@@ -182,7 +184,7 @@ def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False, d
     The reserve is included; infinite if no layout spreads over them.
     """
     facts = problem.facts
-    sizes = problem.sizes if every_size else {kind: sizes[-1:] for kind, sizes in problem.sizes.items()}
+    sizes = problem.sizes if every_size else {device_type: sizes[-1:] for device_type, sizes in problem.sizes.items()}
     roomy = replace(problem, facts=with_memory(facts, lambda _: 2**60), sizes=sizes)
     table = _whole_table(roomy, role, deadline)
     if not len(table):
@@ -215,7 +217,7 @@ def _fits(problem: Problem, nodes: int, deadline: Deadline) -> bool:
 
 def cluster_of(problem: Problem) -> str:
     """The GPUs that a plan may use, as a message names them."""
-    return " + ".join(f"{n} x {kind}" for kind, n in problem.gpus.items())
+    return " + ".join(f"{n} x {device_type}" for device_type, n in problem.gpus.items())
 
 
 def name_of(facts: Facts, role: str) -> str:

@@ -50,7 +50,7 @@ def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
         pools=tuple(
             Pool(
                 name=names[group],
-                device=group.kind,
+                device=group.device_type,
                 first_gpu=first[group],
                 num_gpus=n,
                 roles=tuple(r for r in group.roles if r != GENERATOR),
@@ -90,10 +90,10 @@ def placement_of(plan: Plan) -> Placement:
 def _first_gpus(instance: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:
     """Where each pool starts among the GPUs of its kind."""
     first: dict[Group, int] = {}
-    for kind in instance.kinds:
-        of_kind = [(group, n) for group, n in pools if group.kind == kind]
-        where = problem.facts.on(kind).group
-        starts = first_gpus([n for _, n in of_kind], where, problem.gpus[kind] // where.gpus_per_node)
+    for device_type in instance.device_types:
+        of_kind = [(group, n) for group, n in pools if group.device_type == device_type]
+        where = problem.facts.on(device_type).group
+        starts = first_gpus([n for _, n in of_kind], where, problem.gpus[device_type] // where.gpus_per_node)
         first |= {group: start for (group, _), start in zip(of_kind, starts, strict=True)}
     return first
 

@@ -179,7 +179,7 @@ BAD_JOBS = {
     "no node of any kind": (at("cluster", []), ["cluster: got an empty list"]),
     "spare nodes of no kind": (
         lambda j: at("pin", {"spare_nodes": 1})(with_a100(j)),
-        ["pin of spare_nodes: 1 of which kind?"],
+        ["pin of spare_nodes: 1 of which device?"],
     ),
     "spare nodes of another kind": (
         at("pin", {"spare_nodes": {"b200": 1}}),

@@ -33,9 +33,12 @@ def every_choice(x: Instance) -> list[Choice]:
 
 def allowed(x: Instance, choice: Choice) -> bool:
     """Whether the pools are there, and hold the rows of their roles."""
-    used = {kind: sum(n for group, n in choice.pools if group.kind == kind) for kind in x.kinds}
-    spent = sum(x.weight[kind] * n for kind, n in used.items())
-    if spent > x.budget or any(n > x.gpus[kind] for kind, n in used.items()):
+    used = {
+        device_type: sum(n for group, n in choice.pools if group.device_type == device_type)
+        for device_type in x.device_types
+    }
+    spent = sum(x.weight[device_type] * n for device_type, n in used.items())
+    if spent > x.budget or any(n > x.gpus[device_type] for device_type, n in used.items()):
         return False
     if x.equal_sizes and len({n for _, n in choice.pools}) > 1:
         return False
@@ -46,11 +49,11 @@ def _holds(x: Instance, group: Group, num_gpus: int, rows: dict[str, int]) -> bo
     kept, most = 0, 0
     for role in group.roles:
         table, row = x.tables[role], rows[role]
-        if x.kinds[table.kind[row]] != group.kind or table.num_gpus[row] > num_gpus:
+        if x.device_types[table.device_type[row]] != group.device_type or table.num_gpus[row] > num_gpus:
             return False
         kept += x.resident_mib[role][row]
         most = max(most, x.transient_mib[role][row])
-    return bool(kept + most <= x.capacity_mib[group.kind])
+    return bool(kept + most <= x.capacity_mib[group.device_type])
 
 
 def end_ticks(x: Instance, choice: Choice) -> int:
@@ -68,7 +71,7 @@ def end_ticks(x: Instance, choice: Choice) -> int:
 def call_ticks(x: Instance, choice: Choice, key: str) -> int:
     """Ticks of one call in the rows of a choice; a transfer between pools is priced for both of its ends."""
     if x.sync is not None and key == "transition":
-        home = next(group.kind for group, _ in choice.pools if "actor" in group.roles)
+        home = next(group.device_type for group, _ in choice.pools if "actor" in group.roles)
         senders = int(x.tables["actor"].layouts.weights.num_gpus[choice.rows["actor"]])
         engine = x.tables[GENERATOR].take(np.asarray([choice.rows[GENERATOR]]))
         return int(x.sync.ticks(engine, home, senders)[0])
@@ -84,4 +87,4 @@ def least_ticks(x: Instance, budget: int | None = None) -> int | None:
 
 def counted(x: Instance, choice: Choice) -> int:
     """What the GPUs of a choice count together."""
-    return sum(x.weight[group.kind] * n for group, n in choice.pools)
+    return sum(x.weight[group.device_type] * n for group, n in choice.pools)

@@ -60,7 +60,7 @@ def _combine(instance: Instance, group: Group, num_gpus: int, limit: int) -> _Co
     Roles join one by one. A partial combination is dropped when it needs more memory than there is, when its own
     calls cannot end by ``limit`` whatever joins, or when another is no worse in time and memory.
     """
-    roles, capacity = group.roles, instance.capacity_mib[group.kind]
+    roles, capacity = group.roles, instance.capacity_mib[group.device_type]
     load = {role: instance.turns(role)[instance.rows(role, group, num_gpus)] for role in roles}
     joining = sum(int(v.min()) for v in load.values()) + waiting_ticks(instance, group)
     ticks = np.zeros((1, 0), dtype=np.int64)
@@ -162,7 +162,7 @@ def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) ->
     engines = sets[b].rows[:, k]
     ticks = np.zeros((len(sending), len(engines)))
     for n in np.unique(sending).tolist():
-        ticks[sending == n] = instance.sync.ticks(instance.tables[GENERATOR], partition[a].kind, n)[engines]
+        ticks[sending == n] = instance.sync.ticks(instance.tables[GENERATOR], partition[a].device_type, n)[engines]
     view = [1] * len(sets)
     view[a], view[b] = ticks.shape
     return (ticks if a < b else ticks.T).reshape(view)

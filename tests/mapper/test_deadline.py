@@ -119,7 +119,7 @@ JOBS = {
 
 
 def same(one: RoleTable, other: RoleTable) -> bool:
-    columns = ("kind", "num_gpus", "resident_bytes", "transient_bytes", "offload")
+    columns = ("device_type", "num_gpus", "resident_bytes", "transient_bytes", "offload")
     records = all(one.records(row) == other.records(row) for row in range(0, len(one), 7))
     return records and all(
         np.array_equal(a, b)

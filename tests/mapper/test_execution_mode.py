@@ -68,7 +68,7 @@ def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: Execution
         mode.overlapped,
         mode.in_flight_updates,
     )
-    assert {group.kind for group in partition} == {TOY}
+    assert {group.device_type for group in partition} == {TOY}
     ends = makespan(x, partition, {key: np.asarray(value) for key, value in durations.items()})
     assert ends == max(record.end_s for record in records)
 

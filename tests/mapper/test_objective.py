@@ -64,14 +64,18 @@ def test_the_unit_is_the_largest_that_divides_all_prices(prices, weights, unit) 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=4), st.lists(st.integers(0, 64), min_size=4, max_size=4))
 def test_what_gpus_count_times_the_unit_is_their_cost(ten_thousandths: list[int], numbers: list[int]) -> None:
     """So the search, which only counts whole weights, minimises what ``value`` says."""
-    kinds = tuple("abcd"[: len(ten_thousandths)])
-    prices = tuple((kind, n / 10**PRICE_DIGITS) for kind, n in zip(kinds, ten_thousandths, strict=True))
-    objective, gpus = Objective("cost", prices), dict(zip(kinds, numbers, strict=False))
-    weights, unit = objective.weights(kinds)
+    device_types = tuple("abcd"[: len(ten_thousandths)])
+    prices = tuple(
+        (device_type, n / 10**PRICE_DIGITS) for device_type, n in zip(device_types, ten_thousandths, strict=True)
+    )
+    objective, gpus = Objective("cost", prices), dict(zip(device_types, numbers, strict=False))
+    weights, unit = objective.weights(device_types)
     assert math.gcd(*weights.values()) == 1
-    assert unit * sum(weights[kind] * n for kind, n in gpus.items()) == pytest.approx(objective.value(1.0, gpus))
-    first = Fraction(weights[kinds[0]], ten_thousandths[0])
-    assert all(Fraction(weights[k], n) == first for k, n in zip(kinds, ten_thousandths, strict=True))
+    assert unit * sum(weights[device_type] * n for device_type, n in gpus.items()) == pytest.approx(
+        objective.value(1.0, gpus)
+    )
+    first = Fraction(weights[device_types[0]], ten_thousandths[0])
+    assert all(Fraction(weights[k], n) == first for k, n in zip(device_types, ten_thousandths, strict=True))
 
 
 def test_only_the_kinds_of_the_cluster_count() -> None:

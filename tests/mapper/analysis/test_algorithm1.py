@@ -19,9 +19,9 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import build_plan
 from profiles.hardware import ClusterGroup
 from simulator.plan.dataflow import CONTROLLER
-from simulator.play import simulate as simulate_module
 from simulator.play.simulate import play, simulate
 from tests.builders import make_facts, on_toy, toy_instance
+from tests.d_cost import d_cost
 from tests.mapper.exhaustive import exhaustive
 
 JOBS = [
@@ -39,7 +39,7 @@ def naive(instance: Instance) -> int | None:
         pool_of = {role: str(i) for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: CONTROLLER}
         for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
             pools = tuple(zip(partition, sizes, strict=True))
-            if any(sum(n for g, n in pools if g.kind == k) > most for k, most in instance.gpus.items()):
+            if any(sum(n for g, n in pools if g.device_type == k) > most for k, most in instance.gpus.items()):
                 continue
             if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
                 continue
@@ -49,7 +49,7 @@ def naive(instance: Instance) -> int | None:
                 if any(
                     sum(instance.resident_mib[r][row[r]] for r in g.roles)
                     + max(instance.transient_mib[r][row[r]] for r in g.roles)
-                    > instance.capacity_mib[g.kind]
+                    > instance.capacity_mib[g.device_type]
                     for g in partition
                 ):
                     continue
@@ -57,7 +57,7 @@ def naive(instance: Instance) -> int | None:
                 if instance.sync is not None:
                     engine = instance.tables[GENERATOR].take(np.asarray([row[GENERATOR]]))
                     senders = int(instance.tables["actor"].layouts.weights.num_gpus[row["actor"]])
-                    durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].kind, senders)[0])
+                    durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].device_type, senders)[0])
                 end = max(record.end_s for record in play(instance.flow, durations, pool_of))
                 best = end if best is None else min(best, end)
     return best
@@ -161,7 +161,7 @@ def test_the_papers_plan_is_never_better_than_ours(algorithm: str, model: str, n
     assert choice is not None
     assert sum(n for _, n in choice.pools) == facts.group.num_gpus
     plan = build_plan(x, choice, problem)
-    assert simulate_module.d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
+    assert d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
     ours = find_plan(SearchRequest(facts, runners_up=False))
     assert ours.iteration_s <= simulate(plan, facts).iteration_s + x.rounding_s
     assert cost_s > 0

@@ -40,8 +40,8 @@ def test_every_row_passes_the_checker_alone(model: str) -> None:
 
 
 def alone(facts: Facts, *partitions: tuple[tuple[str, ...], ...]) -> Problem:
-    kind = facts.group.device
-    placements = tuple(tuple(Group(roles, kind) for roles in sets) for sets in partitions)
+    device_type = facts.group.device
+    placements = tuple(tuple(Group(roles, device_type) for roles in sets) for sets in partitions)
     return replace(make_problem(facts), partitions=placements)
 
 

@@ -60,10 +60,10 @@ def test_a_transfer_takes_what_it_takes_between_the_pools_of_a_plan(mixed: Facts
     """From so many GPUs of either kind to engines of either kind."""
     table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), GENERATOR)
     ticks = WeightSync(mixed, 1e-6).ticks(table, home, senders)
-    assert set(table.kind.tolist()) == {0, 1}
+    assert set(table.device_type.tolist()) == {0, 1}
     plan = with_engine_pool(make_plan(mixed, (mixed.dataflow.roles,), (senders,)), 8)
     for row in np.linspace(0, len(table) - 1, 8).astype(int).tolist():
-        engine, there = table.records(row)[2], mixed.device_types[int(table.kind[row])]
+        engine, there = table.records(row)[2], mixed.device_types[int(table.device_type[row])]
         assert engine is not None
         pools = tuple(p.model_copy(update={"device": there if p.name == "G" else home}) for p in plan.pools)
         other = replace_role(plan.model_copy(update={"pools": pools}), "actor", generation=engine)

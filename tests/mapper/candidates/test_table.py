@@ -29,7 +29,7 @@ def three_rows(first: int = 0) -> RoleTable:
     ]
     return RoleTable(
         role="actor",
-        kind=np.zeros(3, dtype=np.int64),
+        device_type=np.zeros(3, dtype=np.int64),
         num_gpus=np.asarray([4, 4, 4]),
         durations_s={"update_actor": 10.0 + at, "generate_sequences": 20.0 + at},
         resident_bytes=100.0 + at,
@@ -45,7 +45,7 @@ def whole_rows(table: RoleTable) -> list[tuple[object, ...]]:
     """Everything that the table says of each row."""
     return [
         (
-            int(table.kind[i]),
+            int(table.device_type[i]),
             int(table.num_gpus[i]),
             {key: float(s[i]) for key, s in table.durations_s.items()},
             float(table.resident_bytes[i]),
@@ -78,7 +78,7 @@ def test_rows_are_taken_whole_and_in_order(index: list[int]) -> None:
 
 
 def test_tables_of_several_kinds_keep_their_rows_in_order() -> None:
-    first, second = three_rows(), replace(three_rows(first=3), kind=np.ones(3, dtype=np.int64), num_priced=7)
+    first, second = three_rows(), replace(three_rows(first=3), device_type=np.ones(3, dtype=np.int64), num_priced=7)
     both = joined([first, second])
     assert whole_rows(both) == whole_rows(first) + whole_rows(second)
     assert both.num_priced == 57

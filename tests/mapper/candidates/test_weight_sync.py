@@ -27,7 +27,7 @@ def mixed(request: pytest.FixtureRequest) -> Facts:
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
     table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), GENERATOR)
     sync, senders = WeightSync(mixed, 1e-4), np.asarray([2, 4, 6, 8, 12, 16, 24])
-    for kind in mixed.device_types:
-        least = sync.least(table, kind, senders)
-        every = np.stack([sync.ticks(table, kind, int(n)) for n in senders])
+    for device_type in mixed.device_types:
+        least = sync.least(table, device_type, senders)
+        every = np.stack([sync.ticks(table, device_type, int(n)) for n in senders])
         assert np.array_equal(least, every.min(axis=0))

@@ -126,7 +126,7 @@ def test_a_transfer_is_priced_for_the_senders_of_the_trainers_row() -> None:
     own = x.ticks[GENERATOR]["transition"]
     for choice in every_choice(x)[:50]:
         engine, trainer = choice.rows[GENERATOR], choice.rows["actor"]
-        from_other = next(group.kind for group, _ in choice.pools if "actor" in group.roles) == OTHER
+        from_other = next(group.device_type for group, _ in choice.pools if "actor" in group.roles) == OTHER
         expected = own[engine] + 3 * x.tables["actor"].num_gpus[trainer]
-        expected += 7 * from_other * x.tables[GENERATOR].kind[engine]
+        expected += 7 * from_other * x.tables[GENERATOR].device_type[engine]
         assert transfer_ticks(x, choice) == expected == call_ticks(x, choice, "transition")

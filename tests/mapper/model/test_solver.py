@@ -51,8 +51,8 @@ instances = st.builds(
 
 def replayed(instance: Instance, choice: Choice) -> int:
     """Ticks of a choice, checked from scratch: GPUs, memory, rows that the pools hold, then the event order."""
-    for kind, most in instance.gpus.items():
-        assert sum(n for group, n in choice.pools if group.kind == kind) <= most
+    for device_type, most in instance.gpus.items():
+        assert sum(n for group, n in choice.pools if group.device_type == device_type) <= most
     assert instance.spent(choice.pools) <= instance.budget
     partition = tuple(group for group, _ in choice.pools)
     assert {frozenset(p) for p in instance.partitions} >= {frozenset(partition)}
@@ -60,10 +60,13 @@ def replayed(instance: Instance, choice: Choice) -> int:
         assert len({n for _, n in choice.pools}) == 1
     for group, n in choice.pools:
         assert all(instance.tables[role].num_gpus[choice.rows[role]] <= n for role in group.roles)
-        assert all(instance.kinds[instance.tables[role].kind[choice.rows[role]]] == group.kind for role in group.roles)
+        assert all(
+            instance.device_types[instance.tables[role].device_type[choice.rows[role]]] == group.device_type
+            for role in group.roles
+        )
         resident = sum(int(instance.resident_mib[role][choice.rows[role]]) for role in group.roles)
         transient = max(int(instance.transient_mib[role][choice.rows[role]]) for role in group.roles)
-        assert resident + transient <= instance.capacity_mib[group.kind]
+        assert resident + transient <= instance.capacity_mib[group.device_type]
     durations = {
         k: t[choice.rows[r]] for r, calls in instance.ticks.items() if r != CONTROLLER for k, t in calls.items()
     }
@@ -250,7 +253,7 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
 @pytest.mark.slow
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
-    partition = tuple(Group(roles, x.kinds[0]) for roles in (("actor", "reference"), ("reward",)))
+    partition = tuple(Group(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
     x = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks
 

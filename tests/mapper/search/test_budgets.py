@@ -35,8 +35,8 @@ def drawn(mode: ExecutionMode, seed: int, gpus: int, other: int, weights: tuple[
         capacity_mib=capacity,
         mode=mode,
     )
-    weight = dict(zip(x.kinds, weights, strict=False))
-    return replace(x, weight=weight, budget=sum(weight[kind] * n for kind, n in x.gpus.items()))
+    weight = dict(zip(x.device_types, weights, strict=False))
+    return replace(x, weight=weight, budget=sum(weight[device_type] * n for device_type, n in x.gpus.items()))
 
 
 instances = st.builds(
@@ -126,9 +126,12 @@ def test_budgets_are_what_the_pools_of_some_placement_count_together(x: Instance
     sums = set()
     for placement in x.partitions:
         for sizes in product(*(x.sizes[group] for group in placement)):
-            used = {kind: sum(n for g, n in zip(placement, sizes, strict=True) if g.kind == kind) for kind in x.kinds}
-            if all(n <= x.gpus[kind] for kind, n in used.items()):
-                sums.add(sum(x.weight[kind] * n for kind, n in used.items()))
+            used = {
+                device_type: sum(n for g, n in zip(placement, sizes, strict=True) if g.device_type == device_type)
+                for device_type in x.device_types
+            }
+            if all(n <= x.gpus[device_type] for device_type, n in used.items()):
+                sums.add(sum(x.weight[device_type] * n for device_type, n in used.items()))
     assert budgets_of(x) == sorted(n for n in sums if n <= x.budget)
 
 

@@ -29,12 +29,12 @@ class AnyPrice(WeightSync):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def ticks(self, table: RoleTable, kind: str, senders: int) -> np.ndarray:
-        drawn = np.random.default_rng([self.seed, senders, kind == OTHER]).integers(0, 40, 101)
+    def ticks(self, table: RoleTable, device_type: str, senders: int) -> np.ndarray:
+        drawn = np.random.default_rng([self.seed, senders, device_type == OTHER]).integers(0, 40, 101)
         return drawn[table.durations_s["transition"].astype(np.int64)]
 
-    def least(self, table: RoleTable, kind: str, senders: np.ndarray) -> np.ndarray:
-        return np.min([self.ticks(table, kind, int(n)) for n in np.unique(senders)], axis=0)
+    def least(self, table: RoleTable, device_type: str, senders: np.ndarray) -> np.ndarray:
+        return np.min([self.ticks(table, device_type, int(n)) for n in np.unique(senders)], axis=0)
 
 
 def apart(seed: int, mode: ExecutionMode, gpus: int, other: int = 0, capacity: int = 40) -> Instance:
@@ -149,11 +149,11 @@ class TwoPrices(WeightSync):
     def __init__(self) -> None:
         pass
 
-    def ticks(self, table: RoleTable, kind: str, senders: int) -> np.ndarray:
+    def ticks(self, table: RoleTable, device_type: str, senders: int) -> np.ndarray:
         return np.full(len(table), 8) if senders == 1 else np.where(table.num_gpus == 1, 2, 1)
 
-    def least(self, table: RoleTable, kind: str, senders: np.ndarray) -> np.ndarray:
-        return self.ticks(table, kind, int(senders.max()))
+    def least(self, table: RoleTable, device_type: str, senders: np.ndarray) -> np.ndarray:
+        return self.ticks(table, device_type, int(senders.max()))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

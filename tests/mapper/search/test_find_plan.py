@@ -225,8 +225,8 @@ def test_pools_are_packed_so_that_no_slice_straddles_a_node() -> None:
     choice, _ = best_choice(x, 0, HANGS_S)
     assert choice is not None
     sizes = dict(zip(x.flow.roles, (1, 4, 2, 4), strict=True))
-    pools = tuple((Group((role,), x.kinds[0]), sizes[role]) for role in x.flow.roles)
-    rows = {role: int(x.rows(role, Group((role,), x.kinds[0]), n)[0]) for role, n in sizes.items()}
+    pools = tuple((Group((role,), x.device_types[0]), sizes[role]) for role in x.flow.roles)
+    rows = {role: int(x.rows(role, Group((role,), x.device_types[0]), n)[0]) for role, n in sizes.items()}
     plan = build_plan(x, type(choice)(pools, rows), problem)
     assert check_plan(plan, facts) == []
     assert [(p.name, p.roles, p.first_gpu, p.num_gpus) for p in plan.pools] == [

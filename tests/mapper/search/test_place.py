@@ -48,9 +48,9 @@ def choices(draw: st.DrawFn) -> tuple[Problem, Instance, Choice]:
     placement, left = draw(st.sampled_from(x.partitions)), dict(x.gpus)
     pools, rows = [], {}
     for i, group in enumerate(placement):
-        after = sum(other.kind == group.kind for other in placement[i + 1 :])
-        n = draw(st.sampled_from([n for n in x.sizes[group] if n <= max(left[group.kind] - after, 1)]))
-        left[group.kind] -= n
+        after = sum(other.device_type == group.device_type for other in placement[i + 1 :])
+        n = draw(st.sampled_from([n for n in x.sizes[group] if n <= max(left[group.device_type] - after, 1)]))
+        left[group.device_type] -= n
         pools.append((group, n))
         for role in group.roles:
             runs = x.rows(role, group, n)
@@ -67,7 +67,7 @@ def test_each_gpu_at_most_once_and_each_role_exactly_once(drawn: tuple[Problem, 
     plan = build_plan(x, choice, problem)
     taken = [(p.device, gpu) for p in plan.pools for gpu in range(p.first_gpu, p.first_gpu + p.num_gpus)]
     assert len(taken) == len(set(taken)) == sum(n for _, n in choice.pools)
-    assert all(gpu < problem.facts.on(kind).group.num_gpus for kind, gpu in taken)
+    assert all(gpu < problem.facts.on(device_type).group.num_gpus for device_type, gpu in taken)
     assert sorted(role for pool in plan.pools for role in pool.roles) == sorted(problem.facts.roles)
     assert [entry.role for entry in plan.roles] == list(problem.facts.dataflow.roles)
     assert all(entry.role in plan.pool_of(entry.role).roles for entry in plan.roles)
@@ -91,7 +91,7 @@ def test_every_stage_has_the_layout_of_its_row(drawn: tuple[Problem, Instance, C
             assert entry.generation == x.tables[GENERATOR].records(choice.rows[GENERATOR])[2]
             home = next(group for group, _ in choice.pools if GENERATOR in group.roles)
             assert GENERATOR in plan.members(plan.generation_pool_of("actor"))
-            assert plan.generation_pool_of("actor").device == home.kind
+            assert plan.generation_pool_of("actor").device == home.device_type
         else:
             assert (entry.generation, entry.generation_pool) == (generation, None)
 

@@ -17,6 +17,7 @@ from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 from simulator.play.simulate import play, price_calls, simulate
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
+from tests.d_cost import d_cost
 
 PPO = ("actor", "critic", "reference", "reward")
 SPLIT = (("actor", "reference"), ("critic", "reward"))
@@ -84,19 +85,6 @@ def test_the_same_plan_gives_the_same_bytes(facts: Facts, plan: Plan) -> None:
 def placements(draw: st.DrawFn, roles: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
     partition = draw(st.sampled_from(list(set_partitions(roles))))
     return partition, tuple(2 for _ in partition)
-
-
-def d_cost(plan: Plan, facts: Facts) -> float:
-    """The paper's cost (Algorithm 1, lines 25 to 34): stages are barriers; sum in a set, maximum over sets.
-
-    It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
-    """
-    times = {key: float(priced.time.s) for key, priced in price_calls(plan, facts).items()}
-    calls = [call for call in facts.dataflow.calls if call.role != CONTROLLER]
-    return sum(
-        max(sum(times[c.key] for c in calls if c.stage == stage and c.role in pool.roles) for pool in plan.pools)
-        for stage in ("generation", "preparation", "training")
-    )
 
 
 @settings(max_examples=25)
