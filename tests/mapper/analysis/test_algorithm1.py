@@ -21,8 +21,8 @@ from profiles.hardware import ClusterGroup
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import play, simulate
 from tests.builders import make_facts, on_toy, toy_instance
-from tests.d_cost import d_cost
 from tests.mapper.exhaustive import exhaustive
+from tests.paper_cost import paper_cost_s
 
 JOBS = [
     ("grpo", ("actor", "reference", "reward")),
@@ -161,7 +161,7 @@ def test_the_papers_plan_is_never_better_than_ours(algorithm: str, model: str, n
     assert choice is not None
     assert sum(n for _, n in choice.pools) == facts.group.num_gpus
     plan = build_plan(x, choice, problem)
-    assert d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
+    assert paper_cost_s(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
     ours = find_plan(SearchRequest(facts, runners_up=False))
     assert ours.iteration_s <= simulate(plan, facts).iteration_s + x.rounding_s
     assert cost_s > 0

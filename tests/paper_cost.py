@@ -6,7 +6,7 @@ from simulator.plan.plan import Plan
 from simulator.play.simulate import price_calls
 
 
-def d_cost(plan: Plan, facts: Facts) -> float:
+def paper_cost_s(plan: Plan, facts: Facts) -> float:
     """The paper's cost (Algorithm 1, lines 25 to 34): stages are barriers; sum in a set, maximum over sets.
 
     It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
