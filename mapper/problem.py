@@ -117,7 +117,7 @@ def make_problem(
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
     if even and (mode.dedicated_rollout or len(facts.device_types) > 1):
-        raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
+        raise InputError("even halves are two pools of one kind of GPU, without a dedicated generation pool")
     apart = Share(("actor", GENERATOR), wanted=False)
     rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if GENERATOR in flow.roles else [])]
     partitions = tuple(p for p in partitions if all(rule.allows(p) for rule in rules))

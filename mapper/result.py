@@ -44,7 +44,7 @@ class Result:
     objective, value_bound
         What was minimised, and what no plan of the searched space is below; for ``time`` the ``bound_s``.
     notes
-        What of the request was left aside, one line each.
+        What of the request was ignored, one line each.
     open_because
         What keeps the gap open beside the solver's time, one line each.
     """

@@ -248,7 +248,7 @@ def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandid
 def _generator_table(
     engines: EnginePrices, used: Ints, sizes: tuple[int, ...], problem: Problem, prune: bool
 ) -> RoleTable:
-    """Engine configurations of an actor that generates on a pool of its own; the transfer of weights is not priced.
+    """Engine configurations of an actor that generates on a dedicated pool; the transfer of weights is not priced.
 
     Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
     """

@@ -33,7 +33,7 @@ def ticks_of(instance: Instance, choice: Choice) -> int:
 
 def transfer_ticks(instance: Instance, choice: Choice) -> int:
     """Ticks of the transfer of weights between the pools of a choice."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
+    assert instance.sync is not None, "the actor generates on a dedicated pool"
     row = choice.rows[GENERATOR]
     device_type = next(group.device_type for group, _ in choice.pools if "actor" in group.roles)
     engine = instance.tables[GENERATOR].take(np.asarray([row]))

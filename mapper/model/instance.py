@@ -58,7 +58,7 @@ class Instance:
     capacity_mib
         By kind: memory of a GPU less the reserve, rounded down.
     sync
-        What a transfer of weights between two pools takes, where the actor generates on a pool of its own.
+        What a transfer of weights between two pools takes, where the actor generates on a dedicated pool.
     neighbours
         What ranks that share a host's cores cost each other; ``None`` on GPUs. All ``ticks`` are those of calls alone.
     bounding

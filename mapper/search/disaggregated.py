@@ -40,7 +40,7 @@ class _Range:
 def best_with_transfers(
     instance: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
-    """As ``best_choice``, for an instance whose actor generates on a pool of its own."""
+    """As ``best_choice``, for an instance whose actor generates on a dedicated pool."""
     began = time.perf_counter()
     best = _known(instance, known)
     order = itertools.count()
@@ -113,7 +113,7 @@ def _solved(
     instance: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """The best choice of a range at the least price of its transfers; row numbers are those of ``instance``."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
+    assert instance.sync is not None, "the actor generates on a dedicated pool"
     least = instance.sync.least(instance.tables[GENERATOR], one.device_type, senders(instance)[one.rows])
     partitions = tuple(
         p for p in instance.partitions if any("actor" in g.roles and g.device_type == one.device_type for g in p)

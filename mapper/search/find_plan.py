@@ -227,7 +227,7 @@ def _known(instance: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[
     if not isinstance(choice, str):
         return choice, ()
     late = "" if instance.unpriced_ticks is None else ", or time was up before they were priced"
-    return None, (f"the hint is left aside: {choice}{late}",)
+    return None, (f"the hint is ignored: {choice}{late}",)
 
 
 def _nothing_found(

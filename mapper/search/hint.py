@@ -25,7 +25,7 @@ def choice_of_plan(instance: Instance, plan: Plan) -> Choice | str:
     if {entry.role for entry in plan.roles} != set(roles):
         return f"it has the roles {', '.join(entry.role for entry in plan.roles)}, the job has {', '.join(roles)}"
     if any(entry.separate_generation for entry in plan.roles) != (GENERATOR in instance.tables):
-        return "it generates on a pool of its own, or this search does and it does not"
+        return "it generates on a dedicated pool, or this search does and it does not"
     rows: dict[str, int] = {}
     for entry in plan.roles:
         layouts: Layouts3 = (entry.training, entry.inference, entry.generation)

@@ -221,7 +221,7 @@ def cluster_of(problem: Problem) -> str:
 
 
 def name_of(facts: Facts, role: str) -> str:
-    """The model of a role; a generating actor on a pool of its own has the actor's."""
+    """The model of a role; a generating actor on a dedicated pool has the actor's."""
     return facts.roles["actor" if role == GENERATOR else role].shape.name
 
 

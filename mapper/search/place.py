@@ -101,7 +101,7 @@ def _first_gpus(instance: Instance, problem: Problem, pools: list[tuple[Group, i
 def _generator(
     instance: Instance, choice: Choice, names: dict[Group, str]
 ) -> tuple[GenerationLayout | None, str | None]:
-    """The engine of an actor that generates on a pool of its own, and that pool's name."""
+    """The engine of an actor that generates on a dedicated pool, and that pool's name."""
     for group, name in names.items():
         if GENERATOR in group.roles:
             return instance.tables[GENERATOR].records(choice.rows[GENERATOR])[2], name

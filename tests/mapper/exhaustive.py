@@ -155,7 +155,7 @@ def _best_of(instance: Instance, partition: Placement, sets: list[_Combos]) -> t
 
 def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) -> Floats:
     """Ticks of the transfer of weights for each pair of trainer and engine, on the axes of their groups."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
+    assert instance.sync is not None, "the actor generates on a dedicated pool"
     at = {role: (i, j) for i, group in enumerate(partition) for j, role in enumerate(group.roles)}
     (a, j), (b, k) = at["actor"], at[GENERATOR]
     sending = senders(instance)[sets[a].rows[:, j]]

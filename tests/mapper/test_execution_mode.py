@@ -23,8 +23,8 @@ OWN = (
 @pytest.mark.parametrize(
     ("given_mode", "reason"),
     [
-        ({"schedule": "one-step-off"}, "takes a generation pool of its own"),
-        ({"schedule": "async"}, "takes a generation pool of its own"),
+        ({"schedule": "one-step-off"}, "takes a dedicated generation pool"),
+        ({"schedule": "async"}, "takes a dedicated generation pool"),
         ({"dedicated_rollout": True, "steps_in_flight": 2}, "only async keeps several"),
         ({"schedule": "async", "dedicated_rollout": True, "steps_in_flight": 0}, "0 steps in flight"),
         ({"dedicated_rollout": True, "in_flight_updates": True}, "in-flight updates need a schedule"),

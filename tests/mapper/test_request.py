@@ -17,7 +17,7 @@ def test_of_several_modes_none_is_the_one() -> None:
     facts = make_facts()
     assert SearchRequest(facts).mode == SYNC
     assert SearchRequest(facts, modes=(OWN,)).mode == OWN
-    with pytest.raises(InputError, match=r"allows sync, .*; one-step-off, a generation pool of its own; name one"):
+    with pytest.raises(InputError, match=r"allows sync, .*; one-step-off, a dedicated generation pool; name one"):
         _ = SearchRequest(facts, modes=(SYNC, OWN)).mode
 
 

@@ -110,7 +110,7 @@ def test_a_hint_is_taken_or_left_aside_in_one_line(planned, write_job, small_job
     pinned = write_job(small_job | {"pin": {"actor": {"training": {"recompute": "full"}}}})
     other = run("plan", pinned, "--out", tmp_path / "out", "--hint", planned.plan)
     assert other.exit_code == 0
-    notes = [line for line in other.stdout.splitlines() if line.startswith("note: the hint is left aside")]
+    notes = [line for line in other.stdout.splitlines() if line.startswith("note: the hint is ignored")]
     assert len(notes) == 1
     told = json.loads(run("plan", pinned, "--out", tmp_path / "out", "--hint", planned.plan, "--json").stdout)
     assert any("hint" in note for note in told["notes"])

@@ -151,14 +151,14 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     [
         (None, ["sync, generation on the actor's GPUs"]),
         ("sync", ["sync, generation on the actor's GPUs"]),
-        ({"generation_pool": "own"}, ["sync, a generation pool of its own"]),
-        ("one-step-off", ["one-step-off, a generation pool of its own"]),
+        ({"generation_pool": "own"}, ["sync, a dedicated generation pool"]),
+        ("one-step-off", ["one-step-off, a dedicated generation pool"]),
         (
             "any",
             [
                 "sync, generation on the actor's GPUs",
-                "sync, a generation pool of its own",
-                "one-step-off, a generation pool of its own",
+                "sync, a dedicated generation pool",
+                "one-step-off, a dedicated generation pool",
             ],
         ),
     ],

@@ -78,7 +78,7 @@ MODES = [
     ExecutionMode("one-step-off", dedicated_rollout=True),
     ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 ]
-"""Generation on a pool of its own: in turn, at once, and with updates in flight."""
+"""Generation on a dedicated pool: in turn, at once, and with updates in flight."""
 
 
 @settings(max_examples=40)

@@ -53,7 +53,7 @@ def test_a_row_costs_what_the_plan_with_it_takes() -> None:
 
 
 def test_a_row_needs_what_the_plan_with_it_has_on_its_fullest_gpu() -> None:
-    """On a pool of its own an engine runs or receives new weights, beside the reserve and nothing else."""
+    """On a dedicated pool an engine runs or receives new weights, beside the reserve and nothing else."""
     rows = listed(FACTS, (2,))
     apart = bytes_apart(FACTS, "actor", rows)
     for row in range(0, len(rows.seconds), 3):

@@ -1,4 +1,4 @@
-"""Protects the search for generation on a pool of its own: brute force over the rows of both ends of the transfer."""
+"""Protects the search for generation on a dedicated pool: brute force over the rows of both ends of the transfer."""
 
 from dataclasses import replace
 
