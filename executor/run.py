@@ -16,6 +16,8 @@ from executor.recovery.load import candidates, require_free
 from executor.recovery.run_identity import identity_of
 from executor.recovery.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
+from simulator.plan.algorithms import algorithm_of
+from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -181,20 +183,18 @@ def deadlines(config: RunConfig) -> Deadlines:
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
-    from executor.rl.algorithms import ALGORITHMS
+    from executor.rl.algorithms import RUNNABLE
 
-    if plan.algorithm not in ALGORITHMS:
-        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(ALGORITHMS))} can run")
+    if plan.algorithm not in RUNNABLE:
+        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(RUNNABLE))} can run")
     require_supported(plan)
     require_engines_run(plan, engines)
 
 
 def _require_groups(job_facts: JobFacts) -> None:
     """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
-    from executor.rl.algorithms import ALGORITHMS
-
     samples = job_facts.workload.samples_per_prompt
-    if ALGORITHMS[job_facts.algorithm].compares_responses and samples < 2:
+    if algorithm_of(job_facts.algorithm).compares_responses and samples < 2:
         raise InputError(
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
             f"2, it is {samples}"
@@ -224,17 +224,16 @@ def _loop(
     given: _Given,
 ) -> None:
     from executor.recorder import MetricsLog
-    from executor.rl.algorithms import ALGORITHMS
+    from executor.rl.algorithms import RUNNABLE
     from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
-    algorithm = ALGORITHMS[plan.algorithm]
-    flow = algorithm.dataflow(tuple(role.role for role in plan.roles))
+    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
     models.actor.prompts = batches = _prompts(controller, given.job_facts, config, spread)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, ranks = MetricsLog(out_dir, spread.start), None
-    script: Iterator[Step] = algorithm.script(models, batches)
+    script: Iterator[Step] = RUNNABLE[plan.algorithm].script(models, batches)
     try:
         for iteration in spread:
             first, start_s = len(controller.records), time.time()

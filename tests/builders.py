@@ -23,7 +23,8 @@ from profiles.workload import LengthDistribution, Workload
 from simulator.cost.kv_budget import with_kv_budget
 from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, RoleSpec
-from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
+from simulator.plan.algorithms import ALGORITHMS
+from simulator.plan.dataflow import CONTROLLER, Call, Dataflow, build_dataflow
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
@@ -115,7 +116,7 @@ def make_facts(
     reserve_bytes: float | None = None,
 ) -> Facts:
     """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
-    named = roles if roles is not None else dict.fromkeys(REQUIRED_ROLES[algorithm], model)
+    named = roles if roles is not None else dict.fromkeys(ALGORITHMS[algorithm].roles, model)
     specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
     profile = load_device(device)
     if memory_bytes is not None:

@@ -1,7 +1,4 @@
-"""What an RL algorithm is to the executor: one record. Adding one is a file in ``algorithms`` and a line there.
-
-The calls themselves are data of the plan (``simulator.plan.dataflow``), since the simulator plays the same ones.
-"""
+"""How an RL algorithm is run: script, advantages, loss. Its roles and calls are in ``simulator.plan.algorithms``."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from executor.rl.losses import clipped_policy
-from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
     from executor.rl.losses import Sums
     from executor.run_config import Hyperparameters
     from executor.worker.futures import Future
-    from simulator.plan.dataflow import Dataflow
+    from simulator.plan.algorithms import Algorithm
 
     Outputs = Mapping[str, torch.Tensor]
     Script = Callable[[Models, Iterable[Future]], Iterator["Step"]]
@@ -50,32 +46,22 @@ def clipped(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """One RL algorithm.
+class Runnable:
+    """One RL algorithm as it is run.
 
     Parameters
     ----------
-    name
-        That of job files and of ``simulator.plan.dataflow``.
+    algorithm
+        What it is: its roles and calls, which the simulator plays too.
     script
         Its loop over prompts, one line per call of a model.
     estimate
         ``compute_advantage``: from the columns of a batch to ``advantages`` and ``returns``, both ``[B, R]``.
     policy_loss
         What ``update_actor`` minimises, without the entropy and pretraining terms that all share.
-    compares_responses
-        Whether a response is judged by the others to its prompt, so that a prompt needs two samples or more.
-    drops_equal_groups
-        Whether tokens without an advantage do not count in the mean of the loss: groups that all score alike.
     """
 
-    name: str
+    algorithm: Algorithm
     script: Script
     estimate: Estimate
     policy_loss: PolicyLoss = clipped
-    compares_responses: bool = False
-    drops_equal_groups: bool = False
-
-    def dataflow(self, roles: tuple[str, ...]) -> Dataflow:
-        """The calls of one iteration with the models that are there; ``InputError`` for roles that do not fit."""
-        return build_dataflow(self.name, roles)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
-    from executor.rl.algorithm import Algorithm
+    from executor.rl.algorithm import Runnable
     from executor.run_config import Hyperparameters
 
     Outputs = Mapping[str, torch.Tensor]
@@ -48,15 +48,15 @@ class Objective:
     temperature: float = 1.0
 
 
-def policy_objectives(batch: TensorDict, algorithm: Algorithm, hyper: Hyperparameters) -> tuple[Objective, ...]:
+def policy_objectives(batch: TensorDict, runnable: Runnable, hyper: Hyperparameters) -> tuple[Objective, ...]:
     """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
     rows, first = sequences_of(batch)
-    if algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
+    if runnable.algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
         entropy = losses.entropy_bonus(outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient)
-        return losses.added(algorithm.policy_loss(outputs, rows, hyper), entropy)
+        return losses.added(runnable.policy_loss(outputs, rows, hyper), entropy)
 
     objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118

@@ -47,12 +47,12 @@ class ControllerWorker(Worker):
     @register(protocol="3D_PROTO", returns=("advantages", "returns"))
     def compute_advantage(self, batch: TensorDict) -> TensorDict:
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
-        from executor.rl.algorithms import ALGORITHMS
+        from executor.rl.algorithms import RUNNABLE
         from executor.rl.estimators import Estimation, mean_kl
 
         hyper = self.hyper
         how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer)
-        estimated = ALGORITHMS[self.algorithm].estimate(batch, how)
+        estimated = RUNNABLE[self.algorithm].estimate(batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118
             self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))

@@ -219,7 +219,7 @@ class ActorWorker(ModelWorker):
     )
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""
-        from executor.rl.algorithms import ALGORITHMS
+        from executor.rl.algorithms import RUNNABLE
         from executor.rl.objectives import policy_objectives
 
         staleness = self.num_updates - int(batch["version"].min())
@@ -228,7 +228,7 @@ class ActorWorker(ModelWorker):
                 f"responses are {staleness} updates behind the weights that learn from them, the plan's schedule "
                 f"allows {self.hyper.staleness_bound}"
             )
-        updated = self._updated(batch, lambda rows: policy_objectives(rows, ALGORITHMS[self.algorithm], self.hyper))
+        updated = self._updated(batch, lambda rows: policy_objectives(rows, RUNNABLE[self.algorithm], self.hyper))
         self.num_updates += 1
         return updated and {**updated, "staleness": float(staleness)}
 

@@ -36,7 +36,6 @@ QUESTIONS = {
     "response_length": "Longest response (tokens)",
     "minibatches": "Optimizer steps per pass over the samples",
 }
-GROUPED = ("grpo", "rloo", "dapo")
 GROUP_SIZE = 8
 
 Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Where it is another one.", show_default=False)]
@@ -140,16 +139,15 @@ def _answers(
 ) -> "Answers":
     """Flags first, then questions on a terminal, then defaults; each answer is checked when it is given."""
     from hybridmap.job.template import Answers, roles_of
-    from profiles.errors import UnknownNameError
-    from simulator.plan.dataflow import algorithm_names
+    from simulator.plan.algorithms import algorithm_of
 
     def known_algorithm(name: str) -> str:
-        if name not in algorithm_names():
-            raise UnknownNameError("algorithm", name, algorithm_names())
-        return name
+        return algorithm_of(name).name
 
     answered = {"algorithm": _one("algorithm", given, DEFAULTS, ask, known_algorithm)}
-    defaults = DEFAULTS | ({"samples_per_prompt": GROUP_SIZE} if answered["algorithm"] in GROUPED else {})
+    defaults = DEFAULTS | (
+        {"samples_per_prompt": GROUP_SIZE} if algorithm_of(answered["algorithm"]).compares_responses else {}
+    )
     checks: dict[str, Callable[[str], Any]] = {"model": lambda name: _model(name, file), "device": _device}
     for key in QUESTIONS:
         if key not in answered:

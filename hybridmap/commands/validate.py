@@ -17,6 +17,7 @@ from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
 from hybridmap.console import say, say_json, warn
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
@@ -98,7 +99,7 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
         behind_s = facts.training.wake_s
-    learns_text = job.document["algorithm"] == "safe-rlhf" and config.learning.pretrain_coefficient > 0
+    learns_text = ALGORITHMS[job.document["algorithm"]].pretraining_loss and config.learning.pretrain_coefficient > 0
     work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)

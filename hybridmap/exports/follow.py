@@ -8,6 +8,7 @@ from hybridmap.exports.export import Source, largest_divisor
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
 from simulator.feasibility import pool_memory
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def degrees_text(layout: ParallelLayout) -> str:
 
 def as_ppo(source: Source, out: Points, system: str) -> Source:
     """Safe-RLHF without what no other system has: its cost model, its pretraining loss, its multiplier."""
-    if source.facts.algorithm != "safe-rlhf":
+    if not ALGORITHMS[source.facts.algorithm].pretraining_loss:
         return source
     out.cannot(
         "cost",

@@ -36,7 +36,7 @@ from hybridmap.job.schema import (
     as_role,
 )
 from mapper.execution_mode import mode_of
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES, algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from mapper.request import SearchRequest
@@ -52,13 +52,17 @@ Schedule = Annotated[
     ScheduleSection, BeforeValidator(as_schedule, json_schema_input_type=ScheduleKind | ScheduleSection)
 ]
 
-ROLES = dict.fromkeys(role for roles in (*REQUIRED_ROLES.values(), *OPTIONAL_ROLES.values()) for role in roles)
+ROLES = dict.fromkeys(
+    role
+    for roles in (*(a.roles for a in ALGORITHMS.values()), *(a.optional_roles for a in ALGORITHMS.values()))
+    for role in roles
+)
 
 
 class Job(Section, title="hybridmap job"):
     """A job of hybridmap: RL post-training of language models on a cluster."""
 
-    algorithm: Name = Field(description="RL algorithm.", json_schema_extra={"enum": list(algorithm_names())})
+    algorithm: Name = Field(description="RL algorithm.", json_schema_extra={"enum": [*sorted(ALGORITHMS)]})
     models: dict[Name, Role] = Field(
         description="The model of each role that the algorithm has.",
         json_schema_extra={"propertyNames": {"enum": list(ROLES)}},

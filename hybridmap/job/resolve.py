@@ -23,6 +23,7 @@ from profiles.models.hf_config import read_config
 from profiles.relative_paths import inside
 from profiles.store import device_names, load_device
 from profiles.units import MIB
+from simulator.plan.algorithms import algorithm_of
 from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _workload(job: Job, base: Path | None) -> WorkloadSection:
             f"workload: {work.prompts:,} prompts x {work.samples_per_prompt:,} samples_per_prompt is more than "
             f"{MOST_SAMPLES:,} samples in one iteration"
         )
-    if work.pretrain_update and job.algorithm != "safe-rlhf":
+    if work.pretrain_update and not algorithm_of(job.algorithm).pretraining_loss:
         raise InputError(f"workload.pretrain_update is part of safe-rlhf; {job.algorithm} has no pretraining text")
     with at("workload.response_length"):
         response = _response(work.response_length, base)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from executor.rl.algorithm import Step
-from executor.rl.algorithms import ALGORITHMS
+from executor.rl.algorithms import RUNNABLE
 from executor.run import run
 from tests.executor.plans import (
     ROLES,
@@ -86,7 +86,7 @@ def reference(weights, tmp_path_factory):
     """The curve of one torch-native process."""
     folder = tmp_path_factory.mktemp("reference")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=greedy_ppo))
+        patch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
         run(job("ppo", minibatches=2), colocated("ppo"), settings(weights, launcher="local"), folder, ITERATIONS)
     return metrics(folder)
 
@@ -141,7 +141,7 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
         checked.append(again["responses"].tolist() == expected)
 
     monkeypatch.setitem(
-        ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=lambda models, batches: greedy_ppo(models, batches, after))
+        RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=lambda models, batches: greedy_ppo(models, batches, after))
     )
     made = colocated("ppo", training, generation=generation)
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
@@ -183,9 +183,9 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
     algorithm, trainer, training, generator, generation, schedule, ahead = case
     seen = []
     monkeypatch.setitem(
-        ALGORITHMS,
+        RUNNABLE,
         algorithm,
-        replace(ALGORITHMS[algorithm], script=lambda models, batches: watched(models, batches, tmp_path, seen)),
+        replace(RUNNABLE[algorithm], script=lambda models, batches: watched(models, batches, tmp_path, seen)),
     )
     made = generating_apart(colocated(algorithm, training), generation, schedule, ahead or 1)
     engines = {"training": trainer, "generation": generator}
@@ -246,7 +246,7 @@ FSDP = [  # (p, t, d), generation engine, (p_g, t_g)
 @pytest.mark.parametrize("case", FSDP, ids=str)
 def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeypatch):
     layout, generator, generation = case
-    monkeypatch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=greedy_ppo))
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     made = plan("ppo", {"A": (ROLES["ppo"], layout)}, generation=generation)
     engines = {"training": "fsdp2", "generation": generator}
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)
@@ -255,7 +255,7 @@ def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeyp
 
 def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
     """Actor on Megatron-Core and vLLM, critic on FSDP2, reference and reward model torch-native, on the same ranks."""
-    monkeypatch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=greedy_ppo))
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     ppo, models = job("ppo", minibatches=2), {"reward": None}
     run(ppo, colocated("ppo"), settings(weights, launcher="local", **models), tmp_path / "one", ITERATIONS)
     roles = {"critic": "fsdp2", "reference": "torch-native", "reward": "torch-native"}
@@ -267,7 +267,7 @@ def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_scoring_has_a_layout_of_its_own_on_either_trainer(weights, reference, tmp_path, monkeypatch):
     """Actor on FSDP2, critic on Megatron-Core; both score over two data-parallel ranks what they train over tensors."""
-    monkeypatch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=greedy_ppo))
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     made = colocated("ppo", (1, 2, 1), generation=(1, 1), scoring=(1, 1, 2))
     engines = {"training": "fsdp2", "roles": {"critic": "megatron-core"}}
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)

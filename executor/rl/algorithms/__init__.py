@@ -13,9 +13,9 @@ from executor.rl.algorithms.rloo import RLOO
 from executor.rl.algorithms.safe_rlhf import SAFE_RLHF
 
 if TYPE_CHECKING:
-    from executor.rl.algorithm import Algorithm
+    from executor.rl.algorithm import Runnable
 
-ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm for algorithm in (PPO, REMAX, SAFE_RLHF, GRPO, RLOO, REINFORCE_PLUS_PLUS, DAPO)
+RUNNABLE: dict[str, Runnable] = {
+    one.algorithm.name: one for one in (PPO, REMAX, SAFE_RLHF, GRPO, RLOO, REINFORCE_PLUS_PLUS, DAPO)
 }
 """Every algorithm that can run, by its name in job files."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import group_relative, over_tokens, overlong_penalty
-from executor.rl.algorithm import Algorithm
+from executor.rl.algorithm import Runnable
 from executor.rl.algorithms.grpo import grpo
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from executor.rl.estimators import Estimation
@@ -22,4 +23,4 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 
-DAPO = Algorithm("dapo", grpo, advantages, compares_responses=True, drops_equal_groups=True)
+DAPO = Runnable(ALGORITHMS["dapo"], grpo, advantages)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import group_relative, over_tokens
-from executor.rl.algorithm import Algorithm, Step, clipped
+from executor.rl.algorithm import Runnable, Step, clipped
 from executor.rl.losses import added, kl_penalty
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,4 +49,4 @@ def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     return added(*terms)
 
 
-GRPO = Algorithm("grpo", grpo, advantages, loss, compares_responses=True)
+GRPO = Runnable(ALGORITHMS["grpo"], grpo, advantages, loss)

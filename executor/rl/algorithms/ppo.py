@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithm import Algorithm, Step
+from executor.rl.algorithm import Runnable, Step
 from executor.rl.estimators import gae_on
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,4 +36,4 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     return gae_on(batch["scores"], batch, how)
 
 
-PPO = Algorithm("ppo", ppo, advantages)
+PPO = Runnable(ALGORITHMS["ppo"], ppo, advantages)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import normalised, returns_to_go
-from executor.rl.algorithm import Algorithm
+from executor.rl.algorithm import Runnable
 from executor.rl.algorithms.grpo import grpo
 from executor.rl.estimators import token_kl
 from executor.rl.kl import token_rewards
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from executor.rl.estimators import Estimation
@@ -24,4 +25,4 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     return TensorDict({"advantages": normalised(returns, mask), "returns": returns}, batch_size=batch.batch_size)
 
 
-REINFORCE_PLUS_PLUS = Algorithm("reinforce++", grpo, advantages)
+REINFORCE_PLUS_PLUS = Runnable(ALGORITHMS["reinforce++"], grpo, advantages)

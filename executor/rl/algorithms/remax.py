@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import returns_to_go
-from executor.rl.algorithm import Algorithm, Step
+from executor.rl.algorithm import Runnable, Step
 from executor.rl.estimators import token_kl
 from executor.rl.kl import token_rewards
 from executor.rl.losses import reinforce
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,4 +50,4 @@ def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     return reinforce(outputs["log_probs"], rows["advantages"], rows["target_mask"])
 
 
-REMAX = Algorithm("remax", remax, advantages, loss)
+REMAX = Runnable(ALGORITHMS["remax"], remax, advantages, loss)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import leave_one_out, over_tokens
-from executor.rl.algorithm import Algorithm
+from executor.rl.algorithm import Runnable
 from executor.rl.algorithms.grpo import grpo
 from executor.rl.estimators import token_kl
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from executor.rl.estimators import Estimation
@@ -23,4 +24,4 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 
-RLOO = Algorithm("rloo", grpo, advantages, compares_responses=True)
+RLOO = Runnable(ALGORITHMS["rloo"], grpo, advantages)

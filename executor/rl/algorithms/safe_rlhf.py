@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithm import Algorithm, Step
+from executor.rl.algorithm import Runnable, Step
 from executor.rl.estimators import gae_on
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,4 +39,4 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     return gae_on(how.multiplier.combined(batch["scores"], batch["costs"]), batch, how)
 
 
-SAFE_RLHF = Algorithm("safe-rlhf", safe_rlhf, advantages)
+SAFE_RLHF = Runnable(ALGORITHMS["safe-rlhf"], safe_rlhf, advantages)

@@ -19,6 +19,7 @@ from hybridmap.exports.follow import (
 from hybridmap.exports.weights import note_own_weights
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def _all_alike(source: Source, lead: ParallelLayout, out: Points) -> Source:
 def _algorithm(source: Source, out: Points) -> Source:
     if not source.has("reward"):
         out.cannot("reward", "a reward function is a Python file: put its path in place of REWARD_FUNCTION.py")
-    if source.facts.algorithm == "dapo":
+    if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; add --algo.dynamic_filtering_enable")
-    if source.facts.algorithm != "remax":
+    if not ALGORITHMS[source.facts.algorithm].greedy_baseline:
         return source
     out.cannot("algorithm", "no ReMax: the greedy baseline is not generated; exported as REINFORCE")
     return source.with_plan(algorithm="reinforce++").with_job(algorithm="reinforce++")

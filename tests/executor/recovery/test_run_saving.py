@@ -9,7 +9,7 @@ import pytest
 from executor.checkpoint.files import checkpoints
 from executor.errors import DamagedCheckpointError
 from executor.recovery.load import latest, require_whole
-from executor.rl.algorithms import ALGORITHMS
+from executor.rl.algorithms import RUNNABLE
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
 from executor.weights.checksum import box_sum, totals
@@ -42,7 +42,7 @@ def stopped_and_gone_on(job_facts, run_plan, settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "algorithm", [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in sorted(ALGORITHMS)]
+    "algorithm", [pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in sorted(RUNNABLE)]
 )
 def test_a_run_that_goes_on_is_the_run_that_never_stopped(algorithm, tmp_path):
     """To the last bit, with the controls that have moved meanwhile."""
@@ -132,7 +132,7 @@ def sums(monkeypatch):
             found.append({role: whole_sums(getattr(models, role)) for role in ("actor", "critic")})
             yield from ppo(models, [prompts])
 
-    monkeypatch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=summing))
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=summing))
     monkeypatch.setitem(WORKERS, "actor", SummedActor)
     monkeypatch.setitem(WORKERS, "critic", SummedCritic)
     return found

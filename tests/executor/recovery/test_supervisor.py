@@ -15,7 +15,7 @@ from executor.faults import Fault
 from executor.launch.local import LocalLauncher
 from executor.recovery.scale_down import scale_down
 from executor.recovery.supervisor import GaveUpError, Policy, Start, Supervisor
-from executor.rl.algorithms import ALGORITHMS
+from executor.rl.algorithms import RUNNABLE
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
 from profiles.errors import InfeasibleError, InputError
@@ -103,7 +103,7 @@ def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(referen
                 shard.write_bytes(shard.read_bytes()[:-1] + b"?")
             yield from ppo(models, [prompts])
 
-    monkeypatch.setitem(ALGORITHMS, "ppo", replace(ALGORITHMS["ppo"], script=spoiled))
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=spoiled))
     section = config(launcher="local", faults=[{"role": "critic", "api": "update_critic", "call": 3}], **SURVIVES)
     run(JOB, colocated("ppo"), section, tmp_path, ITERATIONS, on_damaged=told.append)
     require_undisturbed(tmp_path, reference)

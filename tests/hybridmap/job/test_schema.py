@@ -10,7 +10,7 @@ import yaml
 from hybridmap.job.job import Job
 from hybridmap.job.load import job_from_mapping
 from hybridmap.job.template import Answers, job_text, roles_of
-from simulator.plan.dataflow import algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 from tests.hybridmap.test_bad_input import BAD_JOBS
 
 REFUSED_BY_BOTH = """
@@ -47,7 +47,7 @@ def test_it_accepts_every_shipped_example(validator, examples):
         assert problems(validator, yaml.safe_load(path.read_text())) == [], path.name
 
 
-@pytest.mark.parametrize("algorithm", algorithm_names())
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_it_accepts_what_init_writes(validator, algorithm):
     models = dict.fromkeys(roles_of(algorithm), "llama-3.2-1b")
     answers = Answers(algorithm, models, 64, 1, 256, 1024, 300, 2, "h100-80gb-sxm", 1)

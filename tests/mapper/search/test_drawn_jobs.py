@@ -23,7 +23,7 @@ from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import DeviceGroup, Facts
 from simulator.feasibility import check_plan
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import make_facts
@@ -90,11 +90,11 @@ def works(draw: st.DrawFn) -> Workload:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Facts:
-    algorithm = draw(st.sampled_from(sorted(REQUIRED_ROLES)))
-    more = [role for role in OPTIONAL_ROLES.get(algorithm, ()) if draw(st.booleans())]
+    algorithm = draw(st.sampled_from(sorted(ALGORITHMS)))
+    more = [role for role in ALGORITHMS[algorithm].optional_roles if draw(st.booleans())]
     main = draw(st.sampled_from(MODELS))
     other = draw(st.sampled_from([main, main, *MODELS]))
-    roles = {r: main if r in ("actor", "reference") else other for r in (*REQUIRED_ROLES[algorithm], *more)}
+    roles = {r: main if r in ("actor", "reference") else other for r in (*ALGORITHMS[algorithm].roles, *more)}
     trainer, engine = draw(st.sampled_from(ENGINES))
     device_types = draw(
         st.sampled_from(
