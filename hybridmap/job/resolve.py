@@ -74,8 +74,9 @@ def _role(role: RoleSection, base: Path | None) -> RoleSection:
 
 
 def _embedded_config(text: str, base: Path) -> EmbeddedConfig:
+    within = inside(base, text)  # before anything of it is read
     name = load_model(text, base).name  # also says what is wrong with the file
-    config, path = read_config(inside(base, text))
+    config, path = read_config(within)
     try:
         json.dumps(config, allow_nan=False)
     except ValueError:

@@ -44,7 +44,18 @@ class RolloutProfile:
 
 
 def most_segments(response: LengthDistribution) -> int:
-    """Segments that a profile of these responses has at most: equal ones climb twice, in whole waves and the last."""
+    """Segments that a profile of these responses has at most: equal ones climb twice, in whole waves and the last.
+
+    Parameters
+    ----------
+    response
+        Lengths of the job.
+
+    Returns
+    -------
+    int
+        Their number.
+    """
     return 2 * FIXED_POINTS if response.kind == "fixed" else NUM_SEGMENTS
 
 
