@@ -31,7 +31,7 @@ if missing:
 
 from executor.launch.ray import RayLauncher  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.thorough]
 ITERATIONS = 2
 PAIRS = [  # (p, t, d) in training, (p_g, t_g) in generation
     ((2, 2, 1), (1, 2)),

@@ -23,7 +23,7 @@ from simulator.plan.groups import Degrees, generation_replica, transition_shares
 from tests.executor.plans import TINY
 from tests.executor.transfers import conversion_elements
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 ONE = Degrees(1, 1, 1, 1, 1)
 CASES = [  # training engine, degrees
     ("torch-native", Degrees(2, 2, 1, 1, 1)),

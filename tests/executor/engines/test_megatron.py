@@ -20,7 +20,7 @@ from tests.executor.rounds import complaint, configs_of, rows, spec_of, trained,
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 FAMILIES = {
     "llama": {},
     "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},

@@ -211,6 +211,7 @@ def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_p
     assert lines[0]["down_s"] > lines[2]["down_s"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "told"),

@@ -23,7 +23,7 @@ ray = pytest.importorskip("ray")
 from executor.controller.controller import Controller  # noqa: E402
 from executor.launch.ray import RayLauncher  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 VICTIM = 2
 
 

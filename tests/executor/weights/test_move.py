@@ -11,7 +11,7 @@ from executor.weights.native_layout import NativeLayout, cut_dimension
 from executor.weights.plan import EVEN
 from simulator.plan.groups import METHODS, Degrees, training_coordinates, transition_shares
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 NUM_RANKS = 8
 SIZES = dict(hidden=16, num_layers=4, vocab=32, num_heads=16, num_kv_heads=8, head_dim=2, ffn=24)
 GQA = architecture("llama", **SIZES)

@@ -13,6 +13,8 @@ import yaml
 
 from tests.work import wait_until
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "run"
 CONFIG = EXAMPLES / "tiny-config.json"

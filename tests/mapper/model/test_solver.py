@@ -211,7 +211,7 @@ def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
     assert exhaustive(x, limit_ticks=solution.objective_ticks - 1) == (None, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
 def test_each_placement_alone_equals_exhaustive(name: str) -> None:
     x = real(name)
@@ -236,7 +236,7 @@ def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
     assert exhaustive(x, limit_ticks=plain.objective_ticks - 1) == (None, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ppo 7b 8", "ppo 13b 32", "remax 13b 32"])
 def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> None:
     """The bug showed where a placement with a better one beside it was excluded, so each first placement is."""
@@ -250,7 +250,7 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
         assert best_choice(rest, 0, HANGS_S)[1].objective_ticks == plain.objective_ticks
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
     partition = tuple(Group(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
@@ -258,7 +258,7 @@ def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_same_seed_same_answer() -> None:
     x = real("ppo 7b 8")
     first, second = (solve(x, seed=3, time_limit_s=HANGS_S) for _ in range(2))
