@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from executor.checkpoint.files import sync_file, sync_folder
 from executor.memory import memory_capacity_bytes
-from profiles.atomic_write import write_atomically
+from profiles.atomic_write import sync, write_atomically
 from profiles.errors import FileFormatError
 from simulator.plan.dataflow import STAGES, Stage
 from simulator.plan.timeline import Counts, PoolMemory, Span, Timeline
@@ -141,8 +140,8 @@ class MetricsLog:
     def sync(self) -> None:
         """Wait until all lines are on disk."""
         if self._path.exists():
-            sync_file(self._path)
-            sync_folder(self._path.parent)
+            sync(self._path)
+            sync(self._path.parent)
 
     def close(self) -> None:
         """Flush TensorBoard."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from executor.checkpoint.manifest import MANIFEST, NAME, Checkpoint, digest_of, name_of, read_checkpoint
+from profiles.atomic_write import sync
 from profiles.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -84,13 +85,13 @@ def commit(unfinished: Path, manifest: Manifest) -> Checkpoint:
         file.flush()
         os.fsync(file.fileno())
     for role in manifest.roles:
-        sync_folder(unfinished / role)
-    sync_folder(unfinished)
+        sync(unfinished / role)
+    sync(unfinished)
     folder = unfinished.parent / name_of(manifest.iteration)
     if os.path.lexists(folder):  # damaged, else this run would not have begun
         _remove(folder)
     os.rename(unfinished, folder)
-    sync_folder(unfinished.parent)
+    sync(unfinished.parent)
     return Checkpoint(folder, manifest)
 
 
@@ -131,21 +132,6 @@ def clean(root: Path) -> None:
     for kind in ("partial", "removed"):
         for folder in root.glob(f".iteration-*.{kind}"):
             shutil.rmtree(folder, ignore_errors=True)  # what somebody still writes into goes the next time
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file's contents are on disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until a folder's names are on disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _remove(folder: Path) -> None:

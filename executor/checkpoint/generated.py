@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.checkpoint.files import KEPT, os_errors_as, sync_file
+from executor.checkpoint.files import KEPT, os_errors_as
 from executor.checkpoint.manifest import RoleFacts, damage_of, facts_of
+from profiles.atomic_write import sync
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def write_generated(folder: Path, generated: Mapping[tuple[str, int], Future]) -
                 save_file(columns, path)
             except SafetensorError as error:  # how it says so itself
                 raise InputError(f"the checkpoint could not be written: {error} ({path}); {KEPT}") from error
-            sync_file(path)
+            sync(path)
             files[path.name] = facts_of(path)
     return RoleFacts(num_ranks=1, counters={}, files=files)
 

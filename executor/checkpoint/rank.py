@@ -6,7 +6,6 @@ puts the reports together.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from executor.checkpoint.files import KEPT
 from executor.checkpoint.manifest import RoleFacts, damage_of
 from executor.checkpoint.shards import Chunk, EngineState, read_shards, write_shards
 from executor.weights.regions import whole_box
+from profiles.atomic_write import write_atomically
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class RankCheckpoint:
     def _write(self, folder: Path, chunks: tuple[Chunk, ...], counters: dict[str, int]) -> None:
         try:
             facts = RoleFacts(num_ranks=1, counters=counters, files=write_shards(folder, self.rank, chunks))
-            partial = folder / f".{report_name(self.rank)}"
-            partial.write_text(facts.model_dump_json())
-            os.rename(partial, folder / report_name(self.rank))
+            write_atomically(folder / report_name(self.rank), facts.model_dump_json())
         except Exception as error:  # raised where the controller asks, by finish
             self._error = error
 

@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import LoadPlan
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from executor.checkpoint.files import sync_file
 from executor.checkpoint.manifest import facts_of
 from executor.weights.regions import Region, intersection, volume
+from profiles.atomic_write import sync
 from profiles.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def write_shards(folder: Path, rank: int, chunks: Sequence[Chunk]) -> dict[str, 
         offsets = {name: {OFFSETS: [a for a, _ in chunk.box]} for name, chunk in file.items()}
         tensors = {name: chunk.values for name, chunk in file.items()}
         save_file(tensors, path, metadata={SHARDING: json.dumps(offsets), "format": "pt"})
-        sync_file(path)
+        sync(path)
         found[path.name] = facts_of(path)
     return found
 

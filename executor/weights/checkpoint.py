@@ -14,6 +14,7 @@ from executor.weights.move import Resharder, view_of
 from executor.weights.native_layout import WholeLayout
 from executor.weights.parameters import Parameter, drawn
 from executor.weights.plan import plan_transfers
+from profiles.atomic_write import write_all_or_none
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,11 +94,13 @@ def gather_whole(
 
 
 def write_folder(path: Path, config: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """A folder that transformers reads: ``config.json`` and ``model.safetensors``, the latter written and renamed."""
+    """A folder that transformers reads: ``config.json`` and ``model.safetensors``, both or neither."""
     from safetensors.torch import save_file
 
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps(dict(read_config(config)), indent=1) + "\n")
-    partial = path / ".model.safetensors.partial"
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata={"format": "pt"})
-    partial.replace(path / "model.safetensors")
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_all_or_none(
+        {
+            path / "config.json": json.dumps(dict(read_config(config)), indent=1) + "\n",
+            path / "model.safetensors": lambda file: save_file(whole, file, metadata={"format": "pt"}),
+        }
+    )
