@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from executor.checkpoint.shards import Chunk, EngineState
     from executor.records import Identity
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from executor.rl.sampling import Sampling
     from simulator.plan.groups import Degrees
 
@@ -66,10 +66,10 @@ class FakeEngine:
         value = self._play("compute_cost" if self.spec.role == "cost" else "compute_reward")
         return self._filled(batch, value, per_token=False)
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float]:
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float]:
         self.num_steps += 1
         loss = self._play("update_critic" if self.spec.role == "critic" else "update_actor")
-        return {"loss": loss, "terms": float(len(objectives))}
+        return {"loss": loss, "terms": float(len(terms))}
 
     def check_replicas(self) -> None:
         """Nothing to compare."""

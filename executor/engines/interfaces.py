@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from executor.collectives import CommClock, Groups
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity, Spent, WeightsMoved
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
@@ -75,8 +75,8 @@ class Trainer(Model, Protocol):
     def num_steps(self) -> int:
         """Optimizer steps that the weights have seen, those before a checkpoint included."""
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
-        """One optimizer step on the sum of the objectives; token means of their metrics, and ``grad_norm``."""
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
+        """One optimizer step on the sum of the terms; token means of their metrics, and ``grad_norm``."""
 
     def check_replicas(self) -> None:
         """Compare the copies that ranks hold of the same weights; ``UnequalWeightsError``. Every rank calls this."""

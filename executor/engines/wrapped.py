@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk, EngineState
     from executor.engines.interfaces import TrainingEngine
     from executor.records import Spent
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
 
 
 class WrappedTrainer:
@@ -45,9 +45,9 @@ class WrappedTrainer:
         self.to_training()
         return self.trainer.scores(batch)
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         self.to_training()
-        return self.trainer.update(objectives)
+        return self.trainer.update(terms)
 
     def check_replicas(self) -> None:
         self.to_training()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk, EngineState
     from executor.engines.interfaces import EngineChoice, Model, Scorer, Trainer
     from executor.records import Identity, Spent, WeightsMoved
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from executor.run_config import Hyperparameters
     from simulator.plan.groups import Degrees
 
@@ -143,16 +143,16 @@ class ModelWorker(Worker):
         return self.made.trainer.saved_state() if self.made.trainer is not None else EngineState()
 
     def _updated(
-        self, batch: TensorDict, objectives: Callable[[TensorDict], tuple[Objective, ...]]
+        self, batch: TensorDict, terms: Callable[[TensorDict], tuple[LossTerm, ...]]
     ) -> dict[str, float] | None:
         """Steps over all epochs and mini-batches; the mean of each metric, and the optimizer's own count of its steps.
 
-        ``objectives`` makes the terms of a step from its rows.
+        ``terms`` makes the terms of a step from its rows.
         """
         steps = []
         for _ in range(self.hyper.epochs):
             for rows in minibatches(batch, self._replica, self.hyper.minibatches):
-                steps.append(self.trainer.update(objectives(rows)))
+                steps.append(self.trainer.update(terms(rows)))
         found = [step for step in steps if step is not None]
         if not found:
             return None
@@ -220,7 +220,7 @@ class ActorWorker(ModelWorker):
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""
         from executor.rl.algorithms import RUNNABLE
-        from executor.rl.objectives import policy_objectives
+        from executor.rl.loss_terms import policy_loss_terms
 
         staleness = self.num_updates - int(batch["version"].min())
         if staleness > self.hyper.staleness_bound:
@@ -228,7 +228,7 @@ class ActorWorker(ModelWorker):
                 f"responses are {staleness} updates behind the weights that learn from them, the plan's schedule "
                 f"allows {self.hyper.staleness_bound}"
             )
-        updated = self._updated(batch, lambda rows: policy_objectives(rows, RUNNABLE[self.algorithm], self.hyper))
+        updated = self._updated(batch, lambda rows: policy_loss_terms(rows, RUNNABLE[self.algorithm], self.hyper))
         self.num_updates += 1
         return updated and {**updated, "staleness": float(staleness)}
 
@@ -244,9 +244,9 @@ class CriticWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=(*SAMPLE, "values", "returns"))
     def update_critic(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the value loss; metrics."""
-        from executor.rl.objectives import value_objectives
+        from executor.rl.loss_terms import value_loss_terms
 
-        return self._updated(batch, lambda rows: value_objectives(rows, self.hyper))
+        return self._updated(batch, lambda rows: value_loss_terms(rows, self.hyper))
 
 
 class ReferenceWorker(ModelWorker):

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from executor.checks import UnequalWeightsError
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.records import Identity
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import sequences_of
 from simulator.plan.groups import training_coordinates
 from tests.executor.plans import TINY
@@ -46,7 +46,7 @@ def trained(engine, mine, value_head, scored=None):
     before, steps = outputs(scored), []
     for _ in range(3):
         part, first = sequences_of(mine)
-        steps.append(engine.update((Objective(part, first, likelihood),)))
+        steps.append(engine.update((LossTerm(part, first, likelihood),)))
     after, scores = outputs(scored), engine.scores(scored) if value_head else None
     mask = scored["response_mask"]
     return None if before is None else (before * mask, steps, after * mask, scores)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from simulator.plan.groups import Degrees
 
 
@@ -163,12 +163,12 @@ class FsdpEngine(OnHost):
 
         return self._forward(batch, at_end)
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         assert self.spec.optimizer is not None
         sums: dict[str, torch.Tensor] = {}
         with self.host.present("parameters", "optimizer", changed=True):
-            for objective in objectives:
-                self._accumulate(objective, sums)
+            for term in terms:
+                self._accumulate(term, sums)
             norm = clip_gradients(self._parameters(), self.groups, self.spec.optimizer.max_grad_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -177,19 +177,19 @@ class FsdpEngine(OnHost):
         totals = self.groups.dp.all_reduce(torch.stack([sums[name] for name in names]))
         return dict(zip(names, totals.tolist(), strict=True)) | {"grad_norm": norm}
 
-    def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
-        """Add an objective's gradients, and its metrics as shares of their global mean."""
-        counts = objective.rows["target_mask"].sum().double().to(self.device)
+    def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
+        """Add a term's gradients, and its metrics as shares of their global mean."""
+        counts = term.rows["target_mask"].sum().double().to(self.device)
         total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
         ranks = self.degrees.d  # over which FSDP averages gradients; ours are shares of a mean already
-        for rows in objective.rows.split(self.spec.micro_batch):
+        for rows in term.rows.split(self.spec.micro_batch):
             rows = rows.to(self.device)
             logits = self.model(rows["tokens"], rows["token_mask"])
-            found = objective.loss(self._outputs(logits, objective, rows), rows)
+            found = term.loss(self._outputs(logits, term, rows), rows)
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            (found["loss"] * (objective.weight * ranks / total.float())).backward()
+            (found["loss"] * (term.weight * ranks / total.float())).backward()
 
     def _forward(
         self, batch: TensorDict, output: Callable[[torch.Tensor, int, TensorDict], torch.Tensor]
@@ -203,11 +203,11 @@ class FsdpEngine(OnHost):
             self.model.reshard()
         return torch.cat(outputs).float().cpu()
 
-    def _outputs(self, logits: torch.Tensor, objective: Objective, rows: TensorDict) -> dict[str, torch.Tensor]:
-        first = objective.first_target
+    def _outputs(self, logits: torch.Tensor, term: LossTerm, rows: TensorDict) -> dict[str, torch.Tensor]:
+        first = term.first_target
         if self.spec.value_head:
             return {"values": logits[:, first - 1 : -1, 0].float()}
-        log_probs, entropy = self._policy_outputs(logits, first, rows, objective.temperature)
+        log_probs, entropy = self._policy_outputs(logits, first, rows, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from executor.engines.entry import LayoutOptions
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from simulator.plan.groups import Degrees
 
 
@@ -175,14 +175,14 @@ class MegatronEngine(OnHost):
 
         return self._forward(batch, at_end)
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         sums: dict[str, torch.Tensor] = {}
         with self.session(), self.host.present("parameters", "optimizer", changed=True):
             for chunk in self.chunks:
                 chunk.zero_grad_buffer()
             self.optimizer.zero_grad()
-            for objective in objectives:
-                self._accumulate(objective, sums)
+            for term in terms:
+                self._accumulate(term, sums)
             self._reduce_gradients()
             _, norm, _ = self.optimizer.step()
         self.num_steps += 1
@@ -201,19 +201,19 @@ class MegatronEngine(OnHost):
 
         finalize_model_grads(self.chunks)
 
-    def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
-        """Add an objective's gradients, and its metrics as shares of their global mean."""
-        counts = objective.rows["target_mask"].sum().double().to(self.device)
+    def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
+        """Add a term's gradients, and its metrics as shares of their global mean."""
+        counts = term.rows["target_mask"].sum().double().to(self.device)
         total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
 
         def loss(logits: torch.Tensor, micro: Micro) -> torch.Tensor:
-            found = objective.loss(self._outputs(logits, objective, micro), micro.rows)
+            found = term.loss(self._outputs(logits, term, micro), micro.rows)
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (objective.weight / total.float())
+            return found["loss"] * (term.weight / total.float())
 
-        run_passes(self.chunks, self._micros(objective.rows, objective.first_target), loss, train=True)
+        run_passes(self.chunks, self._micros(term.rows, term.first_target), loss, train=True)
 
     def _forward(self, batch: TensorDict, output: Callable[[torch.Tensor, Micro], torch.Tensor]) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
@@ -236,10 +236,10 @@ class MegatronEngine(OnHost):
             device=self.device,
         )
 
-    def _outputs(self, logits: torch.Tensor, objective: Objective, micro: Micro) -> dict[str, torch.Tensor]:
+    def _outputs(self, logits: torch.Tensor, term: LossTerm, micro: Micro) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
             return {"values": self._values_at(logits, micro)}
-        log_probs, entropy = self._policy_outputs(logits, micro, objective.temperature)
+        log_probs, entropy = self._policy_outputs(logits, micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity, WeightsMoved
-    from executor.rl.objectives import Objective
+    from executor.rl.loss_terms import LossTerm
     from executor.rl.sampling import Sampling
     from executor.weights.parameters import Parameter
     from simulator.plan.groups import Degrees
@@ -126,12 +126,12 @@ class TorchNativeEngine(OnHost):
 
         return self._forward(batch, at_end)
 
-    def update(self, objectives: tuple[Objective, ...]) -> dict[str, float] | None:
+    def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         self.to_training()
         sums: dict[str, torch.Tensor] = {}
         with self.host.present("parameters", "optimizer", changed=True):
-            for objective in objectives:
-                self._accumulate(objective, sums)
+            for term in terms:
+                self._accumulate(term, sums)
             norm = self.optimizer.step()
         if not self.piece.is_last:
             return None
@@ -216,25 +216,25 @@ class TorchNativeEngine(OnHost):
             outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
         return None if outputs is None else torch.cat(outputs).float().cpu()
 
-    def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
-        """Add an objective's gradients, and its metrics as shares of their global mean."""
-        counts = objective.rows["target_mask"].sum().double()
+    def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
+        """Add a term's gradients, and its metrics as shares of their global mean."""
+        counts = term.rows["target_mask"].sum().double()
         total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
 
         def loss(hidden: torch.Tensor, micro: MicroBatch) -> torch.Tensor:
-            found = objective.loss(self._outputs(hidden, objective, micro), micro.rows.to(self.device))
+            found = term.loss(self._outputs(hidden, term, micro), micro.rows.to(self.device))
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (objective.weight / total.float())
+            return found["loss"] * (term.weight / total.float())
 
-        run_training(self._stages(self._training, self.spec.recompute), self._micros(objective.rows), loss)
+        run_training(self._stages(self._training, self.spec.recompute), self._micros(term.rows), loss)
 
-    def _outputs(self, hidden: torch.Tensor, objective: Objective, micro: MicroBatch) -> dict[str, torch.Tensor]:
-        first = objective.first_target
+    def _outputs(self, hidden: torch.Tensor, term: LossTerm, micro: MicroBatch) -> dict[str, torch.Tensor]:
+        first = term.first_target
         if self.spec.value_head:
             return {"values": values_at(self._training, hidden[:, first - 1 : -1])}
-        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro, objective.temperature)
+        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(

@@ -16,7 +16,7 @@ from executor.engines.entry import LayoutOptions
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from simulator.plan.groups import Degrees
@@ -89,7 +89,7 @@ def built(path, dtype, rank, kind, degrees, zero, options):
 def step(engine, rank, degrees):
     p, t, d = degrees
     part, first = sequences_of(rows().split(8 // d)[rank // (p * t)])
-    return engine.update((Objective(part, first, likelihood),))
+    return engine.update((LossTerm(part, first, likelihood),))
 
 
 def written(engine, rank, folder):

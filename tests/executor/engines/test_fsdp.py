@@ -18,7 +18,7 @@ from executor.engines.native.engine import TorchNativeEngine
 from executor.engines.offload import spans_of
 from executor.engines.spec import EngineSpec
 from executor.records import Identity
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from executor.worker.inject_faults import flip_bit
@@ -118,7 +118,7 @@ def scoring_apart(path):
 
 def step(engine, mine):
     part, first = sequences_of(mine)
-    return engine.update((Objective(part, first, likelihood),))
+    return engine.update((LossTerm(part, first, likelihood),))
 
 
 def sizes(state):

@@ -15,7 +15,7 @@ from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.registry import GENERATION
 from executor.engines.spec import EngineSpec
 from executor.records import Identity
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sampling import Sampling
 from executor.rl.sequences import sequences_of
 from executor.weights.plan import EVEN
@@ -84,7 +84,7 @@ def rounds(engine, rank, x, num=3):
         batch = prompts()
         batch["responses"], batch["response_mask"] = responses, torch.ones_like(responses, dtype=torch.bool)
         part, first = sequences_of(batch.split(8 // x.d)[rank // (x.p * x.t)])
-        step = engine.update((Objective(part, first, likelihood),))
+        step = engine.update((LossTerm(part, first, likelihood),))
         found.append((responses.tolist(), step))
     plan, moved = engine.plan, engine.weights_moved()
     shards = [sum(s.numel for s in side.stored(rank)) * 4 for side in (plan.source, plan.target)]

@@ -8,7 +8,7 @@ from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.native import decoder
 from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import pretraining_of, sequences_of
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
@@ -48,9 +48,9 @@ def likelihood(outputs, rows):
     return {"loss": -(outputs["log_probs"] * rows["target_mask"]).sum()}
 
 
-def objective(batch, weight=1.0):
+def term(batch, weight=1.0):
     rows, first = sequences_of(batch)
-    return Objective(rows, first, likelihood, weight)
+    return LossTerm(rows, first, likelihood, weight)
 
 
 def reference_steps(batch, num):
@@ -61,11 +61,11 @@ def reference_steps(batch, num):
     adam = torch.optim.AdamW(weights.values(), lr=1e-2, betas=RATE.betas, weight_decay=0.0)
     losses, norms = [], []
     for _ in range(num):
-        term = objective(batch)
-        rows = term.rows
+        one = term(batch)
+        rows = one.rows
         micro = model._micros(rows)[0]  # noqa: SLF001
         hidden = model._stages(model._training).run(micro.tokens, micro.token_mask)  # noqa: SLF001
-        loss = likelihood(model._outputs(hidden, term, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
+        loss = likelihood(model._outputs(hidden, one, micro), rows)["loss"] / rows["target_mask"].sum()  # noqa: SLF001
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), 0.5)))
         adam.step()
@@ -79,7 +79,7 @@ def reference_steps(batch, num):
 def test_steps_equal_those_of_plain_torch_whatever_the_micro_batch(batch, micro_batch, zero_stage):
     losses, norms, weights = reference_steps(batch, 4)
     model = engine(micro_batch=micro_batch, zero_stage=zero_stage)
-    steps = [model.update((objective(batch),)) for _ in range(4)]
+    steps = [model.update((term(batch),)) for _ in range(4)]
     assert [step["loss"] for step in steps] == pytest.approx(losses, rel=1e-5)
     assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-4)
     for name, weight in weights.items():
@@ -89,19 +89,19 @@ def test_steps_equal_those_of_plain_torch_whatever_the_micro_batch(batch, micro_
 @pytest.mark.parametrize(("recompute", "attention_runs"), [("none", 2), ("selective", 4), ("full", 4)])
 def test_recomputing_changes_no_gradient(batch, recompute, attention_runs, monkeypatch):
     plain, other = engine(micro_batch=6), engine(micro_batch=6, recompute=recompute)
-    plain.update((objective(batch),))
+    plain.update((term(batch),))
     seen = []
     real = decoder.attention
     monkeypatch.setattr(decoder, "attention", lambda *a: seen.append(1) or real(*a))
-    other.update((objective(batch),))
+    other.update((term(batch),))
     assert len(seen) == attention_runs  # two layers, forward, and again where recomputed
     assert torch.equal(values(plain), values(other))
 
 
 def test_objectives_add_up_with_their_weights(batch):
     model, twice = engine(micro_batch=6), engine(micro_batch=6)
-    model.update((objective(batch, 2.0),))
-    twice.update((objective(batch), objective(batch)))
+    model.update((term(batch, 2.0),))
+    twice.update((term(batch), term(batch)))
     assert torch.allclose(values(model), values(twice), atol=1e-6)
 
 
@@ -110,7 +110,7 @@ def test_filler_rows_and_tokens_behind_the_end_change_nothing(batch):
     padded = batch[torch.tensor([0, 1, 2, 3, 4, 5, 5, 5])]
     padded["is_padding"] = torch.arange(8) >= 6
     padded["responses"] = torch.where(padded["response_mask"], padded["responses"], 9)
-    one, other = plain.update((objective(batch),)), filled.update((objective(padded),))
+    one, other = plain.update((term(batch),)), filled.update((term(padded),))
     assert other == pytest.approx(one, rel=1e-5)
     assert torch.allclose(values(plain), values(filled), atol=1e-5)
 
@@ -126,7 +126,7 @@ def test_pretraining_text_predicts_every_token_but_the_first():
     rows = pretraining_of(text)
     assert rows["target_mask"].tolist() == [[True] * 3, [True, False, False]]
     model = engine(micro_batch=2)
-    losses = [model.update((Objective(rows, 1, likelihood),))["loss"] for _ in range(30)]
+    losses = [model.update((LossTerm(rows, 1, likelihood),))["loss"] for _ in range(30)]
     assert losses[-1] < 0.3 * losses[0]
 
 
@@ -136,5 +136,5 @@ def test_an_update_makes_the_generation_copy_stale(batch):
     before = model._generating  # noqa: SLF001
     model.to_generation()
     assert model._generating is before  # noqa: SLF001
-    model.update((objective(batch),))
+    model.update((term(batch),))
     assert model._generating is None  # noqa: SLF001

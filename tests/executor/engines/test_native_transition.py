@@ -13,7 +13,7 @@ from benchmarks.rank_pool import run_on_ranks
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity, WeightsMoved
-from executor.rl.objectives import Objective
+from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import sequences_of
 from executor.weights.plan import EVEN
 from profiles.errors import InputError
@@ -65,7 +65,7 @@ def learn(engine, rank, x):
     rows = {"prompts": tokens[:, :3], "responses": tokens[:, 3:]}
     masks = {"prompt_mask": torch.ones(4, 3).bool(), "response_mask": torch.ones(4, 4).bool()}
     part, first = sequences_of(TensorDict(rows | masks, batch_size=[4]))
-    return engine.update((Objective(part, first, likelihood),))
+    return engine.update((LossTerm(part, first, likelihood),))
 
 
 def boxes(layout, rank, tensors):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Objective:
+class LossTerm:
     """One term of an update: whose sequences, which outputs, which loss.
 
     Parameters
@@ -48,7 +48,7 @@ class Objective:
     temperature: float = 1.0
 
 
-def policy_objectives(batch: TensorDict, runnable: Runnable, hyper: Hyperparameters) -> tuple[Objective, ...]:
+def policy_loss_terms(batch: TensorDict, runnable: Runnable, hyper: Hyperparameters) -> tuple[LossTerm, ...]:
     """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
     rows, first = sequences_of(batch)
     if runnable.algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
@@ -58,14 +58,14 @@ def policy_objectives(batch: TensorDict, runnable: Runnable, hyper: Hyperparamet
         entropy = losses.entropy_bonus(outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient)
         return losses.added(runnable.policy_loss(outputs, rows, hyper), entropy)
 
-    objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
+    terms = [LossTerm(rows, first, loss, temperature=hyper.temperature)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
         text = pretraining_of(batch)
-        objectives.append(Objective(text, 1, _pretrain_loss, hyper.pretrain_coefficient))
-    return tuple(objectives)
+        terms.append(LossTerm(text, 1, _pretrain_loss, hyper.pretrain_coefficient))
+    return tuple(terms)
 
 
-def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objective, ...]:
+def value_loss_terms(batch: TensorDict, hyper: Hyperparameters) -> tuple[LossTerm, ...]:
     """The clipped value loss."""
     rows, first = sequences_of(batch)
 
@@ -74,7 +74,7 @@ def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objecti
             outputs["values"], rows["values"], rows["returns"], rows["target_mask"], hyper.value_clip
         )
 
-    return (Objective(rows, first, loss),)
+    return (LossTerm(rows, first, loss),)
 
 
 def _pretrain_loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
