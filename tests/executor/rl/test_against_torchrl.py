@@ -17,7 +17,7 @@ def drawn(*shape, seed=0):
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.7), (0.99, 1.0), (0.9, 0.0)])
 def test_gae_is_torchrls(gamma, lam):
     """Rows of different lengths: where a response ends, torchrl is told that the episode is done."""
-    from torchrl.terms.value.functional import generalized_advantage_estimate
+    from torchrl.objectives.value.functional import generalized_advantage_estimate
 
     rewards, values = drawn(ROWS, TOKENS), drawn(ROWS, TOKENS, seed=1)
     lengths = torch.tensor([7, 1, 4, 6, 2])
@@ -36,7 +36,7 @@ def test_the_clipped_policy_loss_and_its_gradient_are_torchrls(clip):
     """A table of logits as the policy; every row of the table is a state that is visited once."""
     from tensordict import TensorDict
     from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
-    from torchrl.terms import ClipPPOLoss
+    from torchrl.objectives import ClipPPOLoss
 
     table = torch.nn.Embedding(ROWS * TOKENS, VOCABULARY)
     head = ProbabilisticTensorDictModule(
@@ -50,12 +50,12 @@ def test_the_clipped_policy_loss_and_its_gradient_are_torchrls(clip):
     batch = TensorDict(
         {"state": state, "action": action, "action_log_prob": old, "advantage": advantages[:, None]}, [len(state)]
     )
-    term = ClipPPOLoss(actor, None, clip_epsilon=clip, entropy_bonus=False, normalize_advantage=False)
-    theirs = term(batch)["loss_objective"]
+    objective = ClipPPOLoss(actor, None, clip_epsilon=clip, entropy_bonus=False, normalize_advantage=False)
+    theirs = objective(batch)["loss_objective"]
     sums = clipped_policy(log_probs[None], old[None], advantages[None], torch.ones(1, len(state), dtype=bool), clip)
     mine = sums["loss"] / len(state)
     torch.testing.assert_close(mine, theirs)
     (my_gradient,) = torch.autograd.grad(mine, table.weight)
-    their_parameters = list(term.actor_network_params.flatten_keys().values())
+    their_parameters = list(objective.actor_network_params.flatten_keys().values())
     torch.testing.assert_close(my_gradient, torch.autograd.grad(theirs, their_parameters)[0])
     assert 0 < sums["clip_fraction"] < len(state)
