@@ -35,8 +35,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     slowest = train.slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
     hops = train.hops(facts, shape, layouts, batch, num_micro)
-    slowest_rank = train.slowest_rank(facts, layouts, batch, num_micro)
-    cost = (slowest * (num_micro - 1) + through) * slowest_rank + Cost.serial(nothing.compute, hops)
+    waiting = train.waiting(facts, layouts, batch, num_micro, backward=False)
+    cost = (slowest * (num_micro - 1) + through) * waiting + Cost.serial(nothing.compute, hops)
     cost = cost + train.per_call(facts, layouts)
     if not np.any(layouts.zero_stage == 3):
         return cost

@@ -10,22 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
 from profiles.records import Floats, Ints, Priced, exposed
-from simulator.cost import comms, compute, memory, moe
+from simulator.cost import comms, compute, memory, moe, pipeline
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.compute import Batch, LayerTime
+from simulator.cost.pipeline import NUM_LENGTHS, sample_lengths
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
     from profiles.workload import Workload
     from simulator.facts import Facts
     from simulator.plan.layouts import Layouts
-
-
-NUM_LENGTHS = 512
-"""Quantiles that stand for the distribution of sample lengths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +55,6 @@ def micro_batch(
     return Batch(tokens, tokens / weighted, np.full(len(layouts), weighted)), num
 
 
-def sample_lengths(workload: Workload) -> Floats:
-    """Tokens of a sample, prompt and response, at evenly spread quantiles."""
-    return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
-
-
 @functools.lru_cache(maxsize=256)
 def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
     """Packs per sample when sequences are packed first-fit-decreasing into ``capacity_tokens``."""
@@ -77,22 +68,12 @@ def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
     return len(packs) / NUM_LENGTHS
 
 
-def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats) -> Floats:
-    """Tokens of the fullest data-parallel rank over the mean, at the points where ranks wait for each other.
-
-    ZeRO 3 gathers and scatters in every micro-batch, so each waits for the rank that drew the longest sequences;
-    otherwise ranks meet once per optimizer step. The expected maximum of ``d`` sums of ``n`` lengths is ``1 +
-    cv / sqrt(n)`` times the expected maximum of ``d`` standard normals (Blom's approximation). Packs are full, so
-    packing leaves no such difference; context-parallel ranks share their sequences.
-    """
+def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, backward: bool = True) -> Floats:
+    """What varying lengths add to a rank's micro-batches, as ``pipeline.waiting``; nothing where packs are full."""
     if facts.implementation.packed_tokens is not None:
         return np.ones(len(layouts))
-    lengths = sample_lengths(facts.workload)
-    spread = float(lengths.std() / lengths.mean())
-    per_micro = batch.tokens / facts.workload.trained_tokens_per_sample
-    together = per_micro * np.where(layouts.zero_stage == 3, 1.0, num_micro)
-    expected = ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25))
-    return np.asarray(1.0 + np.maximum(expected, 0.0) * spread / np.sqrt(np.maximum(together, 1.0)), dtype=np.float64)
+    sequences = batch.tokens / facts.workload.trained_tokens_per_sample
+    return pipeline.waiting(facts.workload, layouts, sequences, num_micro, backward=backward)
 
 
 def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, rows_per_sample: int = 1) -> Cost:
@@ -108,9 +89,9 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     one = one_pass(facts, shape, head, layouts, batch)
     forward = _stage(one.layer_forward, one.head_forward, shape, layouts)
     backward = _stage(one.layer_backward, one.head_backward, shape, layouts)
-    pipeline = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
-    pipeline = pipeline * slowest_rank(facts, layouts, batch, num_micro)
-    step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
+    passes = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
+    passes = passes * waiting(facts, layouts, batch, num_micro)
+    step = passes + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
     fixed = facts.training.priced(step_fixed_s=np.ones(len(layouts)))
     step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)
     step = step + _accumulation(facts, shape, head, layouts, num_micro) + _small_reduces(facts, layouts)

@@ -268,7 +268,7 @@ def fullest(facts: Facts, sequences: float = 1.0, num: float = 1.0, **degrees: o
     """Tokens of the fullest rank over the mean, for ``num`` micro-batches of ``sequences`` samples."""
     tokens = np.asarray([sequences * facts.workload.trained_tokens_per_sample])
     batch = Batch(tokens, np.asarray([sequences]), tokens / sequences)
-    return float(train.slowest_rank(facts, one(**degrees), batch, np.asarray([num]))[0])
+    return float(train.waiting(facts, one(**degrees), batch, np.asarray([num]))[0])
 
 
 def test_ranks_wait_only_for_lengths_that_differ() -> None:
@@ -313,8 +313,8 @@ def test_the_wait_lengthens_the_passes_and_not_the_optimizer() -> None:
     one_pass = train.one_pass(facts, LLAMA, "lm", layouts, batch)
     passes = train.pipeline_cost(facts, LLAMA, layouts, batch, num, one_pass).time.s[0]
     alone = replace(facts, implementation=Implementation(packed_tokens=10**9))  # packing leaves no wait
-    assert train.slowest_rank(alone, layouts, batch, num).tolist() == [1.0]
-    waiting = float(train.slowest_rank(facts, layouts, batch, num)[0])
+    assert train.waiting(alone, layouts, batch, num).tolist() == [1.0]
+    waiting = float(train.waiting(facts, layouts, batch, num)[0])
     assert facts.training.overlap_dp == 0, "nothing of the gathers hides, whatever they run beside"
     rest = train.data_parallel_cost(facts, LLAMA, "lm", layouts, num, unit(0.0), unit(0.0)).time.s[0]
     rest += train.optimizer_time(facts, LLAMA, "lm", layouts).s[0]
