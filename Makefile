@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check thorough check-all round-trip tests-of-runs tests-of-plans thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -28,13 +28,16 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
+	$(MAKE) -j2 --output-sync=target static tests-of-runs tests-of-plans
+
+# What needs no run: form, types, who imports whom, code that nothing uses, the documents.
+static: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
 	$(MAKE) docs
-	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans
 
 # Two halves side by side: what starts ranks, and everything else.
 SHORT := -m "not external and not long and not thorough"

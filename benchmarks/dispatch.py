@@ -27,9 +27,10 @@ import numpy as np
 
 from executor.controller.controller import Controller
 from executor.controller.pools import ResourcePool
-from executor.controller.protocols import register
 from executor.launch import ray
 from executor.launch.ray import FAN_OUT, RayLauncher
+from executor.worker.protocols import register
+from executor.worker.worker import Worker
 from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ WARM_UP = 5
 TIMES = ("submit_s", "round_trip_s", "controller_s")
 
 
-class Idle:
+class Idle(Worker):
     """A worker whose only call does nothing."""
 
     def __init__(self, identity: Any, **_: Any) -> None:

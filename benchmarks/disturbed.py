@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from executor.controller.pools import CONTROLLER_POOL
 from executor.faults import Fault
-from executor.inject_faults import LOADING
 from executor.run import run
 from executor.run_config import RunConfig, parse_run
+from executor.worker.inject_faults import LOADING
 from profiles.workload import LengthDistribution, Workload
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name

@@ -24,7 +24,7 @@ from hybridmap.job.load import load_job
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "run"
 NAMES = ("ppo", "grpo", "remax", "safe-rlhf")

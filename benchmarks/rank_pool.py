@@ -17,6 +17,14 @@ import torch.multiprocessing as mp
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+IMPORTED_ONCE = (
+    "torch.distributed.fsdp",
+    "tensordict",
+    "executor.engines.native.engine",
+    "executor.engines.fsdp.engine",
+)
+"""What most ranks need: imported by the process that ranks are forked from, and not by each of them anew."""
+
 
 def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``function(rank, *arguments)`` on ``num`` processes that can talk; what each returned, in rank order.
@@ -27,7 +35,9 @@ def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> lis
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:  # files, since a pipe that nobody reads yet holds little
-        mp.spawn(_rank, args=(num, port, folder, function, arguments), nprocs=num, join=True)  # type: ignore[no-untyped-call]
+        mp.get_context("forkserver").set_forkserver_preload(list(IMPORTED_ONCE))
+        given = (num, port, folder, function, arguments)
+        mp.start_processes(_rank, args=given, nprocs=num, join=True, start_method="forkserver")  # type: ignore[no-untyped-call]
         return [pickle.loads((Path(folder) / str(rank)).read_bytes()) for rank in range(num)]
 
 

@@ -23,7 +23,7 @@ SYSTEMS = ("verl", "openrlhf", "nemo-rl")
 CLOCKS = ("seconds", "written")
 """What keys of an answer begin with that say how long it took or where it lies; everything else must be the same."""
 MEASURED = ("iteration_s", "tokens_per_s")
-"""Keys of a metrics line that are read off a clock."""
+"""Keys of a metrics line that are read off a clock; so are those of a check that end in ``_s``."""
 ITERATIONS = 20
 PUBLISHED = ROOT / "benchmarks" / "published"
 
@@ -58,7 +58,7 @@ def _curve(job: Path) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         _asked("run", job, "--iterations", str(ITERATIONS), "--out", folder)
         lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
-        return [{k: v for k, v in _without_clocks(json.loads(line)).items() if k not in MEASURED} for line in lines]
+        return [{k: v for k, v in without_clocks(json.loads(line)).items() if k not in MEASURED} for line in lines]
 
 
 def _predictions() -> list[str]:
@@ -73,7 +73,7 @@ def _asked(command: str, *words: object) -> Any:
     """One command's ``--json``, without what a clock says; a refusal is an answer, too."""
     done = _python("-m", "hybridmap", command, *map(str, words), "--json", codes=(0, 2))
     text = re.sub(re.escape(tempfile.gettempdir()) + r"/tmp\w+", "OUT", done.stdout)
-    return _without_clocks(json.loads(text)) if text.strip() else done.stderr.strip()
+    return without_clocks(json.loads(text)) if text.strip() else done.stderr.strip()
 
 
 def _python(*words: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
@@ -84,10 +84,15 @@ def _python(*words: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedP
     return done
 
 
-def _without_clocks(value: Any) -> Any:
+def without_clocks(value: Any) -> Any:
+    """An answer without what a clock says."""
     if isinstance(value, dict):
-        return {k: _without_clocks(v) for k, v in value.items() if not k.startswith(CLOCKS)}
-    return [_without_clocks(v) for v in value] if isinstance(value, list) else value
+        return {k: without_clocks(v) for k, v in value.items() if not _of_clock(k)}
+    return [without_clocks(v) for v in value] if isinstance(value, list) else value
+
+
+def _of_clock(key: str) -> bool:
+    return key.startswith(CLOCKS) or (key.startswith("checks/") and key.endswith("_s"))
 
 
 def differences(before: Any, after: Any, place: str = "") -> list[str]:
@@ -113,7 +118,7 @@ def main() -> None:
     if arguments.write:
         arguments.write.write_text(json.dumps(found, indent=1))
         return
-    kept = json.loads(arguments.against.read_text())
+    kept = without_clocks(json.loads(arguments.against.read_text()))
     lines = differences({k: v for k, v in kept.items() if k in found or not arguments.quick}, found)
     print("\n".join(lines) or f"{len(found)} answers are the same to the bit")
     sys.exit(1 if lines else 0)

@@ -22,6 +22,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from mapper.analysis.algorithm1 import paper
 from mapper.model.instance import make_instance
@@ -46,6 +47,13 @@ DENSE = {8: "llama-2-7b", 32: "llama-2-13b"}
 
 DEVICE = "a100-80gb-sxm"
 PROMPTS = 1024
+SAMPLES_PER_GPU = 16
+"""Batches grow with the cluster: a fixed one hides what a large one costs the search."""
+
+Work = Literal["paper", "grown", "long tail"]
+"""1,024 samples of 1,024 + 1,024 tokens, as in the HybridFlow paper; 16 of them for each GPU; 16 for each GPU with
+responses of up to 15,360 tokens, of 4,096 on the mean."""
+
 TIME_LIMIT_S = 600.0
 PAPER_LIMIT_S = 600.0
 REPEAT_BELOW_S = 10.0
@@ -60,6 +68,8 @@ class Case:
     algorithm: str
     model: str
     num_gpus: int
+    device: str = DEVICE
+    work: Work = "paper"
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class Row:
     algorithm: str
     model: str
     num_gpus: int
+    device: str
+    work: str
     status: str
     process_s: str
     seconds: str
@@ -93,16 +105,21 @@ def cases(quick: bool = False) -> list[Case]:
     for n in SIZES:
         out += [Case(algorithm, DENSE.get(n, "llama-2-70b"), n) for algorithm in ROLES]
         out.append(Case("grpo", "qwen3-30b-a3b", n))
-    return out
+        out.append(Case("ppo", DENSE.get(n, "llama-2-70b"), n, work="grown"))
+    out.append(Case("grpo", "deepseek-v3", 512, "h200-sxm", "long tail"))
+    return sorted(out, key=lambda case: case.num_gpus)
 
 
 def facts_of(case: Case) -> Facts:
-    """The job of a case: the HybridFlow paper's workload."""
-    device, shape = load_device(DEVICE), load_model(case.model)
+    """The job of a case."""
+    device, shape = load_device(case.device), load_model(case.model)
+    samples = PROMPTS if case.work == "paper" else SAMPLES_PER_GPU * case.num_gpus
+    fixed, long_tail = LengthDistribution.fixed(1024), LengthDistribution("lognormal", 4096.0, 15360)
+    response = long_tail if case.work == "long tail" else fixed
     return Facts(
         algorithm=case.algorithm,
         roles={role: RoleSpec(shape) for role in ROLES[case.algorithm]},
-        workload=Workload(PROMPTS, 1, 1024, LengthDistribution.fixed(1024), minibatches=8),
+        workload=Workload(samples, 1, 1024, response, minibatches=8),
         group=ClusterGroup.of(device.spec, case.num_gpus // device.spec.gpus_per_node),
         device=device,
         training=load_training_engine(default_engine("training")),

@@ -26,13 +26,15 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.architectures import architecture
 from benchmarks.rank_pool import run_on_ranks
 from benchmarks.transition_cases import Case, InPlace, Outcome, random_case, run_case
-from executor.weights.architecture import Architecture
 from simulator.plan.groups import METHODS, Degrees, transition_shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from executor.weights.architecture import Architecture
 
 NUM_RANKS = 4
 PAPER_AVERAGE, PAPER_BEST = 0.552, 0.891
@@ -67,8 +69,15 @@ COLUMNS = (
 
 def model(hidden: int, layers: int, vocab: int = 4096) -> Architecture:
     """A Llama with grouped queries of some width and depth."""
-    return Architecture(
-        "llama", hidden, layers, vocab, hidden // 32, max(hidden // 64, 4), 32, hidden * 11 // 4 // 32 * 32
+    return architecture(
+        "llama",
+        hidden=hidden,
+        num_layers=layers,
+        vocab=vocab,
+        num_heads=hidden // 32,
+        num_kv_heads=max(hidden // 64, 4),
+        head_dim=32,
+        ffn=hidden * 11 // 4 // 32 * 32,
     )
 
 

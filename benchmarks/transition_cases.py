@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from benchmarks.architectures import architecture
+from benchmarks.data_sliced_layout import DataSlicedLayout
 from executor.collectives import CommClock, own_group
-from executor.weights.architecture import Architecture
-from executor.weights.counting_collectives import Wire
+from executor.weights.counting_collectives import CountingCollectives
 from executor.weights.in_place import SharedWeights
 from executor.weights.megatron_layout import MegatronLayout
 from executor.weights.memory_meter import MemoryMeter
-from executor.weights.move import move, view_of
-from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout, WholeLayout
-from executor.weights.plan import EVEN, TransferPlan, plan_transfers
+from executor.weights.move import Resharder, view_of
+from executor.weights.native_layout import FsdpLayout, NativeLayout, WholeLayout
+from executor.weights.plan import TransferPlan, plan_transfers
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, gather_groups
@@ -29,6 +30,7 @@ from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, TransitionMethod, ga
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout
 
 Source = Literal["native", "megatron", "fsdp"]
@@ -125,19 +127,20 @@ def run_case(case: Case, rank: int) -> Outcome:
     except InputError as error:
         return Outcome(refused=str(error))
     clock, num = CommClock(), case.degrees.num_ranks
-    wire = Wire(own_group(rank, [list(range(num))], clock))
+    collectives = CountingCollectives(own_group(rank, [list(range(num))], clock))
     group = own_group(rank, [list(g) for g in plan.gathers], clock) if plan.gathers else None
     base, target_layout = case.layouts()
     local = {stored.name: torch.empty(stored.shape) for stored in base.stored(rank)}
     fill_whole(case.arch, base, rank, local)
     source = plan.source.tensors(rank, local) if isinstance(plan.source, DataSlicedLayout) else local
     target = {stored.name: torch.full(stored.shape, -2.0) for stored in target_layout.stored(rank)}
+    mover = Resharder(plan, rank, collectives, group)
     with MemoryMeter([*local.values(), *target.values()]) as meter:
         started_s = time.perf_counter()
-        move(plan, rank, source, target, wire, group)
+        mover.move(source, target)
         seconds = time.perf_counter() - started_s
     wrong = wrong_tensors(case.arch, target_layout, rank, target) + wrong_tensors(case.arch, base, rank, local)
-    return _outcome(plan, rank, wire, meter, seconds, wrong)
+    return _outcome(plan, rank, collectives, meter, seconds, wrong)
 
 
 class InPlace:
@@ -154,7 +157,7 @@ class InPlace:
             case.arch, source, target, gather_groups(case.method, case.degrees), bucket_elements=case.bucket_elements
         )
         clock = CommClock()
-        self.wire = Wire(own_group(rank, [list(range(case.degrees.num_ranks))], clock))
+        self.collectives = CountingCollectives(own_group(rank, [list(range(case.degrees.num_ranks))], clock))
         gathers = [list(g) for g in self.plan.gathers]
         self.group = own_group(rank, gathers, clock) if gathers else None
         self.weights = SharedWeights(self.plan, rank, dtype)
@@ -165,12 +168,12 @@ class InPlace:
 
     def once(self) -> None:
         """One transition, between two barriers. The first one makes memory grow, and is metered; then it stays so."""
-        self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
-        self.wire.agree(ok=True)
+        self.collectives.count.sent_bytes = self.collectives.count.received_bytes = 0
+        self.collectives.agree(ok=True)
         started_s = time.perf_counter()
         with MemoryMeter([*self.weights.held, self._scratch]) as meter:
-            self.weights.to_generation(self.wire, self.group, self._scratch)
-        self.wire.agree(ok=True)
+            self.weights.to_generation(self.collectives, self.group, self._scratch)
+        self.collectives.agree(ok=True)
         self.times_s.append(time.perf_counter() - started_s)
         self._meter = self._meter or meter
 
@@ -181,16 +184,11 @@ class InPlace:
         wrong = wrong_tensors(case.arch, self.plan.target, self.rank, weights.generation)
         wrong += wrong_tensors(case.arch, self.plan.source, self.rank, weights.training)
         kept = 0 if case.method == "hybridflow" else sum(tensor.nbytes for tensor in weights.training.values())
-        found = _outcome(self.plan, self.rank, self.wire, self._meter, min(self.times_s), wrong, self._scratch.nbytes)
+        found = _outcome(
+            self.plan, self.rank, self.collectives, self._meter, min(self.times_s), wrong, self._scratch.nbytes
+        )
         redundant = weights.redundant_bytes + kept
         return replace(found, held_bytes=weights.held_bytes, redundant_bytes=redundant, times_s=tuple(self.times_s))
-
-
-def run_in_place(case: Case, rank: int) -> Outcome:
-    """One transition in the pure form."""
-    made = InPlace(case, rank)
-    made.once()
-    return made.outcome()
 
 
 def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:
@@ -204,16 +202,19 @@ def whole_gather_layouts(case: Case) -> tuple[Layout, Layout]:
 
 
 def _outcome(
-    plan: TransferPlan, rank: int, wire: Wire, meter: MemoryMeter, seconds: float, wrong: list[str], lent_bytes: int = 0
+    plan: TransferPlan,
+    rank: int,
+    collectives: CountingCollectives,
+    meter: MemoryMeter,
+    seconds: float,
+    wrong: list[str],
+    lent_bytes: int = 0,
 ) -> Outcome:
     size, peak_bytes = 4, meter.peak_bytes - lent_bytes
     causes = {cause: n * size for cause, n in plan.received_elements(rank).items()}
-    return Outcome(wire.count.received_bytes, wire.count.sent_bytes, peak_bytes, 0, 0, seconds, causes, tuple(wrong))
-
-
-def even_bytes(outcome: Outcome) -> int:
-    """Of what a rank received, what Table 2 speaks of."""
-    return outcome.by_cause.get(EVEN, 0)
+    return Outcome(
+        collectives.count.received_bytes, collectives.count.sent_bytes, peak_bytes, 0, 0, seconds, causes, tuple(wrong)
+    )
 
 
 def random_case(seed: int, num_ranks: int) -> Case:
@@ -233,8 +234,8 @@ def random_case(seed: int, num_ranks: int) -> Case:
     vpp = draw.choice([1, 2]) if source == "megatron" and p > 1 else 1
     ep = draw.choice([1, 2]) if source == "megatron" and moe and p == 1 and d % 2 == 0 else 1
     kv = draw.choice([1, 2, 3, 4, widest, 2 * widest])
-    arch = Architecture(
-        model_type=family,
+    arch = architecture(
+        family,
         hidden=draw.choice([4, 6, 8]),
         num_layers=draw.choice([max(p * vpp, pg) * draw.randint(1, 2), draw.randint(1, 8)]),
         vocab=draw.choice([7, 16, 24, 65]),

@@ -1,6 +1,6 @@
 """What a run checks of itself: that results are numbers, and that copies of weights are equal.
 
-A check that fails raises an error which is nobody's input: the run stops, or goes on from its last checkpoint.
+A check that fails raises an error which is nobody's input: the run stops, or resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def require_equal_copies(names: Sequence[str], sums: torch.Tensor, group: Group)
 
     Raises ``UnequalWeightsError`` naming the first weight that differs and the ranks that hold the rarer value.
     """
-    told = difference(names, [member.tolist() for member in group.all_gather(sums)], group.ranks)
-    if told is not None:
-        raise UnequalWeightsError(told)
+    text = difference(names, [member.tolist() for member in group.all_gather(sums)], group.ranks)
+    if text is not None:
+        raise UnequalWeightsError(text)
 
 
 def difference(names: Sequence[str], sums: Sequence[Sequence[int]], ranks: Sequence[int]) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.records import COLLECTIVE_TIMEOUT_S
 from simulator.plan.groups import Degrees, generation_coordinates, micro_dp_groups, training_coordinates
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from executor.records import Identity
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
-
-COLLECTIVE_TIMEOUT_S = 600.0
-"""How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
 
 
 @dataclass
@@ -171,24 +169,24 @@ def meeting_store(address: str, serves: bool, timeout: timedelta) -> dist.TCPSto
     )
 
 
-def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
-    """All groups of a role with degrees ``x``. Every rank of the pool must call this with the same degrees."""
+def make_groups(rank: int, degrees: Degrees, clock: CommClock) -> Groups:
+    """All groups of a role with degrees ``degrees``. Every rank of the pool must call this with the same degrees."""
 
     def by(key: Callable[[int], Any]) -> Group:
         members: dict[Any, list[int]] = {}
-        for r in range(x.num_ranks):
+        for r in range(degrees.num_ranks):
             members.setdefault(key(r), []).append(r)
         return own_group(rank, sorted(members.values()), clock)
 
     def train(*axes: int) -> Group:
-        return by(lambda r: tuple(training_coordinates(r, x)[axis] for axis in axes))
+        return by(lambda r: tuple(training_coordinates(r, degrees)[axis] for axis in axes))
 
     def generate(*axes: int) -> Group:
-        return by(lambda r: tuple(generation_coordinates(r, x)[axis] for axis in axes))
+        return by(lambda r: tuple(generation_coordinates(r, degrees)[axis] for axis in axes))
 
     def end(r: int) -> Any:
-        tp, pp, dp = training_coordinates(r, x)
-        return (0, tp, dp, 0) if pp in (0, x.p - 1) else (1, tp, dp, pp)
+        tp, pp, dp = training_coordinates(r, degrees)
+        return (0, tp, dp, 0) if pp in (0, degrees.p - 1) else (1, tp, dp, pp)
 
     return Groups(
         tp=train(1, 2),
@@ -198,7 +196,9 @@ def make_groups(rank: int, x: Degrees, clock: CommClock) -> Groups:
         ends=by(end),
         gen_tp=generate(1, 2, 3),
         gen_pp=generate(0, 2, 3),
-        micro_dp=own_group(rank, micro_dp_groups(x) if x.nests else [[r] for r in range(x.num_ranks)], clock),
+        micro_dp=own_group(
+            rank, micro_dp_groups(degrees) if degrees.nests else [[r] for r in range(degrees.num_ranks)], clock
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from profiles.errors import FileFormatError, HybridmapError, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SYMPTOMS = (
+SECONDARY_FAILURES = (
     "Connection closed by peer",
     "Connection reset by peer",
     "Connection refused",
@@ -21,15 +21,15 @@ SYMPTOMS = (
     "Timed out waiting",
     "collective operation timeout",
 )
-"""What the other ranks of a collective say when one is gone or hangs: a symptom, never the reason."""
+"""What the other ranks of a collective say when one is gone or hangs: a secondary failure, never the cause."""
 
 
 @dataclass(frozen=True)
 class Failure:
     """What one rank reports, or what is said of one that reports nothing.
 
-    ``call`` is ``role.method``. ``symptom`` marks a rank that only noticed another one's failure, ``expected`` what is
-    an input that cannot work. ``node`` is where the rank ran, as far as that is known.
+    ``call`` is ``role.method``. ``is_secondary`` marks a rank that only noticed another one's failure, ``expected`` an
+    input that cannot work. ``node`` is where the rank ran, as far as that is known.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Failure:
     rank: int
     summary: str
     traceback: str
-    symptom: bool = False
+    is_secondary: bool = False
     expected: bool = False
     node: str = ""
 
@@ -87,12 +87,12 @@ class DamagedCheckpointError(FileFormatError):
 
 
 def first_cause(failures: list[Failure], silent: Sequence[Failure] = ()) -> Failure:
-    """The failure that explains the rest: a reason before a symptom, then the earliest call, then the lowest rank.
+    """The failure that explains the rest: a cause before a secondary one, then the earliest call, then the lowest rank.
 
-    Where all failures are symptoms, the reason is a rank that is ``silent`` in that call or before, if there is one.
+    Where all failures are secondary, the cause is a rank that is ``silent`` in that call or before, if there is one.
     """
-    cause = min(failures, key=lambda f: (f.symptom, f.number, f.rank))
-    if not cause.symptom:
+    cause = min(failures, key=lambda f: (f.is_secondary, f.number, f.rank))
+    if not cause.is_secondary:
         return cause
     return min((f for f in silent if f.number <= cause.number), key=lambda f: (f.number, f.rank), default=cause)
 

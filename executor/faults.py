@@ -1,7 +1,7 @@
-"""Faults on purpose: what a run is told to suffer, so that noticing and going on can be tried on real workers.
+"""Faults on purpose, to be injected into a run, so that noticing and recovering can be tried on real workers.
 
 ``run.faults`` of a job file lists them; the fake engine takes the same records. How they happen in a rank's calls is
-in ``fault_injection``. Imports no torch: job files are read without it.
+in ``worker.inject_faults``. Imports no torch: job files are read without it.
 """
 
 from __future__ import annotations

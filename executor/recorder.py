@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from executor.checkpoint.files import sync_file, sync_folder
 from executor.memory import memory_capacity_bytes
+from profiles.atomic_write import write_atomically
 from profiles.errors import FileFormatError
 from simulator.plan.dataflow import STAGES, Stage
 from simulator.plan.timeline import Counts, PoolMemory, Span, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from executor.records import CallRecord
     from simulator.plan.dataflow import Dataflow
@@ -120,23 +119,10 @@ def _memory(records: Sequence[CallRecord]) -> dict[str, PoolMemory]:
     return memory
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The whole file or none of it: written beside and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 class MetricsLog:
     """``metrics.jsonl``, one line an iteration, and TensorBoard events where it is installed.
 
-    A run that goes on with iteration ``first`` keeps the lines before it and takes back the others.
+    A run that resumes with iteration ``first`` keeps the lines before it and takes back the others.
     """
 
     def __init__(self, folder: Path, first: int = 0) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+COLLECTIVE_TIMEOUT_S = 600.0
+"""How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
+
 
 @dataclass(frozen=True)
 class CallRequest:
@@ -31,6 +34,14 @@ class CallRequest:
     returns: bool = True
 
 
+class Spent(NamedTuple):
+    """What a worker has counted so far: seconds in collectives, seconds and bytes of copies for offload, both ways."""
+
+    comm_s: float = 0.0
+    host_s: float = 0.0
+    host_bytes: int = 0
+
+
 class WeightsMoved(NamedTuple):
     """Bytes of weights that a rank received and sent, of the buckets in which it converted them, and the most that it
     held at once of both layouts and of buckets (0 where it has memory for one of them alone)."""  # noqa: D205, D209
@@ -45,7 +56,7 @@ class WeightsMoved(NamedTuple):
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
-    ``start_s`` is when the rank had its inputs, after ``wait_s`` of waiting for them and pulling them. ``host_bytes``
+    ``start_s`` is when the rank had its inputs. ``host_bytes``
     were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion,
     ``weights_peak_bytes`` all weights of a transition at once.
     """
@@ -58,7 +69,6 @@ class CallRecord:
     rank: int
     start_s: float
     end_s: float
-    wait_s: float
     comm_s: float
     bytes_in: int
     bytes_out: int
@@ -85,11 +95,11 @@ class Recovery:
     down_s
         From then until models were loaded and the next call could be made.
     iteration
-        The iteration that the run went on with.
+        The iteration that the run resumed with.
     lost_iterations
         Iterations that were through and are made again.
     num_devices
-        Devices of the plan that it went on with.
+        Devices of the plan that it resumed with.
     """
 
     attempt: int

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.checkpoint.files import prepare
-from executor.checkpoint.load import candidates, require_free
-from executor.checkpoint.run_identity import identity_of
-from executor.checkpoint.run_saving import Saving, folder_of, where_to_begin
 from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
 from executor.engines.support import require_engines_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
+from executor.recovery.load import candidates, require_free
+from executor.recovery.run_identity import identity_of
+from executor.recovery.run_saving import Saving, folder_of, where_to_begin
 from profiles.errors import InputError, NotYetError
-from simulator.plan.dataflow import Dataflow, build_dataflow
+from simulator.plan.algorithms import algorithm_of
+from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from executor.controller.controller import Controller
     from executor.controller.deadlines import Deadlines
     from executor.controller.models import Models
-    from executor.engines.choice import EngineChoice
+    from executor.engines.interfaces import EngineChoice
     from executor.launch.launcher import Launcher
     from executor.recorder import MetricsLog
     from executor.records import CallRecord, Recovery
-    from executor.recovery.supervisor import Keeper, Replan, Start
-    from executor.rl.algorithms.step import Step
+    from executor.recovery.supervisor import Replan, Start, Supervisor
+    from executor.rl.algorithm import Step
     from executor.run_config import EnginesSection, Hyperparameters, RunConfig
     from profiles.workload import Workload
+    from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -66,16 +68,18 @@ def run(
 ) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
-    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run goes on
-    where it was saved, until it has made ``iterations`` in all. The plan may be another than the one that saved it.
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run
+    resumes where it was saved, until it has made ``iterations`` in all. The plan may be another than
+    the one that saved it.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
     with what every rank reported of its calls; again for iterations that are made again after a failure.
 
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
-    that are left, ``on_recovery`` is told of every failure that was survived (also in ``failures.jsonl``). A checkpoint
-    that is damaged is skipped where an older one is whole; ``on_damaged`` is told, else it is a Python warning.
+    that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
+    checkpoint that is damaged is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python
+    warning.
 
     Raises
     ------
@@ -84,14 +88,14 @@ def run(
     RankFailedError
         A rank failed; the message has its traceback. Every process is ended before it is raised.
     """
-    from executor.recovery.supervisor import Keeper, Policy, Start
+    from executor.recovery.supervisor import Policy, Start, Supervisor
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
-    told = on_damaged or _warned
-    begin = where_to_begin(run_config, out, resume, identity, count, told)
+    on_skipped = on_damaged or _warned
+    begin = where_to_begin(run_config, out, resume, identity, count, on_skipped)
     if not runs_here(plan, run_config):
         require_devices(plan, count_devices(plan, run_config).num)
     elif any(entry.separate_generation for entry in plan.roles):
@@ -100,13 +104,18 @@ def run(
         prepare(folder_of(run_config, out))
     launcher = choose_launcher(plan, run_config)
     policy = Policy(run_config.on_failure, run_config.max_restarts)
-    keeper = Keeper(
-        launcher, policy, lambda: candidates(folder_of(run_config, out), told), out, replan=replan, told=on_recovery
+    supervisor = Supervisor(
+        launcher,
+        policy,
+        lambda: candidates(folder_of(run_config, out), on_skipped),
+        out,
+        replan=replan,
+        on_recovery=on_recovery,
     )
     timelines: dict[int, Timeline] = {}
-    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, told, timelines)
+    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, on_skipped, timelines)
     try:
-        keeper.run(Start(0, plan, begin), lambda start: _attempt(launcher, keeper, start, given))
+        supervisor.run(Start(0, plan, begin), lambda start: _attempt(launcher, supervisor, start, given))
     finally:
         launcher.stop()
     return [timelines[iteration] for iteration in sorted(timelines)]
@@ -128,15 +137,15 @@ class _Given:
     engines: Mapping[str, EngineChoice] | None
     watch: Watcher | None
     on_records: RecordsTaker | None
-    told: Callable[[str], None]
+    on_skipped: Callable[[str], None]
     timelines: dict[int, Timeline]
 
 
-def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) -> None:
-    """Start the ranks of a plan, load, and go on to the end of the run."""
-    from executor.checkpoint.load import load
+def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _Given) -> None:
+    """Start the ranks of a plan, load, and run to the end."""
     from executor.controller.controller import Controller
     from executor.controller.models import build_models
+    from executor.recovery.load import load
 
     plan, config = start.plan, given.config
     require_runnable(plan, config.engines)
@@ -147,10 +156,10 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
     controller.start(resource_pools(plan))
     models = build_models(controller, plan, config, hyperparameters(given.job_facts, config, plan), given.engines)
     models.init()
-    start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.told)
+    start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.on_skipped)
     if config.checkpoint is not None and start.damaged:
         require_free(folder_of(config, given.out_dir), start.iteration, start.damaged)
-    keeper.ready(start)
+    supervisor.ready(start)
     with Saving(
         models,
         controller,
@@ -161,7 +170,7 @@ def _attempt(launcher: Launcher, keeper: Keeper, start: Start, given: _Given) ->
         last=given.count,
         damaged=start.damaged,
     ) as saving:
-        _loop(controller, models, plan, range(start.iteration, given.count), saving, keeper, given)
+        _loop(controller, models, plan, range(start.iteration, given.count), saving, supervisor, given)
 
 
 def deadlines(config: RunConfig) -> Deadlines:
@@ -174,10 +183,10 @@ def deadlines(config: RunConfig) -> Deadlines:
 
 def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
-    from executor.rl.algorithms import SCRIPTS
+    from executor.rl.algorithms import RUNNABLE
 
-    if plan.algorithm not in SCRIPTS:
-        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(SCRIPTS))} can run")
+    if plan.algorithm not in RUNNABLE:
+        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(RUNNABLE))} can run")
     require_supported(plan)
     require_engines_run(plan, engines)
 
@@ -185,7 +194,7 @@ def require_runnable(plan: Plan, engines: EnginesSection) -> None:
 def _require_groups(job_facts: JobFacts) -> None:
     """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
     samples = job_facts.workload.samples_per_prompt
-    if job_facts.algorithm in ("grpo", "rloo", "dapo") and samples < 2:
+    if algorithm_of(job_facts.algorithm).compares_responses and samples < 2:
         raise InputError(
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
             f"2, it is {samples}"
@@ -206,10 +215,17 @@ def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyper
 
 
 def _loop(
-    controller: Controller, models: Models, plan: Plan, spread: range, saving: Saving, keeper: Keeper, given: _Given
+    controller: Controller,
+    models: Models,
+    plan: Plan,
+    spread: range,
+    saving: Saving,
+    supervisor: Supervisor,
+    given: _Given,
 ) -> None:
-    from executor.recorder import MetricsLog, write_atomically
-    from executor.rl.algorithms import SCRIPTS
+    from executor.recorder import MetricsLog
+    from executor.rl.algorithms import RUNNABLE
+    from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
@@ -217,7 +233,7 @@ def _loop(
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, ranks = MetricsLog(out_dir, spread.start), None
-    script: Iterator[Step] = SCRIPTS[plan.algorithm](models, batches)
+    script: Iterator[Step] = RUNNABLE[plan.algorithm].script(models, batches)
     try:
         for iteration in spread:
             first, start_s = len(controller.records), time.time()
@@ -232,7 +248,7 @@ def _loop(
             metrics |= _seconds(timeline) | _checked(models, config, iteration + 1, saving)
             metrics |= saving.after(iteration + 1)
             _note(log, iteration, metrics, given.watch)
-            keeper.finished(iteration + 1)
+            supervisor.finished(iteration + 1)
             saving.publish(log)
         saving.finish()
     finally:
@@ -268,7 +284,7 @@ def _finish(controller: Controller, models: Models, step: Step) -> dict[str, flo
     for role, update in step.updates.items():
         metrics |= {f"{role}/{name}": value for name, value in update.first().items()}
     controller.wait_all()
-    # not beside the updates: where ranks are CPU processes, the controller's would take its share of their cores
+    # not during the updates: where ranks are CPU processes, the controller's would take its share of their cores
     whole: dict[str, float] = models.controller.summarise(step.batch).first()
     controller.wait_all()
     return whole | metrics

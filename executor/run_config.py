@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from executor.engines.registry import (
+    AS_PLANNED,
+    GENERATION,
+    TRAINING,
+    generation_engine_name,
+    training_engine_name,
+)
 from executor.faults import Fault
 from profiles.errors import InputError
 from profiles.relative_paths import inside
@@ -85,11 +92,12 @@ class FunctionSection(Section):
     function: str
 
 
-TrainingEngine = Literal["torch-native", "megatron-core", "fsdp2"]
-GenerationEngine = Literal["torch-native", "vllm"]
-
-
-AS_PLANNED = "as-planned"
+TrainingEngineName = Annotated[
+    str, AfterValidator(training_engine_name), Field(json_schema_extra={"enum": [*TRAINING, AS_PLANNED]})
+]
+GenerationEngineName = Annotated[
+    str, AfterValidator(generation_engine_name), Field(json_schema_extra={"enum": [*GENERATION, AS_PLANNED]})
+]
 
 
 class EnginesSection(Section):
@@ -99,18 +107,13 @@ class EnginesSection(Section):
     own ``engines:``, whose prices the plan rests on.
     """
 
-    training: TrainingEngine | Literal["as-planned"] = "torch-native"
-    generation: GenerationEngine | Literal["as-planned"] = "torch-native"
-    roles: dict[str, TrainingEngine | Literal["as-planned"]] = {}
+    training: TrainingEngineName = "torch-native"
+    generation: GenerationEngineName = "torch-native"
+    roles: dict[str, TrainingEngineName] = {}
 
     def training_of(self, role: str) -> str:
         """The engine that trains a role, or scores with it."""
         return self.roles.get(role, self.training)
-
-    def are_embedded(self, role: str, *, generates: bool) -> bool:
-        """Whether nothing but the torch-native engine runs a role."""
-        engines = {self.training_of(role), self.generation if generates else "torch-native"}
-        return engines == {"torch-native"}
 
 
 class TimeoutsSection(Section):
@@ -154,8 +157,8 @@ class RunConfig(Section):
 
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
-    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``faults`` are what the run shall
-    suffer, to see that it survives. ``on_failure`` and ``max_restarts``: see ``recovery.Policy``.
+    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``faults`` are
+    injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see ``recovery.Policy``.
     """
 
     weights: dict[str, str]
@@ -195,9 +198,9 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _goes_on_from_checkpoints(self) -> RunConfig:
+    def _resumes_from_checkpoints(self) -> RunConfig:
         if self.on_failure != "stop" and self.checkpoint is None:
-            raise ValueError(f"on_failure {self.on_failure} goes on from checkpoints: add checkpoint: {{every: N}}")
+            raise ValueError(f"on_failure {self.on_failure} resumes from checkpoints: add checkpoint: {{every: N}}")
         return self
 
     def weights_of(self, role: str) -> str:

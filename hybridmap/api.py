@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hybridmap.exports.export import Export
     from hybridmap.exports.verl.import_run import Imported
     from hybridmap.files.plan import PlanFile
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
     from mapper.analysis.regret import Robustness
     from mapper.result import Result
@@ -213,11 +213,11 @@ def write_plan(job: Job, result: Result, folder: StrPath) -> list[Path]:
 
 def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline | None = None) -> Path:
     """Write the page that ``hybridmap report`` writes, without a frontier."""
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.report.content import content_of
     from hybridmap.report.html import page
 
-    write_text(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
+    write_file(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
     return Path(path)
 
 
@@ -238,7 +238,7 @@ def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> 
     if to not in SYSTEMS:
         raise UnknownNameError("system", to, SYSTEMS)
     require_feasible(plan, job.facts())
-    return SYSTEMS[to](Source(plan, job.facts(), job.document))
+    return SYSTEMS[to](Source(plan, job))
 
 
 def import_verl(

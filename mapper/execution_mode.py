@@ -1,6 +1,6 @@
-"""Where the actor generates, and when: on the GPUs that it trains on, or on a pool of its own, in turn or at once.
+"""Where the actor generates, and when: on the GPUs that it trains on, or on a dedicated pool, in turn or at once.
 
-On a pool of its own the generating actor is a role by itself in the search, ``rollout``: it has its own
+On a dedicated pool the generating actor is a role by itself in the search, ``generator``: it has its own
 configurations, weights and GPUs. It runs the transfer of the new weights too, whose price also depends on the GPUs
 that send; ``mapper.candidates.weight_sync`` sees to that.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, Dataflow, overlapped_calls
-from simulator.plan.plan import ROLLOUT as ROLLOUT
+from simulator.plan.plan import GENERATOR as GENERATOR
 
 if TYPE_CHECKING:
     from simulator.plan.plan import Plan, Schedule
@@ -27,7 +27,7 @@ class ExecutionMode:
     schedule
         As in ``Plan``: ``sync``, or one that trains on samples of an earlier iteration while it generates.
     dedicated_rollout
-        The actor generates on a pool of its own.
+        The actor generates on a dedicated pool.
     steps_in_flight, in_flight_updates
         As in ``Plan``.
     """
@@ -40,7 +40,7 @@ class ExecutionMode:
     def __post_init__(self) -> None:
         if self.schedule != "sync" and not self.dedicated_rollout:
             raise InputError(
-                f"schedule {self.schedule} generates while it trains, which takes a generation pool of its own; "
+                f"schedule {self.schedule} generates while it trains, which takes a dedicated generation pool; "
                 "allow one (generation_pool: own) or use schedule sync"
             )
         if self.steps_in_flight < 1 or (self.steps_in_flight > 1 and self.schedule != "async"):
@@ -61,7 +61,7 @@ class ExecutionMode:
         return self.steps_in_flight if self.schedule == "async" else None
 
     def __str__(self) -> str:
-        pool = "a generation pool of its own" if self.dedicated_rollout else "generation on the actor's GPUs"
+        pool = "a dedicated generation pool" if self.dedicated_rollout else "generation on the actor's GPUs"
         return f"{self.schedule}, {pool}"
 
 
@@ -83,8 +83,8 @@ def search_flow(flow: Dataflow, mode: ExecutionMode) -> Dataflow:
     if not mode.dedicated_rollout:
         return flow
     calls = overlapped_calls(flow.calls, mode.overlapped, mode.in_flight_updates)
-    beside = CONTROLLER if mode.in_flight_updates else ROLLOUT
-    role = {"generate": ROLLOUT, "transition": beside}
+    beside = CONTROLLER if mode.in_flight_updates else GENERATOR
+    role = {"generate": GENERATOR, "transition": beside}
     calls = tuple(replace(call, role=role.get(call.kind, call.role)) for call in calls)
-    roles = tuple(r for role in flow.roles for r in ((role, ROLLOUT) if flow.generates(role) else (role,)))
+    roles = tuple(r for role in flow.roles for r in ((role, GENERATOR) if flow.generates(role) else (role,)))
     return Dataflow(flow.algorithm, roles, calls)

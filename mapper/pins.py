@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from mapper.sharing import Share, Spare, check_share, check_spare
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.plan import RECOMPUTE_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mapper.problem import Sets
     from profiles.records import Ints
     from simulator.facts import Facts
     from simulator.plan.dataflow import Dataflow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Stage = Literal["training", "inference", "generation"]
 
 _PARALLEL = ("dp", "tp", "pp", "cp", "ep", "zero_stage", "micro_batch", "recompute")
+
 FIELDS: dict[Stage, tuple[str, ...]] = {
     "training": _PARALLEL,
     "inference": _PARALLEL,
@@ -84,10 +85,6 @@ class Pin:
 
 def _shown(value: Value) -> str:
     return " or ".join(str(one) for one in value) if isinstance(value, tuple) else str(value)
-
-
-AnyPin = Pin | Share | Spare
-"""One thing that is fixed: about a role, about who shares, about nodes that stay free."""
 
 
 def pin_of(pins: tuple[AnyPin, ...], role: str) -> Pin:
@@ -158,8 +155,8 @@ def check_pins(facts: Facts, flow: Dataflow, pins: tuple[AnyPin, ...]) -> None:
     for pin in of_roles:
         if pin.role not in roles:
             raise UnknownNameError("pinned role", pin.role, roles)
-        if pin.device is not None and pin.device not in facts.kinds:
-            raise UnknownNameError(f"device pinned for {pin.role}", pin.device, facts.kinds)
+        if pin.device is not None and pin.device not in facts.device_types:
+            raise UnknownNameError(f"device pinned for {pin.role}", pin.device, facts.device_types)
         kinds = {call.kind for call in flow.calls_of(pin.role)}
         for stage, known in FIELDS.items():
             for name, value in pin.of(stage).items():
@@ -180,3 +177,65 @@ def _check_field(pin: Pin, stage: Stage, name: str, value: Value, known: tuple[s
                 raise UnknownNameError("recompute level", str(one), RECOMPUTE_LEVELS)
         elif not isinstance(one, int) or one < (0 if name == "zero_stage" else 1):
             raise InputError(f"pin of {pin.role}: {stage} {name} must be a whole number, got {one!r}")
+
+
+@dataclass(frozen=True)
+class Share:
+    """All of ``roles`` share one pool (``wanted``), or no two of them do."""
+
+    roles: tuple[str, ...]
+    wanted: bool
+
+    def allows(self, partition: Sets) -> bool:
+        """Whether a placement agrees."""
+        if self.wanted:
+            return any(set(self.roles) <= set(group) for group in partition)
+        return all(len(set(self.roles) & set(group)) < 2 for group in partition)
+
+    def __str__(self) -> str:
+        return f"share: {'require' if self.wanted else 'forbid'} {', '.join(self.roles)}"
+
+
+@dataclass(frozen=True)
+class Spare:
+    """So many nodes stay free, of one kind of GPU where the cluster has several."""
+
+    nodes: int
+    device_type: str | None = None
+
+    def __str__(self) -> str:
+        return f"spare_nodes: {self.nodes}" + (f" of {self.device_type}" if self.device_type else "")
+
+
+AnyPin = Pin | Share | Spare
+"""One thing that is fixed: about a role, about who shares, about nodes that stay free."""
+
+
+def check_share(roles: tuple[str, ...], share: Share) -> None:
+    """Raise ``InputError`` for roles that are not among ``roles``, and for fewer than two."""
+    for role in share.roles:
+        if role not in roles:
+            raise UnknownNameError("role to share", role, roles)
+    if len(set(share.roles)) < 2:
+        raise InputError(f"pin of {share}: name two roles or more")
+
+
+def check_spare(facts: Facts, spares: list[Spare]) -> None:
+    """Raise ``InputError`` if no node would be left, a kind is not there, or a number is given twice."""
+    if len({spare.device_type for spare in spares}) < len(spares) or (
+        len(spares) > 1 and None in {s.device_type for s in spares}
+    ):
+        raise InputError("pin spare_nodes once, or once for each kind of GPU")
+    for spare in spares:
+        if spare.device_type is None and len(facts.device_types) > 1:
+            raise InputError(
+                f"pin of spare_nodes: {spare.nodes} of which device? The cluster has {', '.join(facts.device_types)}; "
+                f"write spare_nodes: {{{facts.device_types[0]}: {spare.nodes}}}"
+            )
+        device_type = spare.device_type or facts.device_types[0]
+        if device_type not in facts.device_types:
+            raise UnknownNameError("device of spare_nodes", device_type, facts.device_types)
+        nodes = facts.on(device_type).group.nodes
+        least = 0 if len(facts.device_types) == 1 else -1  # of several kinds one may stay free altogether
+        if not 0 <= spare.nodes < nodes - least:
+            raise InputError(f"pin of spare_nodes: {spare.nodes} of {nodes:,} nodes; at least one must be left to use")

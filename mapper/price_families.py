@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from profiles.workload import LengthDistribution
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from simulator.uncertainty import load_calibration
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _on_each_kind(
     facts: Facts, change: Callable[[ClusterGroup, DeviceProfile], tuple[ClusterGroup, DeviceProfile]]
 ) -> Facts:
     group, device = change(facts.group, facts.device)
-    others = tuple(DeviceKind(*change(kind.group, kind.device)) for kind in facts.others)
+    others = tuple(DeviceGroup(*change(device_type.group, device_type.device)) for device_type in facts.others)
     return replace(facts, group=group, device=device, others=others)
 
 

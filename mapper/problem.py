@@ -7,10 +7,9 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
-from mapper.pins import AnyPin, Pin, check_pins, pin_of
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
+from mapper.pins import AnyPin, Pin, Share, Spare, check_pins, pin_of
 from mapper.search_options import PLAIN, SearchOptions, check_options
-from mapper.sharing import Share, Spare
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class Group(NamedTuple):
     """Roles that share a pool, and the kind of its GPUs."""
 
     roles: tuple[str, ...]
-    kind: str
+    device_type: str
 
 
 Placement = tuple[Group, ...]
@@ -70,7 +69,7 @@ class Problem:
     @property
     def gpus(self) -> dict[str, int]:
         """GPUs that a plan may use by kind: all of the cluster but its spare nodes."""
-        groups = {kind: self.facts.on(kind).group for kind in self.facts.kinds}
+        groups = {device_type: self.facts.on(device_type).group for device_type in self.facts.device_types}
         return {k: (g.nodes - spare_nodes(self.pins, k)) * g.gpus_per_node for k, g in groups.items()}
 
     @property
@@ -95,7 +94,7 @@ class Problem:
     def sizes_of(self, group: Group) -> tuple[int, ...]:
         """Pool sizes that the pins of a group's roles leave to the pool that they share."""
         pinned = {n for role in group.roles if (n := pin_of(self.pins, role).num_gpus) is not None}
-        return tuple(n for n in self.sizes[group.kind] if pinned <= {n})
+        return tuple(n for n in self.sizes[group.device_type] if pinned <= {n})
 
 
 def make_problem(
@@ -117,15 +116,18 @@ def make_problem(
     partitions = tuple(set_partitions(flow.roles) if placement == "any" else _named(facts, placement, mode))
     if even and placement != "split":
         raise InputError(f"even halves are defined for the split placement, not for '{placement}'")
-    if even and (mode.dedicated_rollout or len(facts.kinds) > 1):
-        raise InputError("even halves are two pools of one kind of GPU, without a generation pool of its own")
-    apart = Share(("actor", ROLLOUT), wanted=False)
-    rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if ROLLOUT in flow.roles else [])]
+    if even and (mode.dedicated_rollout or len(facts.device_types) > 1):
+        raise InputError("even halves are two pools of one kind of GPU, without a dedicated generation pool")
+    apart = Share(("actor", GENERATOR), wanted=False)
+    rules = [*(pin for pin in pins if isinstance(pin, Share)), *([apart] if GENERATOR in flow.roles else [])]
     partitions = tuple(p for p in partitions if all(rule.allows(p) for rule in rules))
-    groups = {kind: facts.on(kind).group for kind in facts.kinds}
-    _check_sizes(pins, {kind: pool_sizes(g.nodes, g.gpus_per_node) for kind, g in groups.items()})
-    sizes = {kind: pool_sizes(g.nodes - spare_nodes(pins, kind), g.gpus_per_node) for kind, g in groups.items()}
-    typed = tuple(t for p in partitions for t in _on_kinds(p, facts.kinds, pins))
+    groups = {device_type: facts.on(device_type).group for device_type in facts.device_types}
+    _check_sizes(pins, {device_type: pool_sizes(g.nodes, g.gpus_per_node) for device_type, g in groups.items()})
+    sizes = {
+        device_type: pool_sizes(g.nodes - spare_nodes(pins, device_type), g.gpus_per_node)
+        for device_type, g in groups.items()
+    }
+    typed = tuple(t for p in partitions for t in _on_kinds(p, facts.device_types, pins))
     return Problem(facts, typed, sizes, even, pins, placement, mode, options)
 
 
@@ -139,21 +141,21 @@ def sets_of(placement: Placement) -> Sets:
     return tuple(group.roles for group in placement)
 
 
-def spare_nodes(pins: tuple[AnyPin, ...], kind: str) -> int:
+def spare_nodes(pins: tuple[AnyPin, ...], device_type: str) -> int:
     """Nodes of one kind that stay free."""
-    return sum(pin.nodes for pin in pins if isinstance(pin, Spare) and pin.kind in (None, kind))
+    return sum(pin.nodes for pin in pins if isinstance(pin, Spare) and pin.device_type in (None, device_type))
 
 
 def _named(facts: Facts, placement: str, mode: ExecutionMode) -> list[Sets]:
     sets = named_partition(facts.algorithm, facts.dataflow.roles, placement)
-    return [(*sets, (ROLLOUT,))] if mode.dedicated_rollout else [sets]
+    return [(*sets, (GENERATOR,))] if mode.dedicated_rollout else [sets]
 
 
-def _on_kinds(partition: Sets, kinds: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:
+def _on_kinds(partition: Sets, device_types: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:
     """A partition on every choice of kinds that the pins allow, the first kind first."""
-    for chosen in product(kinds, repeat=len(partition)):
-        placed = tuple(Group(roles, kind) for roles, kind in zip(partition, chosen, strict=True))
-        if all(pin_of(pins, role).device in (None, g.kind) for g in placed for role in g.roles):
+    for chosen in product(device_types, repeat=len(partition)):
+        placed = tuple(Group(roles, device_type) for roles, device_type in zip(partition, chosen, strict=True))
+        if all(pin_of(pins, role).device in (None, g.device_type) for g in placed for role in g.roles):
             yield placed
 
 

@@ -43,7 +43,7 @@ class SearchRequest:
     even
         Equal halves, for ``split``.
     hint
-        A plan to start from; one that the search does not contain is left aside with a note.
+        A plan to start from; one that the search does not contain is ignored with a note.
     seed, time_limit_s
         Of the search; the runners-up share what is left of the limit. The same input and seed give the same plan
         when the search ends before its limit.

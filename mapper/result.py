@@ -44,7 +44,7 @@ class Result:
     objective, value_bound
         What was minimised, and what no plan of the searched space is below; for ``time`` the ``bound_s``.
     notes
-        What of the request was left aside, one line each.
+        What of the request was ignored, one line each.
     open_because
         What keeps the gap open beside the solver's time, one line each.
     """
@@ -81,7 +81,7 @@ def best_of(results: tuple[Result, ...]) -> Result:
         return best
     least = min(r.value_bound for r in results)
     bound_s = min(r.bound_s for r in results)
-    gap = max((best.value - least) / best.value, best.gap)
+    gap = max((best.value - least) / best.value, best.gap, _open_in_time(best, results))
     others = [RunnerUp(r.plan.placement, r.iteration_s, r.plan) for r in results if r is not best]
     rivals = (*others, *(rival for r in results for rival in r.runners_up))
     return replace(
@@ -97,3 +97,11 @@ def best_of(results: tuple[Result, ...]) -> Result:
         notes=tuple(dict.fromkeys(note for r in results for note in r.notes)),
         open_because=tuple(dict.fromkeys(line for r in results for line in r.open_because)),
     )
+
+
+def _open_in_time(best: Result, results: tuple[Result, ...]) -> float:
+    """With the fewest GPUs asked for: how much faster a plan on as few of them may be that a search left open."""
+    if best.objective.goal != "gpus":
+        return 0.0
+    least_s = min(r.bound_s for r in results if r.value_bound <= best.value)
+    return max(best.iteration_s - least_s, 0.0) / best.iteration_s

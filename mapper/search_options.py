@@ -55,7 +55,8 @@ def check_options(facts: Facts, options: SearchOptions) -> None:
             "leave it out"
         )
     if options.tensor_parallel_across_nodes and all(
-        group.num_gpus <= group.nvlink_domain_gpus for group in (facts.on(kind).group for kind in facts.kinds)
+        group.num_gpus <= group.nvlink_domain_gpus
+        for group in (facts.on(device_type).group for device_type in facts.device_types)
     ):
         raise InputError(
             "tensor_parallel_across_nodes: all GPUs of a kind are in one NVLink domain, so there is nothing to cross; "

@@ -178,21 +178,6 @@ class ClusterGroup:
         return self.nodes * self.gpus_per_node
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """All GPUs there are, group by group. ``InputError`` if there is no group."""
-
-    groups: tuple[ClusterGroup, ...]
-
-    def __post_init__(self) -> None:
-        if not self.groups:
-            raise InputError("the cluster has no GPU groups; give at least one")
-
-    @property
-    def num_gpus(self) -> int:
-        return sum(group.num_gpus for group in self.groups)
-
-
 class _Fact(BaseModel):
     """A number beside its unit, its source and what it rests on; a card that does not say so assumes it."""
 

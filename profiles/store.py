@@ -171,7 +171,7 @@ class DeviceProfile:
 
         ``num_tokens`` are all tokens of the EP group, before the split over experts; ``ffn`` is one expert's
         width before the split over ``tp``. A key that was not measured takes the ratio of the nearest one
-        (``lookup_moe._EXPERT_WEIGHTS``) and is ``ANALYTIC``.
+        (``_EXPERT_WEIGHTS`` of the lookup) and is ``ANALYTIC``.
         """
         shape = (hidden, ffn, topk, experts, tp, ep)
         return self.tables.moe.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)

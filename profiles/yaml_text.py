@@ -14,6 +14,7 @@ from profiles.errors import FileFormatError
 from profiles.units import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MAX_BYTES = MIB
@@ -70,7 +71,17 @@ def read_yaml_file(path: Path) -> Any:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    return parse_yaml(raw, str(path))
+    if len(raw) > MAX_BYTES:
+        return parse_yaml(raw, str(path))  # which refuses it; its last character may be cut
+    try:
+        return parse_yaml(raw.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def yaml_of(document: Mapping[str, Any]) -> str:
+    """A mapping as the YAML that we write: keys in their order, lines of at most 110 characters."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False, width=110, allow_unicode=True))
 
 
 def _check_extent(text: str | bytes, source: str) -> None:

@@ -107,8 +107,8 @@ class Implementation:
 
 
 @dataclass(frozen=True)
-class DeviceKind:
-    """GPUs of one kind: how many, how they are joined, and the kind's profile."""
+class DeviceGroup:
+    """GPUs of one type: how many, how they are joined, and the type's profile."""
 
     group: ClusterGroup
     device: DeviceProfile
@@ -118,9 +118,10 @@ class DeviceKind:
 class Facts:
     """What is known before anything is planned.
 
-    ``roles`` maps each role to its model; ``group`` is the first device kind of the cluster, ``device`` its profile.
-    ``others`` are the further kinds of a mixed cluster: a pool has GPUs of one kind, and what runs on it is priced
-    with ``on(kind)``. ``calibration`` is a layer over the prices: how far runs on this machine were from them.
+    ``roles`` maps each role to its model; ``group`` is the cluster's GPUs of the first device type, ``device`` their
+    profile. ``others`` are those of further types in a mixed cluster: a pool has GPUs of one type, and what runs on it
+    is priced with ``on(device_type)``. ``calibration`` is a layer over the prices: how far runs on this machine were
+    from them.
     """
 
     algorithm: str
@@ -131,28 +132,28 @@ class Facts:
     training: TrainingEngine
     generation: GenerationEngine
     implementation: Implementation = Implementation()
-    others: tuple[DeviceKind, ...] = ()
+    others: tuple[DeviceGroup, ...] = ()
     calibration: Calibration = UNCALIBRATED
 
     def __post_init__(self) -> None:
-        names = self.kinds
+        names = self.device_types
         if len(set(names)) != len(names):
             raise InputError(f"the cluster lists {', '.join(names)}; give each kind of GPU once, with all its nodes")
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Names of the cluster's device kinds, the first one first."""
-        return (self.group.device, *(kind.group.device for kind in self.others))
+    def device_types(self) -> tuple[str, ...]:
+        """Names of the cluster's device types, the first one first."""
+        return (self.group.device, *(other.group.device for other in self.others))
 
-    def on(self, kind: str) -> Facts:
-        """The same job seen from the GPUs of one kind; ``KeyError`` if the cluster has none of it."""
-        if kind == self.group.device:
+    def on(self, device_type: str) -> Facts:
+        """The same job seen from the GPUs of one type; ``KeyError`` if the cluster has none of it."""
+        if device_type == self.group.device:
             return self
         for i, other in enumerate(self.others):
-            if other.group.device == kind:
-                rest = (DeviceKind(self.group, self.device), *self.others[:i], *self.others[i + 1 :])
+            if other.group.device == device_type:
+                rest = (DeviceGroup(self.group, self.device), *self.others[:i], *self.others[i + 1 :])
                 return replace(self, group=other.group, device=other.device, others=rest)
-        raise KeyError(kind)
+        raise KeyError(device_type)
 
     def correction(self, api: str) -> float:
         """What the calibration of this machine multiplies a call's time by; 1 where nothing was compared."""
@@ -170,8 +171,8 @@ class Facts:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of all kinds."""
-        return self.group.num_gpus + sum(kind.group.num_gpus for kind in self.others)
+        """GPUs of all types."""
+        return self.group.num_gpus + sum(other.group.num_gpus for other in self.others)
 
     @property
     def dataflow(self) -> Dataflow:
@@ -184,7 +185,7 @@ class Facts:
 
     @property
     def facts_hash(self) -> str:
-        """Hash of every profile fact the prices rest on: tables, device card, engine constants."""
-        devices = (self.device.facts_hash, *(kind.device.facts_hash for kind in self.others))
+        """Hash of the provenance of all prices: tables, device card, engine constants."""
+        devices = (self.device.facts_hash, *(other.device.facts_hash for other in self.others))
         parts = (*devices, self.training.facts_hash, self.generation.facts_hash, *self.calibration.hashed)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

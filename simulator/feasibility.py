@@ -13,7 +13,8 @@ from profiles.units import GIB
 from simulator import legality
 from simulator.cost import scoring_copy
 from simulator.cost.kv_budget import longest_bytes
-from simulator.cost.pricing import RoleLayouts, RoleMemory, role_memory
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import RoleMemory, role_memory
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout
 from simulator.plan.timeline import PoolMemory
@@ -140,10 +141,10 @@ def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
     if len(set(names)) != len(names):
         out.append(Violation("pools", f"pool names must differ, got {names}"))
     for pool in plan.pools:
-        if pool.device in facts.kinds:
+        if pool.device in facts.device_types:
             out += _check_pool_shape(pool, facts.on(pool.device))
         else:
-            have = ", ".join(facts.kinds)
+            have = ", ".join(facts.device_types)
             out.append(Violation("pools", f"pool {pool.name} wants {pool.device}, the cluster has {have}"))
     out += _check_overlaps(plan)
     for entry in plan.roles:
@@ -158,10 +159,10 @@ def _check_pools(plan: Plan, facts: Facts) -> list[Violation]:
 
 
 def _check_overlaps(plan: Plan) -> list[Violation]:
-    """Pools of one kind take different GPUs of it."""
+    """Pools of one device type take different GPUs of it."""
     out = []
-    for kind in dict.fromkeys(pool.device for pool in plan.pools):
-        alike = sorted((p for p in plan.pools if p.device == kind), key=lambda p: p.first_gpu)
+    for device_type in dict.fromkeys(pool.device for pool in plan.pools):
+        alike = sorted((p for p in plan.pools if p.device == device_type), key=lambda p: p.first_gpu)
         for first, second in itertools.pairwise(alike):
             if second.first_gpu < first.first_gpu + first.num_gpus:
                 message = f"pools {first.name} and {second.name} both use GPU {second.first_gpu}"
@@ -178,8 +179,8 @@ def _check_schedule(plan: Plan) -> list[Violation]:
         out.append(Violation("schedule", "in-flight updates need a schedule that generates while it trains"))
     if plan.schedule != "sync" and not engines:
         message = (
-            f"the schedule is {plan.schedule}, which generates while it trains; give the actor a generation_pool "
-            "of its own, or use schedule sync"
+            f"the schedule is {plan.schedule}, which generates while it trains; give the actor a dedicated "
+            "generation_pool, or use schedule sync"
         )
         out.append(Violation("schedule", message))
     return out

@@ -1,4 +1,4 @@
-"""How far a predicted time may be off: a 90 % interval from what the number rests on and how predictions fared.
+"""How far a predicted time may be off: a 90 % interval from its provenance and how predictions fared.
 
 Two parts are combined as independent: the *systematic* part of a kind of prediction, read off the errors against
 published measurements that nothing was fitted on; and the *provenance* part, a declared half-width for each kind of
@@ -28,7 +28,7 @@ COVERAGE = 0.9
 _Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Spread(BaseModel):
+class ErrorRange(BaseModel):
     """Range of measured over predicted time that held nine tenths of ``rows`` published rows of ``systems`` systems."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,11 +39,11 @@ class Spread(BaseModel):
 
 
 class Calibration(BaseModel):
-    """The content of ``profiles/uncertainty.yaml``: half-width by basis, and systematic spread by kind."""
+    """The content of ``profiles/uncertainty.yaml``: half-width by basis, and error range by kind of prediction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     half_width: dict[str, Annotated[float, Field(ge=0, lt=1)]]
-    kinds: dict[str, Spread]
+    kinds: dict[str, ErrorRange]
 
 
 def interval(basis: Mapping[str, float], kind: str = "rl") -> tuple[float, float]:
@@ -55,7 +55,7 @@ def interval(basis: Mapping[str, float], kind: str = "rl") -> tuple[float, float
         Share of the time by kind of evidence (``Priced.share()`` or ``Timeline.basis``).
     kind
         What is predicted, a key of the calibration: ``rl`` (a whole iteration), ``training``, ``generation``,
-        ``paper``. A kind without rows takes the widest spread of all.
+        ``paper``. A kind without rows takes the widest range of all.
 
     Returns
     -------
@@ -63,12 +63,12 @@ def interval(basis: Mapping[str, float], kind: str = "rl") -> tuple[float, float
         ``low <= 1 <= high``.
     """
     calibration = load_calibration()
-    spread = calibration.kinds.get(kind)
-    every = [spread] if spread is not None else list(calibration.kinds.values())
+    found = calibration.kinds.get(kind)
+    ranges = [found] if found is not None else list(calibration.kinds.values())
     # Shares of one basis go wrong together, different kinds of evidence independently.
     own = math.hypot(*(share * calibration.half_width.get(name, 0.0) for name, share in basis.items()))
-    down = max((max(0.0, -math.log(s.low)) for s in every), default=0.0)
-    up = max((max(0.0, math.log(s.high)) for s in every), default=0.0)
+    down = max((max(0.0, -math.log(s.low)) for s in ranges), default=0.0)
+    up = max((max(0.0, math.log(s.high)) for s in ranges), default=0.0)
     return math.exp(-math.hypot(down, own)), math.exp(math.hypot(up, own))
 
 

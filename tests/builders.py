@@ -10,10 +10,10 @@ import numpy as np
 from mapper.candidates.relaxation import Credit
 from mapper.candidates.table import RoleTable
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, search_flow
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
 from mapper.model.instance import Instance
+from mapper.pins import Share
 from mapper.problem import Group, Sets, set_partitions
-from mapper.sharing import Share
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_model
@@ -21,9 +21,10 @@ from profiles.models.shape import ModelShape
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, RoleSpec
-from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, Call, Dataflow, build_dataflow
+from simulator.plan.algorithms import ALGORITHMS
+from simulator.plan.dataflow import CONTROLLER, Call, Dataflow, build_dataflow
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
@@ -115,7 +116,7 @@ def make_facts(
     reserve_bytes: float | None = None,
 ) -> Facts:
     """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
-    named = roles if roles is not None else dict.fromkeys(REQUIRED_ROLES[algorithm], model)
+    named = roles if roles is not None else dict.fromkeys(ALGORITHMS[algorithm].roles, model)
     specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
     profile = load_device(device)
     if memory_bytes is not None:
@@ -221,18 +222,18 @@ def toy_instance(
         counts = rng.integers(1, most_rows + 1, (len(gpus_of), len(sizes)))
         gpus = np.concatenate([np.repeat(np.asarray(sizes, dtype=np.int64), row) for row in counts])
         own = {c.key: rng.integers(0, 30, len(gpus)) for c in flow.calls_of(role)}
-        if role == ROLLOUT:
+        if role == GENERATOR:
             own["transition"] = rng.integers(0, 30, len(gpus))
-        kind = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
-        tables[role] = toy_table(role, gpus, own, kind)
+        device_type = np.repeat(np.arange(len(gpus_of)), counts.sum(axis=1))
+        tables[role] = toy_table(role, gpus, own, device_type)
         ticks[role] = own
         resident[role] = rng.integers(0, 10, len(gpus))
         transient[role] = rng.integers(0, 10, len(gpus))
     beside = {c.key for c in flow.calls if c.role == CONTROLLER and c.kind == "controller"}
     ticks[CONTROLLER] = {key: rng.integers(0, 4, 1) for key in sorted(beside)}
-    apart = Share(("actor", ROLLOUT), wanted=False)
+    apart = Share(("actor", GENERATOR), wanted=False)
     partitions = tuple(
-        tuple(Group(r, kind) for r, kind in zip(p, chosen, strict=True))
+        tuple(Group(r, device_type) for r, device_type in zip(p, chosen, strict=True))
         for p in set_partitions(flow.roles)
         if not mode.dedicated_rollout or apart.allows(p)
         for chosen in product(gpus_of, repeat=len(p))
@@ -241,7 +242,7 @@ def toy_instance(
     return Instance(
         flow=flow,
         partitions=partitions,
-        kinds=tuple(gpus_of),
+        device_types=tuple(gpus_of),
         sizes=dict.fromkeys(groups, sizes),
         gpus=gpus_of,
         weight=dict.fromkeys(gpus_of, 1),
@@ -272,11 +273,13 @@ class ToySync(WeightSync):
     def __init__(self) -> None:
         pass
 
-    def ticks(self, table: RoleTable, kind: str, senders: int) -> np.ndarray:
-        return np.asarray(table.durations_s["transition"] + 3 * senders + 7 * (kind == OTHER) * table.kind, np.int64)
+    def ticks(self, table: RoleTable, device_type: str, senders: int) -> np.ndarray:
+        return np.asarray(
+            table.durations_s["transition"] + 3 * senders + 7 * (device_type == OTHER) * table.device_type, np.int64
+        )
 
-    def least(self, table: RoleTable, kind: str, senders: np.ndarray) -> np.ndarray:
-        return self.ticks(table, kind, int(senders.min()))
+    def least(self, table: RoleTable, device_type: str, senders: np.ndarray) -> np.ndarray:
+        return self.ticks(table, device_type, int(senders.min()))
 
 
 def on_gpus(instance: Instance, num_gpus: int) -> Instance:
@@ -285,7 +288,7 @@ def on_gpus(instance: Instance, num_gpus: int) -> Instance:
 
 
 def toy_table(
-    role: str, gpus: np.ndarray, durations: dict[str, np.ndarray], kind: np.ndarray | None = None
+    role: str, gpus: np.ndarray, durations: dict[str, np.ndarray], device_type: np.ndarray | None = None
 ) -> RoleTable:
     """A candidate table whose weights are spread by data parallelism alone."""
     nothing, one = np.zeros(len(gpus)), np.ones(len(gpus), dtype=np.int64)
@@ -293,7 +296,7 @@ def toy_table(
     weights = RoleLayouts(training=Layouts(gpus, one, one, one, one, one, one, 0 * one))
     return RoleTable(
         role,
-        0 * gpus if kind is None else kind,
+        0 * gpus if device_type is None else device_type,
         gpus,
         seconds,
         nothing,

@@ -24,8 +24,8 @@ def read_job(path: Path) -> object:
     from hybridmap.job.load import job_from_document, load_job
 
     job = load_job(path)
-    again = job_from_document(json.loads(json.dumps(dict(job.document), allow_nan=False)))
-    if again != job:
+    again = job_from_document(json.loads(json.dumps(job.document, allow_nan=False)))
+    if again.document != job.document:
         raise AssertionError("the normal form of an accepted job is another job")
     return job
 

@@ -107,7 +107,7 @@ def _profile(options: argparse.Namespace, deadline_s: float) -> dict[str, Any]:
 def _request(options: argparse.Namespace, budget_s: float) -> Any:
     from executor.profiling.request import Request
     from executor.profiling.timing import Precision
-    from profiles.models.catalogue import load_model, model_config_file
+    from profiles.models.catalogue import load_model, model_config
     from profiles.models.hf_config import shape_from_hf_config
     from profiles.models.probe_models import tiny_config
 
@@ -120,7 +120,7 @@ def _request(options: argparse.Namespace, budget_s: float) -> Any:
     else:
         names = (*MODELS, "qwen2.5-7b", "llama-3.1-8b", "qwen2.5-32b", "llama-3.1-70b")
         shapes = tuple(load_model(name) for name in names)
-        configs = tuple(json.loads(model_config_file(name).read_text()) for name in MODELS)
+        configs = tuple(dict(model_config(name)) for name in MODELS)
     parts = ("memory", "copy", "gemm", "attention", *(("dispatch", "engine") if can_run else ()))
     return Request(
         device=options.device,

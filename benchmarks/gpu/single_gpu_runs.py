@@ -12,7 +12,7 @@ from hybridmap.validation.comparison import compare, memory_amounts
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.hardware import ClusterGroup
-from profiles.models.catalogue import load_model, model_config_file
+from profiles.models.catalogue import load_model, model_config
 from profiles.models.probe_models import tiny_config
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
@@ -35,7 +35,7 @@ def run_and_compare(out: Path, model: str, algorithm: str, device: str, left_s: 
     folder = out / f"{algorithm}-{model}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
-    document = tiny_config(layers=2, hidden=64) if model == "tiny" else json.loads(model_config_file(model).read_text())
+    document = tiny_config(layers=2, hidden=64) if model == "tiny" else dict(model_config(model))
     path.write_text(json.dumps(document))
     facts = _facts(out / "profile", path, algorithm, model, "bf16" if device == "cuda" else "fp32")
     plan = _plan(facts, SIZES[model][3])

@@ -13,7 +13,6 @@ import argparse
 import datetime
 import hashlib
 import importlib
-import os
 import re
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.predict import predicted_paper, predicted_tables
 from benchmarks.validation.report import frame_of
 from profiles import engine_facts, store
+from profiles.atomic_write import write_atomically
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -194,10 +194,7 @@ def text_of_value(value: Value) -> str:
 def write_ablation(frame: pd.DataFrame, path: Path) -> None:
     """Write the table under a comment with date and command; it is there complete or not at all."""
     text = f"# {datetime.datetime.now(tz=datetime.UTC).date()}: {COMMAND}\n" + frame.to_csv(index=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as name:
-        (Path(name) / path.name).write_text(text, encoding="utf-8")
-        os.replace(Path(name) / path.name, path)
+    write_atomically(path, text)
 
 
 def read_ablation(path: Path = FILE) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import yaml
 
 from benchmarks.validation.report import is_rate, is_time
+from profiles.atomic_write import write_atomically
 from simulator.uncertainty import COVERAGE, FILE, load_calibration
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def write_calibration(frame: pd.DataFrame, path: Path = FILE) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith("kinds:"))
     new = yaml.safe_dump({"kinds": calibrated(frame)}, sort_keys=True, default_flow_style=None)
-    part = path.with_name(path.name + ".part")
-    part.write_text("\n".join([*lines[:end], new]), encoding="utf-8")
-    os.replace(part, path)
+    write_atomically(path, "\n".join([*lines[:end], new]))
     load_calibration.cache_clear()
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks.validation.aliases import ALIASES, INEXPRESSIBLE
 from benchmarks.validation.architectures import gpt_in_words, other_architectures
-from benchmarks.validation.devices import DERIVED
 from profiles.errors import HybridmapError
 from profiles.models.catalogue import hf_id, load_model, model_names
 
@@ -113,11 +112,6 @@ def published_device(text: str) -> str:
     if not found:
         raise NotPredicted(f"no operator tables for {name}")
     return found
-
-
-def derived_from(device: str) -> str:
-    """The measured profile below a derived one; empty for a device that is measured itself."""
-    return DERIVED[device].base if device in DERIVED else ""
 
 
 def model_kind(shape: ModelShape) -> Literal["dense", "moe"]:

@@ -11,7 +11,7 @@ from profiles.models.catalogue import load_model
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
-from simulator.plan.dataflow import REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
 
 MODELS = {"7B": "llama-2-7b", "13B": "llama-2-13b", "34B": "codellama-34b", "70B": "llama-2-70b"}
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS, UPDATES = 1024, 1024, 1024, 8
@@ -31,9 +31,9 @@ _WORDS = {"actor": "actor", "critic": "critic", "ref": "reference", "reward": "r
 
 def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
     """One run: ``models`` is a size for every role, or sizes by role as in ``13B actor+ref, 70B critic+reward``."""
-    if algorithm not in REQUIRED_ROLES:
+    if algorithm not in ALGORITHMS:
         raise InputError(f"the paper ran ppo, safe-rlhf and remax, not '{algorithm}'")
-    roles = REQUIRED_ROLES[algorithm]
+    roles = ALGORITHMS[algorithm].roles
     sizes = role_sizes(models, roles)
     device = load_device("a100-80gb-sxm")
     nodes, rest = divmod(num_gpus, device.spec.gpus_per_node)

@@ -5,8 +5,8 @@
     DIR/.iteration-00000014.3f9a01c2.partial/     being written; or what a killed run left
     DIR/.iteration-00000008.removed/              being deleted
 
-A checkpoint is written aside, every file and folder is synced, and one rename makes it visible. No pointer says which
-one is the newest: whoever asks reads the manifests (``checkpoint_manifest``).
+A checkpoint is written under another name, every file and folder is synced, and one rename makes it visible. No
+pointer says which one is the newest: whoever asks reads the manifests (``checkpoint.manifest``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.manifest import Manifest
 
 
-KEPT = "those before it are kept, and --resume goes on from the newest"
+KEPT = "those before it are kept, and --resume continues from the newest"
 """What to say of checkpoints where one could not be saved."""
 
 
@@ -43,7 +43,7 @@ class Damaged:
 
 
 @contextmanager
-def told_as(what: str, then: str = "") -> Iterator[None]:
+def os_errors_as(what: str, then: str = "") -> Iterator[None]:
     """Whatever the file system has against what is done in the block becomes one ``InputError``.
 
     ``what`` could not be done; ``then`` is the next step.
@@ -57,47 +57,47 @@ def told_as(what: str, then: str = "") -> Iterator[None]:
 
 def prepare(root: Path) -> None:
     """Make the folder that checkpoints go into, clean it, and see that they can; ``InputError`` where they cannot."""
-    with told_as(f"{root}: checkpoints cannot be saved here", "run.checkpoint.dir (or --out) names another place"):
+    with os_errors_as(f"{root}: checkpoints cannot be saved here", "run.checkpoint.dir (or --out) names another place"):
         root.mkdir(parents=True, exist_ok=True)
         clean(root)
         with tempfile.TemporaryDirectory(dir=root, prefix=".iteration-", suffix=".partial"):
             pass
 
 
-def begin_aside(root: Path, iteration: int, roles: Iterable[str]) -> Path:
+def begin_unfinished(root: Path, iteration: int, roles: Iterable[str]) -> Path:
     """An empty folder beside the checkpoints, with one inside for each role; ranks write there.
 
     Never the same one twice: a rank that was given up may still be writing into an older one.
     """
-    aside = root / f".{name_of(iteration)}.{uuid.uuid4().hex[:8]}.partial"
+    unfinished = root / f".{name_of(iteration)}.{uuid.uuid4().hex[:8]}.partial"
     for role in roles:
-        (aside / role).mkdir(parents=True)
-    return aside
+        (unfinished / role).mkdir(parents=True)
+    return unfinished
 
 
-def commit(aside: Path, manifest: Manifest) -> Checkpoint:
-    """Make what lies in ``aside`` a checkpoint. Every file in it must be synced already."""
+def commit(unfinished: Path, manifest: Manifest) -> Checkpoint:
+    """Make what lies in ``unfinished`` a checkpoint. Every file in it must be synced already."""
     document = manifest.model_dump(mode="json")
     text = json.dumps(document | {"digest": digest_of(document)}, indent=1)
-    with open(aside / MANIFEST, "x") as file:
+    with open(unfinished / MANIFEST, "x") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
     for role in manifest.roles:
-        sync_folder(aside / role)
-    sync_folder(aside)
-    folder = aside.parent / name_of(manifest.iteration)
+        sync_folder(unfinished / role)
+    sync_folder(unfinished)
+    folder = unfinished.parent / name_of(manifest.iteration)
     if os.path.lexists(folder):  # damaged, else this run would not have begun
         _remove(folder)
-    os.rename(aside, folder)
-    sync_folder(aside.parent)
+    os.rename(unfinished, folder)
+    sync_folder(unfinished.parent)
     return Checkpoint(folder, manifest)
 
 
 def survey(root: Path) -> tuple[Checkpoint | Damaged, ...]:
     """Every folder in ``root`` that has the name of a checkpoint, newest first; digests of shards are not compared."""
     found: list[Checkpoint | Damaged] = []
-    with told_as(f"{root}: the checkpoints here cannot be read"):
+    with os_errors_as(f"{root}: the checkpoints here cannot be read"):
         names = os.listdir(root) if root.is_dir() else []
     for name in sorted(names, reverse=True):
         if NAME.fullmatch(name):

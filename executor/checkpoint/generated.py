@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.checkpoint.files import KEPT, sync_file, told_as
+from executor.checkpoint.files import KEPT, os_errors_as, sync_file
 from executor.checkpoint.manifest import RoleFacts, damage_of, facts_of
 from profiles.errors import InputError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from executor.checkpoint.manifest import Checkpoint
     from executor.controller.controller import Controller
-    from executor.controller.futures import Future
+    from executor.worker.futures import Future
 
 GENERATED, SAMPLED = "generated", "sampled"
 """Their folder beside those of the roles; the name of files of responses that are sampled, as most are."""
@@ -29,7 +29,7 @@ def write_generated(folder: Path, generated: Mapping[tuple[str, int], Future]) -
     for (suffix, iteration), future in generated.items():
         path = folder / f"{suffix or SAMPLED}.{iteration}.safetensors"
         columns = {name: column.contiguous() for name, column in future.get().items()}
-        with told_as("the checkpoint could not be written", KEPT):
+        with os_errors_as("the checkpoint could not be written", KEPT):
             try:
                 save_file(columns, path)
             except SafetensorError as error:  # how it says so itself

@@ -97,7 +97,7 @@ def name_of(iteration: int) -> str:
 
 
 def digest_of(document: dict[str, Any]) -> str:
-    """The digest of a manifest, of all that it says beside it."""
+    """The digest of a manifest, of all else that it says."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

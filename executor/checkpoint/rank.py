@@ -46,7 +46,7 @@ class RankCheckpoint:
     def begin(self, folder: Path, state: EngineState, counters: Mapping[str, int]) -> None:
         """Write ``state`` and this process's random states into ``folder``, in a thread. Nothing else may be writing.
 
-        ``counters`` are the worker's, beside the engine's own.
+        ``counters`` are the worker's, besides the engine's own.
         """
         self.finish()
         chunks = (*state.chunks, *_random_chunks(self.rank))

@@ -12,8 +12,8 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from executor.controller.futures import Future
     from executor.controller.worker_group import WorkerGroup
+    from executor.worker.futures import Future
 
 
 class PromptStream:
@@ -83,8 +83,8 @@ class ActorGroup:
         """Responses to prompts of later iterations, by the call's suffix and the iteration."""
         return self._generated
 
-    def go_on(self, iteration: int, num_updates: int, generated: Mapping[tuple[str, int], Future]) -> None:
-        """Go on with ``iteration`` of a run that has made ``num_updates``, with what it had generated ahead."""
+    def resume(self, iteration: int, num_updates: int, generated: Mapping[tuple[str, int], Future]) -> None:
+        """Resume with ``iteration`` of a run that has made ``num_updates``, with what it had generated ahead."""
         self._first, self._num_updates = iteration, num_updates
         self._generated = dict(generated)
 

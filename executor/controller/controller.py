@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from executor.batch import num_bytes, to_wire
+from executor.batch import to_wire
 from executor.controller.deadlines import Deadlines
-from executor.controller.futures import Future, Part, Source
 from executor.controller.worker_group import WorkerGroup
 from executor.errors import RankFailedError, error_of, lost_rank, silent_rank
 from executor.records import CallRecord, CallRequest, waited_on
+from executor.worker.futures import Future, Part, Source
 from executor.worker.worker import CallFailedError
 from profiles.errors import HybridmapError
 
@@ -40,14 +40,13 @@ GRACE_S = 1.0
 class Controller:
     """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened.
 
-    ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are what ranks shall suffer.
+    ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are injected into
+    the calls of ranks.
     """
 
     def __init__(self, launcher: Launcher, deadlines: Deadlines | None = None, faults: tuple[Fault, ...] = ()) -> None:
         self.launcher, self.faults = launcher, faults
         self._deadlines = deadlines or Deadlines()
-        self.bytes_put = 0
-        self.bytes_read = 0
         self.records: list[CallRecord] = []
         self._ranks: dict[str, list[Any]] = {}
         self._numbers = itertools.count()
@@ -67,7 +66,7 @@ class Controller:
             with _losses("start", pool.name):
                 self._ranks[pool.name] = ranks = self.launcher.start_pool(pool)
             if self.faults:
-                self._tell(pool.name, ranks, "suffer", [(self.faults,)] * len(ranks))
+                self._tell(pool.name, ranks, "inject_faults", [(self.faults,)] * len(ranks))
 
     def add_group(
         self,
@@ -99,7 +98,7 @@ class Controller:
         return next(self._numbers)
 
     def count_on_from(self, number: int) -> None:
-        """Number the next call ``number``: a run that goes on numbers its calls on."""
+        """Number the next call ``number``: a run that resumes numbers its calls on."""
         self._numbers = itertools.count(number)
 
     def dispatch(
@@ -128,10 +127,9 @@ class Controller:
     def put(self, batch: TensorDict) -> Future:
         """A batch of the controller's own (prompts) as a future."""
         wire = to_wire(batch)
-        self.bytes_put += num_bytes(wire)
         rows = int(batch.batch_size[0])
         now_s = time.time()
-        record = CallRecord(-1, "put", "put", "controller", "controller", 0, now_s, now_s, 0, 0, 0, 0, 0, rows)
+        record = CallRecord(-1, "put", "put", "controller", "controller", 0, now_s, now_s, 0, 0, 0, 0, rows)
         source = Source(self.launcher.put(wire), self.launcher.put(record))
         return Future((Part((source,), frozenset(wire)),), self.fetch)
 
@@ -139,9 +137,7 @@ class Controller:
         """Wait for sources and read them; raises the cause if any rank failed meanwhile."""
         self._wait_for({done for source in sources if (done := waited_on(source.record)) in self._outstanding})
         with _losses("fetch", "controller"):
-            values = [self.launcher.get(source.data) for source in sources]
-        self.bytes_read += sum(num_bytes(value) for value in values)
-        return values
+            return [self.launcher.get(source.data) for source in sources]
 
     def wait_all(self) -> None:
         """Wait until every call made so far is through on every rank."""

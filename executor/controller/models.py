@@ -13,8 +13,12 @@ from executor.controller.pools import (
     generator_degrees_of,
     scoring_degrees_of,
 )
-from executor.engines.choice import EngineChoice
+from executor.engines.entry import PLAIN, LayoutOptions
 from executor.engines.function import FunctionSpec
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.registry import GENERATION, TRAINING
+from executor.engines.spec import EngineSpec
+from executor.engines.support import require_device
 from executor.rl.text import TextCodec
 from executor.worker.controller_worker import ControllerWorker
 from executor.worker.roles import WORKERS
@@ -27,8 +31,7 @@ if TYPE_CHECKING:
 
     from executor.controller.controller import Controller
     from executor.controller.worker_group import WorkerGroup
-    from executor.engines.hybrid_choice import HybridSpec
-    from executor.engines.native.engine import ModelSpec
+    from executor.engines.interfaces import EngineChoice
     from executor.run_config import Hyperparameters, RunConfig
     from simulator.plan.plan import ParallelLayout, Plan, RolePlan
 
@@ -90,7 +93,7 @@ def build_models(
     if "reward" not in groups:
         if config.reward is None:
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
-        options = {"engine": EngineChoice(_function(config.reward.function, config)), **shared}
+        options = {"engine": _function(config.reward.function, config), **shared}
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
     groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
     return Models(groups)
@@ -103,7 +106,7 @@ def _on_two_pools(
     assert entry.generation_pool is not None
     trains = degrees_of(entry, plan.pool_of(entry.role).num_gpus)
     generates = generator_degrees_of(entry, plan.generation_pool_of(entry.role).num_gpus)
-    sending, receiving = engine.linked(controller.meeting_place(entry.pool), trains, generates)
+    sending, receiving = engine.disaggregated(controller.meeting_place(entry.pool), trains, generates)
     worker, scoring = WORKERS[entry.role], scoring_degrees_of(entry)
     trainer = controller.add_group(entry.role, entry.pool, worker, trains, {"engine": sending, **shared}, scoring)
     options = {"engine": receiving, **shared}
@@ -115,10 +118,26 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
     """The engine that plan and run section give a role."""
     function = config.function_of(entry.role)
     if function is not None:
-        return EngineChoice(_function(function, config))
-    spec = _model_spec(entry, plan, config, device)
-    embedded = config.engines.are_embedded(entry.role, generates=entry.generation is not None)
-    return EngineChoice(spec if embedded else hybrid_spec(spec, entry, plan, config))
+        return _function(function, config)
+    spec, engine = _model_spec(entry, plan, config, device), config.engines.training_of(entry.role)
+    layout, scoring = entry.training or entry.inference, None
+    if spec.scoring is not None and entry.inference is not None:
+        frozen = replace(
+            spec, optimizer=None, scoring=None, offload=(), micro_batch=entry.inference.micro_batch, recompute="none"
+        )
+        scoring = EngineSpec(frozen, engine, options=replace(_options(entry.inference), recompute="none"))
+    generation = config.engines.generation if entry.generation is not None else None
+    require_device(entry.role, TRAINING[engine], device)
+    if generation is not None:
+        require_device(entry.role, GENERATION[generation], device)
+    return EngineSpec(spec, engine, generation, _options(layout), scoring=scoring)
+
+
+def _options(layout: ParallelLayout | None) -> LayoutOptions:
+    """What a layout says beyond the degrees."""
+    if layout is None:
+        return PLAIN
+    return LayoutOptions(layout.vpp, layout.ep, layout.recompute, layout.sequence_parallel)
 
 
 def _function(name: str, config: RunConfig) -> FunctionSpec:
@@ -126,9 +145,6 @@ def _function(name: str, config: RunConfig) -> FunctionSpec:
 
 
 def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> ModelSpec:
-    from executor.engines.native.engine import ModelSpec
-    from executor.engines.native.optimizer import OptimizerConfig
-
     layout = entry.training or entry.inference
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
     rate = config.critic_learning_rate if entry.role == "critic" else None
@@ -151,31 +167,3 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         collective_timeout_s=config.timeouts.collective_s,
         check_weights=config.checks.transitions,
     )
-
-
-def hybrid_spec(spec: ModelSpec, entry: RolePlan, plan: Plan, config: RunConfig) -> HybridSpec:
-    """The engines that the run section names, in the layouts of the plan."""
-    from executor.engines.hybrid_choice import HybridSpec
-
-    engine = config.engines.training_of(entry.role)
-    layout, scoring = entry.training or entry.inference, None
-    if spec.scoring is not None and entry.inference is not None and engine != "torch-native":
-        frozen = replace(
-            spec, optimizer=None, scoring=None, offload=(), micro_batch=entry.inference.micro_batch, recompute="none"
-        )
-        scoring = HybridSpec(model=frozen, training=engine, **_beyond_degrees(entry.inference))  # type: ignore[arg-type]
-    return HybridSpec(
-        model=spec,
-        training=engine,  # type: ignore[arg-type]
-        generation=config.engines.generation if entry.generation is not None else None,  # type: ignore[arg-type]
-        recompute=layout.recompute if layout else "none",
-        method=plan.resharding,
-        scoring=scoring,
-        **_beyond_degrees(layout),
-    )
-
-
-def _beyond_degrees(layout: ParallelLayout | None) -> dict[str, Any]:
-    """What a layout says besides its degrees, as fields of ``HybridSpec``."""
-    names = ("vpp", "ep", "sequence_parallel")
-    return {name: getattr(layout, name) for name in names} if layout is not None else {}

@@ -141,7 +141,7 @@ def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
 
 
 def generator_degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
-    """Degrees of a role on a generation pool of its own; ``InputError`` if its layout does not fill it."""
+    """Degrees of a role on a dedicated generation pool; ``InputError`` if its layout does not fill it."""
     layout = entry.generation
     if layout is None or layout.num_gpus != num_ranks:
         takes = "no layout" if layout is None else f"{layout.num_gpus} devices"

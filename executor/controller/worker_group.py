@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from executor.controller.futures import Future
-from executor.controller.protocols import Skip, registration_of
+from executor.worker.futures import Future
+from executor.worker.protocols import Skip, registration_of
 from profiles.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from executor.controller.controller import Controller
-    from executor.controller.protocols import Registration
+    from executor.worker.protocols import Registration
     from simulator.plan.groups import Degrees
 
 

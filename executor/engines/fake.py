@@ -1,4 +1,4 @@
-"""A fake engine that ships: it takes the time that a timeline says, answers with zeros, and fails on demand."""
+"""A fake engine that ships: it takes the time that its spec says, answers with zeros, and fails on demand."""
 
 from __future__ import annotations
 
@@ -7,43 +7,50 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from executor.engines.interfaces import RoleEngine
 from executor.faults import Due, Fault, strike
+from executor.records import Spent, WeightsMoved
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import torch
     from tensordict import TensorDict
 
-    from executor.engines.base import Objective, Sampling
-    from simulator.plan.timeline import Timeline
+    from executor.checkpoint.shards import Chunk, EngineState
+    from executor.records import Identity
+    from executor.rl.objectives import Objective
+    from executor.rl.sampling import Sampling
+    from simulator.plan.groups import Degrees
 
 
 @dataclass(frozen=True)
 class FakeSpec:
-    """``durations_s`` by API name, as ``durations_of`` reads them; all times are multiplied by ``speed``."""
+    """``durations_s`` by API name."""
 
     role: str
     durations_s: dict[str, float]
-    speed: float = 1.0
     faults: tuple[Fault, ...] = ()
 
+    def build(self, identity: Identity, address: str, degrees: Degrees) -> RoleEngine:
+        """See ``EngineChoice``."""
+        engine = FakeEngine(identity.rank, self)
+        return RoleEngine.of_trainer(engine, engine)
 
-def durations_of(timeline: Timeline, role: str) -> dict[str, float]:
-    """Mean seconds of each API of a role in a timeline, predicted or measured."""
-    spans = [span for span in timeline.spans if span.role == role]
-    return {
-        api: sum(s.duration_s for s in spans if s.api == api) / sum(s.api == api for s in spans)
-        for api in {span.api for span in spans}
-    }
+    def disaggregated(self, address: str, senders: Degrees, receivers: Degrees) -> tuple[FakeSpec, FakeSpec]:
+        """See ``EngineChoice``; a fake has no weights to send."""
+        return self, self
 
 
 class FakeEngine:
-    """Plays ``FakeSpec``. See ``executor.engines.base.Engine``."""
+    """Plays ``FakeSpec``: every interface of ``executor.engines.interfaces``, without weights."""
 
-    comm_s = 0.0
+    spent = Spent()
 
     def __init__(self, rank: int, spec: FakeSpec) -> None:
         self.rank, self.spec = rank, spec
         self._due = Due(rank, spec.faults)
+        self.num_steps = 0
 
     def load(self) -> None:
         self._play("init_model")
@@ -60,8 +67,29 @@ class FakeEngine:
         return self._filled(batch, value, per_token=False)
 
     def update(self, objectives: tuple[Objective, ...]) -> dict[str, float]:
+        self.num_steps += 1
         loss = self._play("update_critic" if self.spec.role == "critic" else "update_actor")
         return {"loss": loss, "terms": float(len(objectives))}
+
+    def check_replicas(self) -> None:
+        """Nothing to compare."""
+
+    def lasting_weights(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def save(self, folder: str) -> None:
+        """Nothing to write."""
+
+    def saved_state(self) -> EngineState:
+        from executor.checkpoint.shards import EngineState
+
+        return EngineState()
+
+    def load_state(self, fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+        """Nothing to read."""
+
+    def weights_moved(self) -> WeightsMoved:
+        return WeightsMoved()
 
     def to_generation(self) -> None:
         self._play("transition")
@@ -87,8 +115,8 @@ class FakeEngine:
         return torch.full(batch["responses"].shape if per_token else batch["responses"].shape[:1], value)
 
     def _play(self, api: str) -> float:
-        """Take the call's time and suffer its faults; what its numbers are then."""
-        time.sleep(self.spec.durations_s.get(api, 0.0) * self.spec.speed)
+        """Take the call's time and let its faults happen; what its numbers are then."""
+        time.sleep(self.spec.durations_s.get(api, 0.0))
         value = 0.0
         for fault in self._due.now(self.spec.role, api):
             if fault.kind == "nan":

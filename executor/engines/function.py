@@ -6,6 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from executor.engines.interfaces import RoleEngine
+from executor.records import Spent, WeightsMoved
 from executor.rl.rewards import REWARDS
 from profiles.errors import InputError, UnknownNameError
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
+    from executor.records import Identity
     from executor.rl.text import TextCodec
+    from simulator.plan.groups import Degrees
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,20 @@ class FunctionSpec:
     function: str
     codec: TextCodec
 
+    def build(self, identity: Identity, address: str, degrees: Degrees) -> RoleEngine:
+        """See ``EngineChoice``."""
+        engine = FunctionEngine(self)
+        return RoleEngine(engine, scorer=engine)
+
+    def disaggregated(self, address: str, senders: Degrees, receivers: Degrees) -> tuple[FunctionSpec, FunctionSpec]:
+        """See ``EngineChoice``; a function has no weights to send."""
+        return self, self
+
 
 class FunctionEngine:
     """Scores ``responses`` against ``answers`` (token ids, -1 where there is none)."""
 
-    comm_s = 0.0
+    spent = Spent()
 
     def __init__(self, spec: FunctionSpec) -> None:
         self.spec = spec
@@ -37,6 +50,9 @@ class FunctionEngine:
     def load(self) -> None:
         self.score = resolve_reward(self.spec.function)
         self.spec.codec.load()
+
+    def weights_moved(self) -> WeightsMoved:
+        return WeightsMoved()
 
     def scores(self, batch: TensorDict) -> torch.Tensor:
         """``score(response, answer)`` of every row, ``[B]``."""

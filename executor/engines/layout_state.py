@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from executor.weights.regions import Layout, Stored
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's states of a parameter, by torch's names."""
+
 
 @dataclass(frozen=True)
 class Held:

@@ -1,79 +1,107 @@
-"""A trained model that scores in a layout of its own: a frozen engine besides, on the same ranks."""
+"""A trained model that scores in a layout of its own: a frozen engine on the same ranks, filled for each call."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from executor.collectives import own_group
-from executor.engines.native.offload import spans_of
-from executor.weights.counting_collectives import Wire
-from executor.weights.move import move
+from executor.engines.offload import spans_of
+from executor.engines.wrapped import WrappedTrainer
+from executor.weights.counting_collectives import CountingCollectives
+from executor.weights.move import Resharder
 from executor.weights.plan import plan_transfers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    import torch
     from tensordict import TensorDict
 
+    from executor.collectives import CommClock, Groups
+    from executor.engines.interfaces import Model, TrainingEngine
+    from executor.engines.model_spec import ModelSpec
+    from executor.records import Identity, WeightsMoved
+    from executor.weights.architecture import Architecture
+    from executor.weights.mover import WeightMover
+    from executor.weights.regions import Layout
 
-class TrainerWithScoringCopy:
+
+class TrainerWithScoringCopy(WrappedTrainer):
     """``trainer`` in everything but forward passes, which run on ``copy``: an engine of the same model, never trained.
 
-    The copy has memory for its weights inside a call only. Every call brings them there anew, by a transfer plan.
+    The copy has memory for its weights inside a call only. Every call brings them there anew.
     """
 
-    def __init__(self, trainer: Any, copy: Any) -> None:
-        self._trainer, self._copy = trainer, copy
+    arch: Architecture
+    layout: Layout
+    groups: Groups
+    dtype: torch.dtype
+
+    def __init__(self, trainer: TrainingEngine, copy: TrainingEngine) -> None:
+        super().__init__(trainer)
+        self.copy = copy
+        self.clock: CommClock = trainer.clock
+        self.device: torch.device = trainer.device
         copy.clock = trainer.clock  # what both spend in collectives is counted together
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_trainer"], name)
+    @property
+    def identity(self) -> Identity:
+        return self.trainer.identity
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.trainer.spec
 
     def load(self) -> None:
         """Load both; ``InputError`` if the model does not divide into either layout."""
-        trainer, copy = self._trainer, self._copy
+        trainer = self.trainer
         trainer.load()
-        copy.load()
-        self._rank = trainer.identity.rank
-        self._plan = plan_transfers(trainer.arch, trainer.layout, copy.layout)
-        everyone = list(range(trainer.layout.num_ranks))
-        self._wire = Wire(own_group(self._rank, [everyone], trainer.clock))
+        self.copy.load()
+        self.arch, self.layout, self.groups, self.dtype = trainer.arch, trainer.layout, trainer.groups, trainer.dtype
+        plan = plan_transfers(trainer.arch, trainer.layout, self.copy.layout)
+        rank, everyone = trainer.identity.rank, list(range(trainer.layout.num_ranks))
+        world = own_group(rank, [everyone], trainer.clock)
+        self._mover: WeightMover = Resharder(plan, rank, CountingCollectives(world))
         self._give_back()
+
+    def weights_moved(self) -> WeightsMoved:
+        return self.trainer.weights_moved()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return self.trainer.tensors()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.trainer.weights()
+
+    def present(self) -> AbstractContextManager[None]:
+        return self.trainer.present()
 
     def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
         with self._filled() as copy:
-            found: torch.Tensor | None = copy.log_probs(batch, temperature)
-        return found
+            return copy.log_probs(batch, temperature)
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
         with self._filled() as copy:
-            found: torch.Tensor | None = copy.values(batch)
-        return found
+            return copy.values(batch)
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
         with self._filled() as copy:
-            found: torch.Tensor | None = copy.scores(batch)
-        return found
+            return copy.scores(batch)
 
     @contextmanager
-    def _filled(self) -> Iterator[Any]:
+    def _filled(self) -> Iterator[Model]:
         """The copy with the trainer's weights, inside the block."""
         for storage, size in self._empty:
             storage.resize_(size)
-        target = self._copy.weights()
-        with self._trainer.present(), torch.no_grad():
-            for stored in self._copy.layout.stored(self._rank):
-                if stored.padding:
-                    target[stored.name].zero_()
-            move(self._plan, self._rank, self._trainer.tensors(), target, self._wire, None)
-        yield self._copy
+        with self.trainer.present():
+            self._mover.move(self.trainer.tensors(), self.copy.weights())
+        yield self.copy
         self._give_back()
 
     def _give_back(self) -> None:
-        storages = [span.untyped_storage() for span in spans_of(self._copy.weights().values())]
+        storages = [span.untyped_storage() for span in spans_of(self.copy.weights().values())]
         self._empty = [(storage, storage.nbytes()) for storage in storages]
         for storage in storages:
             storage.resize_(0)

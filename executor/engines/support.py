@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from executor.run_config import AS_PLANNED
+from executor.engines.entry import LayoutOptions
+from executor.engines.registry import AS_PLANNED, GENERATION, TRAINING, is_in_place
 from profiles.errors import InputError, NotYetError
 from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from executor.engines.entry import GenerationEntry, TrainingEntry
     from executor.run_config import EnginesSection, RunConfig
-    from executor.weights.regions import Layout
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, RolePlan
-
-PACKAGES = {"megatron-core": "megatron", "vllm": "vllm", "fsdp2": "torch", "torch-native": "torch"}
-
-
-RUNNING = {"megatron-core": "megatron-core", "fsdp": "fsdp2", "vllm": "vllm"}
-"""Engines that plans are priced for, by their names without versions, and what runs them."""
 
 
 def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
@@ -30,7 +25,7 @@ def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
     """
     engines = config.engines
     stages = [stage for stage in ("training", "generation") if getattr(engines, stage) == AS_PLANNED]
-    found: dict[str, Any] = {stage: _running(stage, planned[stage]) for stage in stages}
+    found: dict[str, object] = {stage: _running(stage, planned[stage]) for stage in stages}
     of_roles = [role for role, name in engines.roles.items() if name == AS_PLANNED]
     if of_roles:
         training = _running("training", planned["training"])
@@ -41,9 +36,11 @@ def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
 def _running(stage: str, planned: str) -> str:
     """What runs the engine that a plan is priced for."""
     name = planned.split("@")[0]
-    if name not in RUNNING:
-        raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {', '.join(RUNNING)} can")
-    return RUNNING[name]
+    entries: list[TrainingEntry | GenerationEntry] = [*TRAINING.values(), *GENERATION.values()]
+    running = {entry.priced_as: entry.name for entry in entries if entry.priced_as is not None}
+    if name not in running:
+        raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {', '.join(running)} can")
+    return running[name]
 
 
 def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
@@ -55,13 +52,11 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
     for role in engines.roles:
         if role not in has:
             raise InputError(f"run.engines.roles names {role}; the plan has {', '.join(has)}")
-    for name in (engines.training, engines.generation, *engines.roles.values()):
-        if name == AS_PLANNED:
-            raise InputError("engines as-planned need the job that the plan was made for: run it by 'hybridmap run'")
-        if importlib.util.find_spec(PACKAGES[name]) is None:
-            raise InputError(f"the run names the engine {name}, which is not installed: pip install 'hybridmap[gpu]'")
+    _require_installed(TRAINING[_settled(name)] for name in (engines.training, *engines.roles.values()))
+    _require_installed([GENERATION[_settled(engines.generation)]])
     for entry in plan.roles:
         engine = engines.training_of(entry.role)
+        _require_calls(entry, engine)
         for layout in (entry.training, entry.inference):
             if layout is not None:
                 _require_layout(entry.role, layout, engine)
@@ -69,45 +64,72 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
             _require_generation(entry, entry.generation, engines)
 
 
+def _settled(name: str) -> str:
+    if name == AS_PLANNED:
+        raise InputError("engines as-planned need the job that the plan was made for: run it by 'hybridmap run'")
+    return name
+
+
+def _require_installed(entries: Iterable[TrainingEntry | GenerationEntry]) -> None:
+    for entry in entries:
+        if importlib.util.find_spec(entry.package) is None:
+            raise InputError(
+                f"the run names the engine {entry.name}, which is not installed: pip install 'hybridmap[gpu]'"
+            )
+
+
+def _require_calls(entry: RolePlan, engine: str) -> None:
+    can = TRAINING[engine].capabilities
+    asked = {"training": entry.training and not can.trains, "scoring": entry.inference and not can.scores}
+    asked["offload"] = bool(entry.offload) and not can.offload
+    for what, is_lacking in asked.items():
+        if is_lacking:
+            raise NotYetError(f"{entry.role}: {what} cannot run on {engine}")
+
+
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
-    if layout.cp != 1:
+    can = TRAINING[engine].capabilities
+    if layout.cp > 1 and not can.context_parallel:
         raise NotYetError(
             f"{role}: cp {layout.cp} cannot run yet on {engine}; Megatron-Core's needs Transformer Engine"
         )
-    if engine == "fsdp2":
-        if layout.pp != 1:
-            raise NotYetError(f"{role}: pp {layout.pp} cannot run on fsdp2; it has dp and tp")
-        return
-    if layout.zero_stage > 1:
+    if layout.pp > 1 and not can.pipeline_parallel:
+        raise NotYetError(f"{role}: pp {layout.pp} cannot run on {engine}; it has dp and tp")
+    if layout.zero_stage not in can.zero_stages:
         raise NotYetError(f"{role}: zero_stage {layout.zero_stage} cannot run on {engine}; 0 and 1 do, 3 on fsdp2")
-    if engine == "megatron-core":
-        if layout.ep > 1 and layout.pp > 1:
-            raise NotYetError(f"{role}: ep {layout.ep} with pp {layout.pp} cannot run yet on {engine}; ep needs pp 1")
-        if layout.vpp > 1 and layout.pp == 1:
-            raise InputError(f"{role}: vpp {layout.vpp} of {engine} interleaves pipeline stages and the layout has one")
-        return
-    for name in ("ep", "vpp"):
-        if getattr(layout, name) != 1:
-            raise NotYetError(
-                f"{role}: {name} {getattr(layout, name)} cannot run yet on {engine}; megatron-core has it"
-            )
+    if layout.ep > 1 and not can.expert_parallel:
+        raise NotYetError(f"{role}: ep {layout.ep} cannot run yet on {engine}; megatron-core has it")
+    if layout.ep > 1 and layout.pp > 1 and not can.expert_parallel_pipeline:
+        raise NotYetError(f"{role}: ep {layout.ep} with pp {layout.pp} cannot run yet on {engine}; ep needs pp 1")
+    if layout.vpp > 1 and can.interleaved_pipeline and layout.pp == 1:
+        raise InputError(f"{role}: vpp {layout.vpp} of {engine} interleaves pipeline stages and the layout has one")
+    if layout.vpp > 1 and can.pipeline_parallel and not can.interleaved_pipeline:
+        raise NotYetError(f"{role}: vpp {layout.vpp} cannot run yet on {engine}; megatron-core has it")
 
 
 def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: EnginesSection) -> None:
-    for name in ("ep", "attention_dp"):
-        if getattr(layout, name) != 1:
-            raise NotYetError(
-                f"{entry.role}: generation {name} {getattr(layout, name)} cannot run yet on {engines.generation}"
-            )
+    can = GENERATION[engines.generation].capabilities
+    if not can.generates:
+        raise NotYetError(f"{entry.role}: generation cannot run on {engines.generation}")
+    allowed = {"ep": can.expert_parallel, "attention_dp": can.data_parallel_attention}
+    for name, degree in {"ep": layout.ep, "attention_dp": layout.attention_dp}.items():
+        if degree != 1 and not allowed[name]:
+            raise NotYetError(f"{entry.role}: generation {name} {degree} cannot run yet on {engines.generation}")
     base = entry.training
     if base is None or entry.separate_generation:
         return
     nests = base.tp % layout.tp == 0 and base.pp % layout.pp == 0
-    if not nests and engines.are_embedded(entry.role, generates=True):
+    if not nests and is_in_place(engines.training_of(entry.role), engines.generation):
         raise NotYetError(
             f"{entry.role}: generation tp {layout.tp} pp {layout.pp} does not nest in training tp {base.tp} pp "
             f"{base.pp} on torch-native; the general resharder runs with run.engines of megatron-core, fsdp2 or vllm"
         )
+
+
+def require_device(role: str, entry: TrainingEntry | GenerationEntry, device: str) -> None:
+    """Raise ``InputError`` for an engine that runs on GPUs alone where ranks have none."""
+    if entry.capabilities.needs_gpu and device == "cpu":
+        raise InputError(f"{role}: {entry.name} needs GPUs, and the ranks of this run have none")
 
 
 def transition_note(plan: Plan, config: RunConfig) -> str | None:
@@ -116,22 +138,19 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     if entry is None or entry.training is None or entry.generation is None or entry.separate_generation:
         return None
     a, b = entry.training, entry.generation
-    x = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
-    if x.nests or config.engines.are_embedded(entry.role, generates=True):
+    degrees = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
+    training, generation = TRAINING[config.engines.training_of(entry.role)], GENERATION[config.engines.generation]
+    if degrees.nests or is_in_place(training.name, generation.name):
         return None
-    from executor.engines.hybrid_choice import training_layout
     from executor.weights.architecture import read_architecture
-    from executor.weights.native_layout import NativeLayout
     from executor.weights.plan import plan_transfers
-    from executor.weights.vllm_layout import VllmLayout
 
     arch = read_architecture(config.weights_of(entry.role))
-    source = training_layout(config.engines.training_of(entry.role), arch, x, a.vpp, a.ep)  # type: ignore[arg-type]
-    native = NativeLayout(arch, x, "generation", transposed=False)
-    target: Layout = VllmLayout(arch, x) if config.engines.generation == "vllm" else native
+    source = training.layout(arch, degrees, LayoutOptions(a.vpp, a.ep))
+    target = generation.layout(arch, degrees)
     moved = plan_transfers(arch, source, target)
     size = 2 if config.dtype == "bf16" else 4
-    most = max(sum(moved.received_elements(rank).values()) for rank in range(x.num_ranks)) * size
+    most = max(sum(moved.received_elements(rank).values()) for rank in range(degrees.num_ranks)) * size
     return (
         f"{entry.role}: generation tp {b.tp} pp {b.pp} does not nest in training tp {a.tp} pp {a.pp}, so weights go "
         f"through the general resharder: up to {most / 1e6:,.1f} MB a rank in each transition, and the training shard "

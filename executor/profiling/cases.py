@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = dict[str, int | str]
 
-TORCH_DTYPES = ("fp32", "bf16", "fp16")
-
 
 @dataclass(frozen=True)
 class Case:

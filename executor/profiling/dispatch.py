@@ -1,4 +1,4 @@
-"""What an iteration costs beside its calls: the controller, references and batches in motion, metrics read back.
+"""What an iteration costs besides its calls: the controller, references and batches in motion, metrics read back.
 
 A PPO iteration on engines that take no time (the fake) is nothing but that. Measured in this process, and on Ray with
 all models on one rank and each on its own: each rank is one more process that calls and batches go to.
@@ -34,7 +34,6 @@ def measure_dispatch(launcher: str, samples: int, ranks: int, iterations: int) -
     ``samples`` is the size of the batch that passes, ``ranks`` one of ``SETS``; ``InputError`` where Ray is asked for
     and missing.
     """
-    from executor.engines.choice import EngineChoice
     from executor.engines.fake import FakeSpec
     from executor.run import run
     from executor.run_config import parse_run
@@ -48,7 +47,7 @@ def measure_dispatch(launcher: str, samples: int, ranks: int, iterations: int) -
         }
     )
     plan = ppo_plan(SETS[ranks], samples)
-    engines = {entry.role: EngineChoice(FakeSpec(entry.role, {})) for entry in plan.roles}
+    engines = {entry.role: FakeSpec(entry.role, {}) for entry in plan.roles}
     with tempfile.TemporaryDirectory() as folder:
         timelines = run(ProbeJob.of("ppo", samples, 4, 3), plan, config, folder, iterations + WARMUP, engines=engines)
     follow = calls_on_path(plan)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
-    from executor.engines.choice import EngineChoice
+    from executor.engines.interfaces import EngineChoice
     from executor.profiling.cases import Key
     from executor.profiling.timing import Precision
     from executor.run_config import Hyperparameters
@@ -112,9 +112,8 @@ def measure_probe(
 
 def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
     """A process-like rank with an actor, a critic and a reference, loaded."""
-    from executor.engines.choice import EngineChoice
-    from executor.engines.native.engine import ModelSpec
-    from executor.engines.native.optimizer import OptimizerConfig
+    from executor.engines.model_spec import ModelSpec, OptimizerConfig
+    from executor.engines.spec import EngineSpec
     from executor.run_config import Hyperparameters
 
     hyper = Hyperparameters(max_tokens=probe.response, minibatches=probe.minibatches, entropy_coefficient=0.01)
@@ -129,7 +128,13 @@ def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
         )
         for role in ("actor", "critic", "reference")
     }
-    return one_rank({role: EngineChoice(spec) for role, spec in specs.items()}, hyper)
+    return one_rank(
+        {
+            role: EngineSpec(spec, generation="torch-native" if role == "actor" else None)
+            for role, spec in specs.items()
+        },
+        hyper,
+    )
 
 
 def one_rank(engines: Mapping[str, EngineChoice], hyper: Hyperparameters) -> RankProcess:

@@ -16,7 +16,6 @@ def time_function(function: str, config: RunConfig, samples: int, prompt_length:
     """Median seconds for each sample; ``InputError`` where there is no such function."""
     import torch
 
-    from executor.engines.choice import EngineChoice
     from executor.engines.function import FunctionSpec
     from executor.profiling.engine_step import one_rank, timed_call
     from executor.rl.data import PromptSource
@@ -24,7 +23,7 @@ def time_function(function: str, config: RunConfig, samples: int, prompt_length:
     from executor.run_config import Hyperparameters
 
     spec = FunctionSpec(function, TextCodec(config.data.alphabet, config.data.tokenizer))
-    rank = one_rank({"reward": EngineChoice(spec)}, Hyperparameters())
+    rank = one_rank({"reward": spec}, Hyperparameters())
     batch = PromptSource(config.data, samples, 1, prompt_length, config.seed).batch(0)
     shape = (samples, response_length)
     answers = batch["answers"].clamp(min=0)

@@ -1,4 +1,4 @@
-"""Calls of a rank alone on its host, and beside a rank of another pool: what sharing a host costs.
+"""Calls of a rank alone on its host, and with a rank of another pool on it: host contention.
 
 Both are runs of PPO behind a controller, with all models on one rank, and with actor and reference on one and critic
 and reward on another. In the second, inference and training of the two pools go on at the same time, beside whatever
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS = "neighbour_step"
 CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
-"""Those that have a call of the other pool beside them."""
+"""Those that run while a call of the other pool does."""
 GENERATE = "generate_sequences"
 WARMUP = 5
 ROUNDS = 2
@@ -31,7 +31,7 @@ SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), 
 """Roles of each pool, with no neighbour and with one."""
 
 
-def measure_beside(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
+def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
     """Yield each call's key and times, with 0 and with 1 ``neighbours``; ``InputError`` without Ray."""
     from executor.run import run
     from executor.run_config import parse_run

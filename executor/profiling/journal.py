@@ -48,7 +48,7 @@ class Journal:
         return name_of(table, key) in self._results
 
     def add(self, table: str, key: Key, summary: Summary, **more: float) -> dict[str, Any]:
-        """Write a measured row; ``more`` is kept beside its times."""
+        """Write a measured row; ``more`` is kept with its times."""
         times = {"latency_s": summary.median_s, "low_s": summary.low_s, "high_s": summary.high_s, **more}
         if summary.cpu_share is not None:
             times["cpu_share"] = summary.cpu_share

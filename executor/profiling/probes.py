@@ -59,7 +59,7 @@ def parallel_probes(request: Request) -> list[Probe]:
     ]
 
 
-def beside_probes(request: Request) -> list[Probe]:
+def host_contention_probes(request: Request) -> list[Probe]:
     """Runs of two pools: prompts and responses as the made-up task has them; a full profile takes each model."""
     configs = [*request.configs, *ours()]
     return [Probe(config, 192, 4, 3, 48, 2) for config in (configs[:1] if request.quick else configs)]

@@ -22,7 +22,7 @@ SHARES = {
     "collective": 0.08,
     "dispatch": 0.15,
     "parallel": 0.12,
-    "beside": 0.08,
+    "host_contention": 0.08,
 }
 """Parts in the order they run, and their shares of the time. What a part leaves goes to those after it.
 
@@ -45,7 +45,7 @@ class Request:
     models
         Shapes whose operators are to be covered.
     configs
-        Hugging Face configs of models that the engine is probed with, beside some of ours.
+        Hugging Face configs of models that the engine is probed with, besides some of ours.
     budget_s
         Seconds for everything together.
     target

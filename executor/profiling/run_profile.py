@@ -11,7 +11,7 @@ import torch
 from executor.profiling import attention, memory_ops
 from executor.profiling.collectives import GLOO_KINDS, KINDS, measure_collectives
 from executor.profiling.gemm import gemm_case
-from executor.profiling.probes import beside_probes, parallel_probes, probes_for
+from executor.profiling.probes import host_contention_probes, parallel_probes, probes_for
 from executor.profiling.request import SHARES
 from executor.profiling.timing import measure, num_copies
 from profiles.errors import HybridmapError
@@ -246,24 +246,24 @@ class Profiler:
                     self.journal.add_failure("parallel_step", key, f"{type(error).__name__}: {error}".splitlines()[0])
             self.report(self._part, f"{probe.samples} samples on two ranks")
 
-    def _beside(self) -> None:
-        """A rank beside one of another pool; GPUs share nothing that calls would wait for."""
-        from executor.profiling.host_contention import ROWS, calls_with, measure_beside
+    def _host_contention(self) -> None:
+        """A rank with one of another pool on its host; GPUs share nothing that calls would wait for."""
+        from executor.profiling.host_contention import ROWS, calls_with, measure_host_contention
 
         if not self.request.has_neighbours:
             return
-        for i, probe in enumerate(beside_probes(self.request)):
+        for i, probe in enumerate(host_contention_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for n in (0, 1) for call in calls_with(n)]
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                for key, found in measure_beside(probe, self.request.dtype, 20):
+                for key, found in measure_host_contention(probe, self.request.dtype, 20):
                     self.journal.add(ROWS, key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:
                     if not self.journal.has(ROWS, key):
                         self.journal.add_failure(ROWS, key, f"{type(error).__name__}: {error}".splitlines()[0])
-            self.report(self._part, f"calls of {probe.samples} samples beside another rank")
+            self.report(self._part, f"calls of {probe.samples} samples with another rank on the host")
 
     def _engine(self) -> None:
         from executor.profiling.engine_step import CALLS, measure_probe

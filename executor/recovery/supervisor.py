@@ -1,4 +1,4 @@
-"""Going on after a failure: clear away what is stuck, plan again if the shape no longer fits, load, continue.
+"""Recovery from a failure: clear away what is stuck, plan again if the shape no longer fits, load, continue.
 
     start -> attempt -> through
       ^         | a rank is lost, hangs, or returns no numbers
@@ -15,11 +15,11 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from executor.checkpoint.load import skipping
 from executor.controller.pools import Devices
 from executor.errors import DamagedCheckpointError, Failure, RankFailedError
-from executor.recorder import write_atomically
 from executor.records import Recovery
+from executor.recovery.load import skipping
+from profiles.atomic_write import write_atomically
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Policy:
 class Start:
     """One start of a run: how many were before it, with which plan, from which checkpoint (none: the beginning).
 
-    ``checkpoints`` are newest first: it goes on from the first that is whole. ``damaged`` are those that were skipped.
+    ``checkpoints`` are newest first: it resumes from the first that is whole. ``damaged`` are those that were skipped.
     """
 
     attempt: int
@@ -68,11 +68,11 @@ class Start:
 
     @property
     def iteration(self) -> int:
-        """The iteration that it goes on with."""
+        """The iteration that it resumes with."""
         return self.checkpoints[0].manifest.iteration if self.checkpoints else 0
 
-    def loaded(self, load: Callable[[Checkpoint], object], told: Callable[[str], None]) -> Start:
-        """``load`` the first checkpoint that is whole; ``told`` hears of those that are skipped.
+    def loaded(self, load: Callable[[Checkpoint], object], on_skipped: Callable[[str], None]) -> Start:
+        """``load`` the first checkpoint that is whole; ``on_skipped`` is called for each that is skipped.
 
         Returns the start without these. ``DamagedCheckpointError`` where none is whole.
         """
@@ -83,7 +83,7 @@ class Start:
             except DamagedCheckpointError as error:
                 damaged.append(error)
                 if i + 1 < len(self.checkpoints):
-                    told(skipping(str(error), self.checkpoints[i + 1]))
+                    on_skipped(skipping(str(error), self.checkpoints[i + 1]))
             else:
                 skipped = tuple(each.folder for each in self.checkpoints[:i])
                 return replace(self, checkpoints=self.checkpoints[i:], damaged=skipped)
@@ -101,12 +101,12 @@ class GaveUpError(RankFailedError):
         super().__init__(failure)
         self.args = (
             f"{num_starts} starts in a row did not get beyond iteration {iteration}, run.max_restarts allows "
-            f"{num_starts - 1}; once the reason is gone, --resume goes on from the newest checkpoint. The last "
+            f"{num_starts - 1}; once the reason is gone, --resume continues from the newest checkpoint. The last "
             f"failure: {self.args[0]}",
         )
 
 
-class Keeper:
+class Supervisor:
     """Keeps a run going.
 
     Parameters
@@ -114,12 +114,12 @@ class Keeper:
     launcher
         What the ranks are started on; lives through all starts.
     newest
-        Checkpoints of this run that a start may go on from, newest first.
+        Checkpoints of this run that a start may resume from, newest first.
     folder
         The run's output, where ``failures.jsonl`` gets a line for each failure that was survived.
     replan
         Needed where ``policy.on_failure`` is ``replan``.
-    told
+    on_recovery
         Called with each recovery once models are loaded again.
     """
 
@@ -131,10 +131,10 @@ class Keeper:
         folder: Path,
         *,
         replan: Replan | None = None,
-        told: Callable[[Recovery], None] | None = None,
+        on_recovery: Callable[[Recovery], None] | None = None,
     ) -> None:
         self._launcher, self._policy, self._newest = launcher, policy, newest
-        self._folder, self._replan, self._told = folder, replan, told
+        self._folder, self._replan, self._on_recovery = folder, replan, on_recovery
         self._furthest = self._furthest_before = self._in_a_row = 0
         self._failed: list[tuple[int, Failure, float]] = []
         self._lines = ""
@@ -182,8 +182,8 @@ class Keeper:
             )
             self._lines += json.dumps(asdict(recovery)) + "\n"
             write_atomically(self._folder / FAILURES, self._lines)
-            if self._told is not None:
-                self._told(recovery)
+            if self._on_recovery is not None:
+                self._on_recovery(recovery)
 
     def _next(self, start: Start, failure: Failure, error: Exception) -> Start:
         """The start after a failure; raises where there is none."""
@@ -208,7 +208,7 @@ class Keeper:
         asked = Devices(plan.num_gpus, plan.gpus if left.kinds else {})
         if self._policy.on_failure != "replan" or self._replan is None:
             raise InfeasibleError(
-                f"{lost} {left} are left and the plan asks for {asked}; run.on_failure: replan goes on with "
+                f"{lost} {left} are left and the plan asks for {asked}; run.on_failure: replan continues with "
                 "another plan, --resume with this one once there are enough",
                 fewest_gpus=plan.num_gpus,
             ) from error
@@ -216,6 +216,6 @@ class Keeper:
             return self._replan(left)
         except InputError as none:  # pins of the job may name what is gone
             raise InfeasibleError(
-                f"{lost} {left} are left, and no plan fits them: {none}. --resume goes on once there are more",
+                f"{lost} {left} are left, and no plan fits them: {none}. --resume continues once there are more",
                 fewest_gpus=none.fewest_gpus if isinstance(none, InfeasibleError) else None,
             ) from error

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from executor.engines.base import Objective
 from executor.rl import losses
 from executor.rl.sequences import pretraining_of, sequences_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
     from tensordict import TensorDict
 
+    from executor.rl.algorithm import Runnable
     from executor.run_config import Hyperparameters
 
     Outputs = Mapping[str, torch.Tensor]
+    TokenLoss = Callable[[Outputs, TensorDict], dict[str, torch.Tensor]]
 
 
-def policy_objectives(batch: TensorDict, algorithm: str, hyper: Hyperparameters) -> tuple[Objective, ...]:
+@dataclass(frozen=True)
+class Objective:
+    """One term of an update: whose sequences, which outputs, which loss.
+
+    Parameters
+    ----------
+    rows
+        Batch with ``tokens [B, T]``, ``token_mask [B, T]`` and ``target_mask [B, T - first_target]``, plus whatever
+        columns the loss reads.
+    first_target
+        The model predicts tokens from this position on.
+    loss
+        From the model's outputs (``log_probs`` and ``entropy``, or ``values``, each ``[b, T - first_target]``) and the
+        rows of a micro-batch to sums over target tokens; ``loss`` is differentiated, the rest are metrics.
+    weight
+        Factor of this term. Each term is a mean over its target tokens in the whole mini-batch, all ranks together.
+    temperature
+        What logits are divided by before log-probs and entropy: that of sampling for tokens that were sampled.
+    """
+
+    rows: TensorDict
+    first_target: int
+    loss: TokenLoss
+    weight: float = 1.0
+    temperature: float = 1.0
+
+
+def policy_objectives(batch: TensorDict, runnable: Runnable, hyper: Hyperparameters) -> tuple[Objective, ...]:
     """The policy loss of ``algorithm``, and the pretraining loss where the batch has text for it and it counts."""
     rows, first = sequences_of(batch)
-    if algorithm == "dapo":  # groups whose responses all score alike teach nothing, and do not count in the mean
+    if runnable.algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
-        return _policy_loss(outputs, rows, algorithm, hyper)
+        entropy = losses.entropy_bonus(outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient)
+        return losses.added(runnable.policy_loss(outputs, rows, hyper), entropy)
 
     objectives = [Objective(rows, first, loss, temperature=hyper.temperature)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
@@ -45,18 +75,6 @@ def value_objectives(batch: TensorDict, hyper: Hyperparameters) -> tuple[Objecti
         )
 
     return (Objective(rows, first, loss),)
-
-
-def _policy_loss(outputs: Outputs, rows: TensorDict, algorithm: str, hyper: Hyperparameters) -> losses.Sums:
-    mask, log_probs, advantages = rows["target_mask"], outputs["log_probs"], rows["advantages"]
-    if algorithm == "remax":
-        terms = [losses.reinforce(log_probs, advantages, mask)]
-    else:
-        terms = [losses.clipped_policy(log_probs, rows["log_probs"], advantages, mask, hyper.clip, hyper.clip_high)]
-    if algorithm == "grpo" and "ref_log_probs" in rows.keys():  # noqa: SIM118
-        terms.append(losses.kl_penalty(log_probs, rows["ref_log_probs"], mask, hyper.kl_coefficient))
-    terms.append(losses.entropy_bonus(outputs["entropy"], mask, hyper.entropy_coefficient))
-    return losses.added(*terms)
 
 
 def _pretrain_loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:

@@ -28,7 +28,7 @@ EMPTY = ("/home", "/proc", "/root", "/run", "/tmp", "/var/tmp")
 STRANGERS, NOBODY = 2_000_000_000, 65534
 """Numbers of users that no system gives away: one for each program where root runs it."""
 
-SYS_LANDLOCK, NO_PATHS = (444, 445, 446), 0
+SYS_LANDLOCK = (444, 445, 446)
 LANDLOCK_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many rights on files a version of Landlock knows."""
 RUN_FILE, WRITE_FILE, READ_FILE, READ_FOLDER = 1, 2, 4, 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,44 +9,87 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from profiles.errors import FileFormatError, InputError, NotYetError
+from profiles.models.hf_config import parse_config, shape_from_hf_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from profiles.models.shape import ModelShape
+
 DENSE = ("llama", "qwen2", "qwen3")
 FAMILIES = (*DENSE, "qwen3_moe", "mixtral")
-MOST_SIZE = 10_000_000
 EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Shape and constants of a decoder. ``num_experts`` 0 is a dense model; ``ffn`` is then of the one MLP of a layer,
-    else of an expert. ``has_score`` replaces the vocabulary head by one score per token."""  # noqa: D205, D209
+    """A decoder as weight maps see it: its shape, and the constants that passes need besides.
 
-    model_type: str
-    hidden: int
-    num_layers: int
-    vocab: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    ffn: int
-    tied: bool = False
-    num_experts: int = 0
-    experts_per_token: int = 0
+    ``has_score`` replaces the vocabulary head by one score per token.
+    """
+
+    shape: ModelShape
     has_score: bool = False
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
-    max_length: int = 2048
+
+    @property
+    def model_type(self) -> str:
+        return self.shape.architecture
+
+    @property
+    def hidden(self) -> int:
+        return self.shape.hidden
+
+    @property
+    def num_layers(self) -> int:
+        return self.shape.num_layers
+
+    @property
+    def vocab(self) -> int:
+        return self.shape.vocab
+
+    @property
+    def num_heads(self) -> int:
+        return self.shape.num_heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.shape.num_kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.shape.head_dim
+
+    @property
+    def ffn(self) -> int:
+        """Width of the one MLP of a layer; where there are experts, of an expert."""
+        return self.shape.moe.expert_ffn if self.shape.moe else self.shape.ffn
+
+    @property
+    def num_experts(self) -> int:
+        """Experts of a layer, 0 in a dense model."""
+        return self.shape.moe.num_experts if self.shape.moe else 0
+
+    @property
+    def experts_per_token(self) -> int:
+        return self.shape.moe.experts_per_token if self.shape.moe else 0
+
+    @property
+    def tied(self) -> bool:
+        return self.shape.tied_embeddings
+
+    @property
+    def max_length(self) -> int:
+        return self.shape.max_position
 
     @property
     def qkv_bias(self) -> bool:
-        return self.model_type == "qwen2"
+        return self.shape.qkv_bias
 
     @property
     def qk_norm(self) -> bool:
-        return self.model_type in ("qwen3", "qwen3_moe")
+        return self.shape.qk_norm
 
     @property
     def has_head(self) -> bool:
@@ -129,22 +171,23 @@ def mlp_names(at: str) -> tuple[str, str, str]:
     return f"{at}gate_proj.weight", f"{at}up_proj.weight", f"{at}down_proj.weight"
 
 
-def read_architecture(path: str | Path, *, has_score: bool = False) -> Architecture:
-    """Read ``config.json``, or the one in the folder ``path``; ``InputError`` says what cannot run."""
+def read_config(path: str | Path) -> Mapping[str, Any]:
+    """``config.json`` of a folder, or the file itself; ``InputError`` says why it cannot be read."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        raw = file.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{file}: not JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise FileFormatError(f"{file}: a config is a JSON object")
-    return architecture_of(document, str(file), has_score=has_score)
+    return parse_config(raw, str(file))
 
 
-def architecture_of(document: dict[str, Any], source: str, *, has_score: bool = False) -> Architecture:
+def read_architecture(path: str | Path, *, has_score: bool = False) -> Architecture:
+    """Read ``config.json``, or the one in the folder ``path``; ``InputError`` says what cannot run."""
+    return architecture_of(read_config(path), str(path), has_score=has_score)
+
+
+def architecture_of(document: Mapping[str, Any], source: str, *, has_score: bool = False) -> Architecture:
     """The view of a ``config.json``; ``NotYetError`` names what it has and no weight map knows."""
     kind = document.get("model_type")
     if kind not in FAMILIES:
@@ -155,40 +198,19 @@ def architecture_of(document: dict[str, Any], source: str, *, has_score: bool = 
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling != "default":
         raise NotYetError(f"{source}: rotary scaling '{scaling}' cannot run yet")
+    shape = shape_from_hf_config(document, str(kind), source)
     if document.get("attention_bias") and kind != "qwen2":
         raise NotYetError(f"{source}: attention_bias cannot run yet")
-    hidden, heads = _size(document, "hidden_size", source), _size(document, "num_attention_heads", source)
-    experts = document.get("num_local_experts") or document.get("num_experts") or 0
-    width = "moe_intermediate_size" if experts and document.get("moe_intermediate_size") else "intermediate_size"
+    if shape.mlp_bias:
+        raise NotYetError(f"{source}: mlp_bias cannot run yet")
+    if shape.moe is not None and not all(shape.moe.moe_layers):
+        raise NotYetError(f"{source}: layers with and without experts cannot run together yet")
     return Architecture(
-        model_type=kind,
-        hidden=hidden,
-        num_layers=_size(document, "num_hidden_layers", source),
-        vocab=_size(document, "vocab_size", source),
-        num_heads=heads,
-        num_kv_heads=_size(document, "num_key_value_heads", source, heads),
-        head_dim=_size(document, "head_dim", source, max(hidden // heads, 1)),
-        ffn=_size(document, width, source),
-        tied=bool(document.get("tie_word_embeddings", False)),
-        num_experts=_size({"num_experts": experts}, "num_experts", source) if experts else 0,
-        experts_per_token=_size(document, "num_experts_per_tok", source) if experts else 0,
-        has_score=has_score,
-        rope_theta=_positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
-        norm_eps=_positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
-        max_length=_size(document, "max_position_embeddings", source, 2048),
+        shape,
+        has_score,
+        _positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
+        _positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
     )
-
-
-def _size(document: dict[str, Any], key: str, source: str, default: int | None = None) -> int:
-    """A whole number from 1 to ten million; a key that is missing or null has its default, if it has one."""
-    value = document.get(key)
-    if value is None and default is not None:
-        return default
-    if key not in document:
-        raise FileFormatError(f"{source}: key '{key}' is missing")
-    if type(value) is not int or not 0 < value <= MOST_SIZE:
-        raise FileFormatError(f"{source}: {key} must be a whole number from 1 to {MOST_SIZE:,}")
-    return value
 
 
 def _positive(value: object, key: str, source: str) -> float:

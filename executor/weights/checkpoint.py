@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from executor.weights.architecture import SCORE
+from executor.weights.architecture import SCORE, read_config
 from executor.weights.files import open_weights
-from executor.weights.move import move, view_of
+from executor.weights.move import Resharder, view_of
 from executor.weights.native_layout import WholeLayout
 from executor.weights.parameters import Parameter, drawn
 from executor.weights.plan import plan_transfers
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from executor.weights.architecture import Architecture, Tensor
-    from executor.weights.counting_collectives import Wire
+    from executor.weights.counting_collectives import CountingCollectives
     from executor.weights.regions import Box, Layout, Stored
 
     Reader = Callable[[Tensor, Box], torch.Tensor]
@@ -81,14 +81,14 @@ def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
 
 
 def gather_whole(
-    arch: Architecture, layout: Layout, rank: int, tensors: Mapping[str, torch.Tensor], wire: Wire
+    arch: Architecture, layout: Layout, rank: int, tensors: Mapping[str, torch.Tensor], collectives: CountingCollectives
 ) -> dict[str, torch.Tensor] | None:
     """The whole checkpoint on rank 0, ``None`` elsewhere; every rank calls this."""
     whole = WholeLayout(arch, layout.num_ranks, frozenset({0}))
     plan = plan_transfers(arch, layout, whole)
     some = next(iter(tensors.values()))
     target = {stored.name: some.new_empty(stored.shape) for stored in whole.stored(rank)}
-    move(plan, rank, tensors, target, wire, None)
+    Resharder(plan, rank, collectives).move(tensors, target)
     return target if rank == 0 else None
 
 
@@ -97,8 +97,7 @@ def write_folder(path: Path, config: Path, tensors: Mapping[str, torch.Tensor]) 
     from safetensors.torch import save_file
 
     path.mkdir(parents=True, exist_ok=True)
-    source = config / "config.json" if config.is_dir() else config
-    (path / "config.json").write_text(json.dumps(json.loads(source.read_text()), indent=1) + "\n")
+    (path / "config.json").write_text(json.dumps(dict(read_config(config)), indent=1) + "\n")
     partial = path / ".model.safetensors.partial"
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata={"format": "pt"})
     partial.replace(path / "model.safetensors")

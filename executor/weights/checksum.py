@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from executor.records import Identity
     from executor.weights.architecture import Architecture
     from executor.weights.regions import Layout, Stored
+
+    LaidOut = tuple[Layout, Mapping[str, torch.Tensor]]
+    """Local tensors of a rank, and the layout that names them."""
+
+T = TypeVar("T")
 
 Sums = dict[tuple[str, Box], int]
 """By checkpoint tensor and box."""
@@ -71,16 +76,29 @@ def require_equal(arch: Architecture, trained: Sums, generating: Sequence[Sums])
             raise UnequalWeightsError(f"after the transition {name} differs from what was trained")
 
 
+def require_generated(arch: Architecture, identity: Identity, training: LaidOut, generation: LaidOut) -> None:
+    """Compare what all ranks of a pool generate with what they train; every rank of the pool calls this."""
+    mine = [sums_of_stored(layout.stored(identity.rank), tensors, arch) for layout, tensors in (training, generation)]
+    everyone = _from_everyone(identity, mine)
+    require_equal(
+        arch, {box: value for trained, _ in everyone for box, value in trained.items()}, [sums for _, sums in everyone]
+    )
+
+
 def require_arrived(
     arch: Architecture, layout: Layout, identity: Identity, tensors: Mapping[str, torch.Tensor], trained: Sums
 ) -> None:
     """Compare what all ranks of a generation pool have with the senders' sums; every rank of the pool calls this."""
-    mine = sums_of_stored(layout.stored(identity.rank), tensors, arch)
-    everyone: list[Any] = [mine]
-    if identity.num_ranks > 1:
-        everyone = [None] * identity.num_ranks
-        dist.all_gather_object(everyone, mine)
-    require_equal(arch, trained, everyone)
+    require_equal(arch, trained, _from_everyone(identity, sums_of_stored(layout.stored(identity.rank), tensors, arch)))
+
+
+def _from_everyone(identity: Identity, mine: T) -> list[T]:
+    """What each rank of the pool has, in the order of ranks."""
+    if identity.num_ranks == 1:
+        return [mine]
+    everyone: list[Any] = [None] * identity.num_ranks
+    dist.all_gather_object(everyone, mine)
+    return everyone
 
 
 def _overlapping(arch: Architecture, sums: Sums) -> set[str]:

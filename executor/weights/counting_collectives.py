@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class WireCount:
+class CollectivesCount:
     """Bytes that this rank sent and got. An all-gather counts as the ring does: each part passes every rank once."""
 
     sent_bytes: int = 0
@@ -24,11 +24,11 @@ class WireCount:
 
 
 @dataclass
-class Wire:
+class CountingCollectives:
     """The collectives that a transition uses, over the pool's ``world``."""
 
     world: Group
-    count: WireCount = field(default_factory=WireCount)
+    count: CollectivesCount = field(default_factory=CollectivesCount)
 
     def all_gather_in_place(self, buffers: Sequence[torch.Tensor], group: Group) -> None:
         """``buffers``, each ``[n * k]``: this rank's part lies at its index already; the others' are filled in."""

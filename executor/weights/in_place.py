@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from executor.collectives import Group
-    from executor.weights.counting_collectives import Wire
+    from executor.weights.counting_collectives import CountingCollectives
     from executor.weights.plan import TransferPlan
 
 
@@ -141,7 +141,7 @@ class SharedWeights:
         apart = (memory for memory in self.pieces if id(memory) not in inside)
         return sum(memory.num_kept for memory in apart) * self._blank.element_size()
 
-    def to_generation(self, wire: Wire, group: Group | None, scratch: torch.Tensor) -> None:
+    def to_generation(self, collectives: CountingCollectives, group: Group | None, scratch: torch.Tensor) -> None:
         """Fill the generation tensors; every rank calls this. Training tensors keep their values throughout.
 
         What is exchanged comes first, while what is gathered has the size of training: the buffers of an exchange then
@@ -151,12 +151,12 @@ class SharedWeights:
             memory.resize(scratch, grown=True)
         training, generation = self.training, self.generation
         for exchange in self.plan.exchanges:
-            exchange_bucket(exchange, self.rank, training, generation, wire)
+            exchange_bucket(exchange, self.rank, training, generation, collectives)
         for bucket in self._gathered:
             assert group is not None, "a plan with gathers needs the group's handle"
             for memory in bucket:
                 memory.resize(scratch, grown=True)
-            wire.all_gather_in_place([memory.flat for memory in bucket], group)
+            collectives.all_gather_in_place([memory.flat for memory in bucket], group)
 
     def to_training(self, scratch: torch.Tensor) -> None:
         """Keep the training tensors alone and give back the rest, on this rank."""

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from executor.collectives import COLLECTIVE_TIMEOUT_S, meeting_store
-from executor.records import WeightsMoved
-from executor.weights.checksum import sums_of_stored
+from executor.collectives import meeting_store
+from executor.records import COLLECTIVE_TIMEOUT_S, WeightsMoved
+from executor.weights.checksum import Sums, sums_of_stored
 from executor.weights.move import copy_needed, regions_by_name
+from executor.weights.mover import MoveLog
 from executor.weights.regions import volume
 from profiles.errors import InputError
 from simulator.plan.groups import LINK_BUCKET_BYTES, in_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from executor.collectives import CommClock
     from executor.weights.architecture import Architecture
-    from executor.weights.checksum import Sums
+    from executor.weights.mover import Tensors
     from executor.weights.regions import Layout, Stored
     from simulator.plan.groups import Degrees
 
@@ -47,7 +48,7 @@ def parts_to_send(arch: Architecture, source: Layout) -> list[tuple[Stored, ...]
     """What each rank of the training side sends: together every element of the model, none of them twice.
 
     The list ends with the last rank that sends something. A local tensor that holds anything new goes whole, so padding
-    and boxes beside the new one go with it. ``InputError`` where the ranks together lack a part.
+    and boxes next to the new one go with it. ``InputError`` where the ranks together lack a part.
     """
     lacking = sum(torch.Size(tensor.shape).numel() for tensor in arch.tensors().values())
     seen: set[Any] = set()
@@ -79,11 +80,12 @@ def serve_early(link: PoolLink | None, rank: int, timeout_s: float) -> Any:
     return open_store(link, rank, timeout_s) if link is not None and link.sends and rank == 0 else None
 
 
-class LayoutLink:
-    """One rank's end. All senders call ``send`` as often as all receivers call ``receive``.
+class PoolBroadcast:
+    """A ``WeightMover`` between two pools: one rank's end.
 
-    ``source`` is the layout of the senders, known on both sides. ``store`` is what ``open_store`` gave, where it was
-    called before.
+    ``source`` is the layout of the senders, known on both sides; ``target`` that of the receivers, known on theirs.
+    ``store`` is what ``open_store`` gave, where it was called before. After a move ``sums`` has the senders' checksums
+    on each rank that receives.
     """
 
     def __init__(
@@ -94,14 +96,17 @@ class LayoutLink:
         source: Layout,
         device: torch.device,
         clock: CommClock,
+        *,
+        target: Layout | None = None,
         timeout_s: float = COLLECTIVE_TIMEOUT_S,
         store: Any = None,
     ) -> None:
         self._timeout = timedelta(seconds=timeout_s)
         self.rank, self.link, self.arch, self.clock = rank, link, arch, clock
-        self.sent_bytes = self.received_bytes = self.bucket_bytes = 0
-        self._told = (0, 0)
+        self.log = MoveLog()
+        self.sums: Sums = {}
         self._parts = parts_to_send(arch, source)
+        self._needed = regions_by_name(target.stored(rank)) if target is not None else {}
         self._root = dist.BroadcastOptions()
         self._root.rootRank = self._root.rootTensor = 0
         joined = [root for root, parts in enumerate(self._parts) if parts and (not link.sends or root == rank)]
@@ -116,22 +121,24 @@ class LayoutLink:
             return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
         return dist.ProcessGroupGloo(mine, rank, size, self._timeout)
 
-    def moved(self) -> WeightsMoved:
-        """What was moved since this was last asked."""
-        now, then = (self.received_bytes, self.sent_bytes), self._told
-        self._told = now
-        return WeightsMoved(now[0] - then[0], now[1] - then[1], self.bucket_bytes if now != then else 0)
+    def move(self, source: Tensors, target: Tensors) -> None:
+        """See ``WeightMover``: senders give their tensors as ``source``, receivers theirs as ``target``."""
+        if self.link.sends:
+            self._send(source)
+        else:
+            self._receive(target)
 
-    def send(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _send(self, tensors: Tensors) -> None:
         """Broadcast what this rank has to send, and its checksums; a rank that sends nothing returns at once."""
+        sent_bytes = bucket_bytes = 0
         for root, channel in self._channels.items():
             waiting = []
             with self.clock.running():
                 for bucket in self._buckets(root, _some(tensors).element_size()):
                     flat = torch.cat([tensors[stored.name].reshape(-1) for stored in bucket])
                     waiting.append((channel.broadcast([flat], self._root), flat))
-                    self.sent_bytes += flat.nbytes
-                    self.bucket_bytes = max(self.bucket_bytes, sum(buffer.nbytes for _, buffer in waiting))
+                    sent_bytes += flat.nbytes
+                    bucket_bytes = max(bucket_bytes, sum(buffer.nbytes for _, buffer in waiting))
                     if len(waiting) == 2:  # as many under way as receivers hold
                         waiting.pop(0)[0].wait()
                 for work, _ in waiting:
@@ -139,34 +146,39 @@ class LayoutLink:
             sums = sums_of_stored(self._parts[root], tensors, self.arch)
             values = torch.tensor([sums[key] for key in _keys(self._parts[root])], device=_some(tensors).device)
             channel.broadcast([values], self._root).wait()
+        self.log.note(WeightsMoved(0, sent_bytes, bucket_bytes))
 
-    def receive(self, target: Layout, tensors: Mapping[str, torch.Tensor]) -> Sums:
-        """Fill ``tensors``, those of this rank in layout ``target``, in place; the senders' checksums."""
-        some, needed = _some(tensors), regions_by_name(target.stored(self.rank))
+    def _receive(self, tensors: Tensors) -> None:
+        """Fill ``tensors``, those of this rank in the target layout, in place; keep the senders' checksums."""
+        some, received_bytes, bucket_bytes = _some(tensors), 0, 0
         coming = [(root, bucket) for root in self._channels for bucket in self._buckets(root, some.element_size())]
-        sums: Sums = {}
+        self.sums = {}
         ahead = self._start(*coming[0], some)
         for i, (root, bucket) in enumerate(coming):
             work, flat = ahead
             last = i + 1 == len(coming) or coming[i + 1][0] != root
             if not last:
                 ahead = self._start(*coming[i + 1], some)
-                self.bucket_bytes = max(self.bucket_bytes, flat.nbytes + ahead[1].nbytes)
-            self.bucket_bytes = max(self.bucket_bytes, flat.nbytes)
+                bucket_bytes = max(bucket_bytes, flat.nbytes + ahead[1].nbytes)
+            bucket_bytes = max(bucket_bytes, flat.nbytes)
             with self.clock.running():
                 work.wait()
             if last:
-                sums |= self._sums_from(root, some)
+                self.sums |= self._sums_from(root, some)
                 if i + 1 < len(coming):
                     ahead = self._start(*coming[i + 1], some)
-            self.received_bytes += flat.nbytes
-            at = 0
-            for stored in bucket:
-                part = flat[at : at + stored.numel].view(stored.shape)
-                at += stored.numel
-                for region in stored.regions:
-                    copy_needed(part, region, needed.get(region.name, ()), tensors)
-        return sums
+            received_bytes += flat.nbytes
+            self._unpack(bucket, flat, tensors)
+        self.log.note(WeightsMoved(received_bytes, 0, bucket_bytes))
+
+    def _unpack(self, bucket: list[Stored], flat: torch.Tensor, tensors: Tensors) -> None:
+        """Copy the boxes that this rank needs out of a bucket."""
+        at = 0
+        for stored in bucket:
+            part = flat[at : at + stored.numel].view(stored.shape)
+            at += stored.numel
+            for region in stored.regions:
+                copy_needed(part, region, self._needed.get(region.name, ()), tensors)
 
     def _sums_from(self, root: int, like: torch.Tensor) -> Sums:
         keys = _keys(self._parts[root])
@@ -185,7 +197,7 @@ class LayoutLink:
         return [[parts[i] for i in bucket] for bucket in buckets]
 
 
-def _some(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def _some(tensors: Tensors) -> torch.Tensor:
     return next(iter(tensors.values()))
 
 

@@ -30,26 +30,30 @@ class MegatronLayout:
     ep: int = 1
 
     def __post_init__(self) -> None:
-        arch, x = self.arch, self.degrees
-        if arch.num_layers % (x.p * self.vpp):
-            raise InputError(f"{arch.num_layers} layers do not divide into {x.p} pipeline stages of {self.vpp} chunks")
+        arch, degrees = self.arch, self.degrees
+        if arch.num_layers % (degrees.p * self.vpp):
+            raise InputError(
+                f"{arch.num_layers} layers do not divide into {degrees.p} pipeline stages of {self.vpp} chunks"
+            )
         for name in ("num_heads", "ffn"):
-            if getattr(arch, name) % x.t:
-                raise InputError(f"{name} {getattr(arch, name)} does not divide by tensor-parallel degree {x.t}")
-        small, large = sorted((arch.num_kv_heads, x.t))
+            if getattr(arch, name) % degrees.t:
+                raise InputError(f"{name} {getattr(arch, name)} does not divide by tensor-parallel degree {degrees.t}")
+        small, large = sorted((arch.num_kv_heads, degrees.t))
         if large % small:
-            raise InputError(f"num_kv_heads {arch.num_kv_heads} and tensor-parallel degree {x.t} do not divide")
+            raise InputError(f"num_kv_heads {arch.num_kv_heads} and tensor-parallel degree {degrees.t} do not divide")
         if self.ep > 1:
             self._require_experts()
 
     def _require_experts(self) -> None:
-        arch, x = self.arch, self.degrees
+        arch, degrees = self.arch, self.degrees
         if not arch.num_experts or arch.num_experts % self.ep:
             raise InputError(f"{arch.num_experts} experts do not divide into {self.ep} expert-parallel ranks")
-        if x.d % self.ep:
-            raise InputError(f"expert-parallel degree {self.ep} does not divide data-parallel degree {x.d}")
-        if x.p > 1:
-            raise InputError(f"expert parallelism with {x.p} pipeline stages has no groups in this order of ranks")
+        if degrees.d % self.ep:
+            raise InputError(f"expert-parallel degree {self.ep} does not divide data-parallel degree {degrees.d}")
+        if degrees.p > 1:
+            raise InputError(
+                f"expert parallelism with {degrees.p} pipeline stages has no groups in this order of ranks"
+            )
 
     @property
     def num_ranks(self) -> int:
@@ -67,16 +71,16 @@ class MegatronLayout:
         return range(first, first + each)
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
-        x = self.degrees
-        tp, pp, dp = training_coordinates(rank, x)
+        degrees = self.degrees
+        tp, pp, dp = training_coordinates(rank, degrees)
         found: list[Stored] = []
         for chunk in range(self.vpp):
             if pp == 0 and chunk == 0:
                 found.append(self._vocabulary("0:embedding.word_embeddings.weight", EMBEDDING, -1, tp))
             for local, layer in enumerate(self.layers(pp, chunk)):
                 found += self._layer(f"{chunk}:decoder.layers.{local}.", layer, tp, dp % self.ep)
-        if pp == x.p - 1:
-            found += self._ending(f"{self.vpp - 1}:", tp, alone=x.p == 1)
+        if pp == degrees.p - 1:
+            found += self._ending(f"{self.vpp - 1}:", tp, alone=degrees.p == 1)
         return tuple(found)
 
     def _ending(self, at: str, tp: int, *, alone: bool) -> list[Stored]:

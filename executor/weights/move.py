@@ -1,22 +1,24 @@
-"""Carries out a transfer plan on one rank: gathers bucket by bucket, then exchanges what is left, layer by layer."""
+"""Moves weights between two layouts of one pool: a transfer plan, carried out on one rank.
+
+Gathers come first, bucket by bucket, then what is left is exchanged, layer by layer.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from executor.weights.regions import Box, Region, intersection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import torch
+    from collections.abc import Iterator
 
     from executor.collectives import Group
-    from executor.weights.counting_collectives import Wire
+    from executor.weights.counting_collectives import CountingCollectives
+    from executor.weights.mover import Tensors
     from executor.weights.plan import ExchangeBucket, GatherBucket, Piece, TransferPlan
     from executor.weights.regions import Stored
-
-    Tensors = Mapping[str, torch.Tensor]
 
 
 def view_of(tensor: torch.Tensor, region: Region, part: Box) -> torch.Tensor:
@@ -26,19 +28,32 @@ def view_of(tensor: torch.Tensor, region: Region, part: Box) -> torch.Tensor:
     return found.t() if region.transposed else found
 
 
-def move(plan: TransferPlan, rank: int, source: Tensors, target: Tensors, wire: Wire, group: Group | None) -> None:
-    """Fill ``target`` (this rank's local tensors by name) from the ``source`` tensors of all ranks.
+class Resharder:
+    """A ``WeightMover`` between two layouts of the same ranks.
 
-    ``group`` is the process group of ``plan.group_of(rank)``. Every rank of the pool calls this. Sources are only read.
-    Elements of a target that no box covers (padding) keep their values.
+    ``group`` is the process group of ``plan.group_of(rank)``, needed where the plan gathers.
     """
-    own = plan.group_of(rank)
-    needed = regions_by_name(plan.target.stored(rank))
-    for bucket in plan.gathers[own] if own else ():
-        assert group is not None, "a plan with gathers needs the group's handle"
-        _gather(bucket, rank, source, target, needed, wire, group)
-    for exchange in plan.exchanges:
-        exchange_bucket(exchange, rank, source, target, wire)
+
+    def __init__(
+        self, plan: TransferPlan, rank: int, collectives: CountingCollectives, group: Group | None = None
+    ) -> None:
+        self.plan, self.rank = plan, rank
+        self._collectives, self._group = collectives, group
+        target = plan.target.stored(rank)
+        self._needed = regions_by_name(target)
+        self._padded = [stored.name for stored in target if stored.padding]
+
+    def move(self, source: Tensors, target: Tensors) -> None:
+        """See ``WeightMover``."""
+        with torch.no_grad():
+            for name in self._padded:
+                target[name].zero_()
+            own = self.plan.group_of(self.rank)
+            for bucket in self.plan.gathers[own] if own else ():
+                assert self._group is not None, "a plan with gathers needs the group's handle"
+                _gather(bucket, source, target, self._needed, self._collectives, self._group)
+            for exchange in self.plan.exchanges:
+                exchange_bucket(exchange, self.rank, source, target, self._collectives)
 
 
 def regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, Region]]]:
@@ -52,11 +67,10 @@ def regions_by_name(stored: tuple[Stored, ...]) -> dict[str, list[tuple[Stored, 
 
 def _gather(
     bucket: GatherBucket,
-    rank: int,
     source: Tensors,
     target: Tensors,
     needed: dict[str, list[tuple[Stored, Region]]],
-    wire: Wire,
+    collectives: CountingCollectives,
     group: Group,
 ) -> None:
     """One all-gather of the bucket, then copies of what this rank needs of it; the buffer is freed with the bucket."""
@@ -67,7 +81,7 @@ def _gather(
     for stored in mine:
         buffer[at : at + stored.numel].view(stored.shape).copy_(source[stored.name])
         at += stored.numel
-    wire.all_gather_in_place([buffer], group)
+    collectives.all_gather_in_place([buffer], group)
     at = 0
     for table in members:
         for stored in table:
@@ -87,10 +101,12 @@ def copy_needed(
             view_of(target[stored.name], place, both).copy_(view_of(part, region, both))
 
 
-def exchange_bucket(bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensors, wire: Wire) -> None:
+def exchange_bucket(
+    bucket: ExchangeBucket, rank: int, source: Tensors, target: Tensors, collectives: CountingCollectives
+) -> None:
     """Local boxes are copied, the others packed per receiver and sent in one collective."""
     some = next(iter((*source.values(), *target.values())))
-    num = wire.world.size
+    num = collectives.world.size
     sends: list[list[Piece]] = [[] for _ in range(num)]
     gets: list[list[Piece]] = [[] for _ in range(num)]
     crossing = False
@@ -112,7 +128,7 @@ def exchange_bucket(bucket: ExchangeBucket, rank: int, source: Tensors, target: 
     )
     for piece, part in _parts(send, sends):
         part.copy_(view_of(source[piece.source.stored.name], piece.source.region, piece.box))
-    wire.exchange(send, _sizes(sends), got, _sizes(gets))
+    collectives.exchange(send, _sizes(sends), got, _sizes(gets))
     for piece, part in _parts(got, gets):
         view_of(target[piece.target.stored.name], piece.target.region, piece.box).copy_(part)
 

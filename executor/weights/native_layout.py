@@ -11,12 +11,7 @@ from profiles.errors import InputError
 from simulator.plan.groups import Degrees, GenerationGrouping, generation_coordinates, training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import torch
-
     from executor.weights.architecture import Architecture
-    from executor.weights.regions import Layout
 
 ROWS = (
     "q_proj.weight",
@@ -64,19 +59,19 @@ class NativeLayout:
     transposed: bool = True
 
     def __post_init__(self) -> None:
-        x = self.degrees
-        require_even(self.arch, *((x.p, x.t) if self.stage == "training" else (x.pg, x.tg)))
+        degrees = self.degrees
+        require_even(self.arch, *((degrees.p, degrees.t) if self.stage == "training" else (degrees.pg, degrees.tg)))
 
     @property
     def num_ranks(self) -> int:
         return self.degrees.num_ranks
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
-        x = self.degrees
+        degrees = self.degrees
         if self.stage == "training":
-            (tp, pp, _), t, p = training_coordinates(rank, x), x.t, x.p
+            (tp, pp, _), t, p = training_coordinates(rank, degrees), degrees.t, degrees.p
         else:
-            (tp, pp, _, _), t, p = generation_coordinates(rank, x, self.grouping), x.tg, x.pg
+            (tp, pp, _, _), t, p = generation_coordinates(rank, degrees, self.grouping), degrees.tg, degrees.pg
         each = self.arch.num_layers // p
         layers = range(pp * each, (pp + 1) * each)
         found = []
@@ -158,60 +153,3 @@ class WholeLayout:
             Stored(t.name, t.shape, (Region(t.name, whole_box(t.shape), (0,) * len(t.shape)),), t.layer, t.name)
             for t in self.arch.tensors().values()
         )
-
-
-@dataclass(frozen=True)
-class DataSlicedLayout:
-    """``layout`` with each local tensor's rows dealt out over the data-parallel replicas that hold it alike.
-
-    What DeepSpeed-Chat's ZeRO shards are to a tensor-parallel layout: all ranks together hold each element once. Rows
-    that do not divide stay whole on each replica.
-    """
-
-    layout: Layout
-    degrees: Degrees
-
-    @property
-    def num_ranks(self) -> int:
-        return self.layout.num_ranks
-
-    def stored(self, rank: int) -> tuple[Stored, ...]:
-        return tuple(self._mine(stored, rank) for stored in self.layout.stored(rank))
-
-    def tensors(self, rank: int, local: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Tensors of this layout as views of the whole local ones."""
-        found = {}
-        for stored in self.layout.stored(rank):
-            start, stop = self._rows(stored, rank)
-            found[stored.name] = local[stored.name][start:stop]
-        return found
-
-    def _rows(self, stored: Stored, rank: int) -> tuple[int, int]:
-        n, d = stored.shape[0], self.degrees.d
-        spread = ".experts." in stored.name and getattr(self.layout, "ep", 1) > 1  # replicas hold different experts
-        if n % d or stored.padding or spread:
-            return 0, n
-        dp = training_coordinates(rank, self.degrees)[2]
-        return dp * (n // d), (dp + 1) * (n // d)
-
-    def _mine(self, stored: Stored, rank: int) -> Stored:
-        start, stop = self._rows(stored, rank)
-        regions = tuple(found for r in stored.regions if (found := _clipped(r, start, stop)) is not None)
-        shape = (stop - start, *stored.shape[1:])
-        return Stored(stored.name, shape, regions, stored.layer, stored.slot)
-
-
-def _clipped(region: Region, start: int, stop: int) -> Region | None:
-    """The part of a region in rows ``[start, stop)`` of its local tensor, placed in those rows alone."""
-    axis = len(region.box) - 1 if region.transposed else 0
-    lead = len(region.at) - len(region.box)
-    if lead:  # stacked experts: rows are experts
-        inside = start <= region.at[0] < stop
-        return Region(region.name, region.box, (region.at[0] - start, *region.at[1:])) if inside else None
-    low, high = region.box[axis]
-    first, last = max(start, region.at[0]), min(stop, region.at[0] + high - low)
-    if first >= last:
-        return None
-    box = list(region.box)
-    box[axis] = (low + first - region.at[0], low + last - region.at[0])
-    return Region(region.name, tuple(box), (first - start, *region.at[1:]), region.transposed)

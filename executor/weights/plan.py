@@ -9,7 +9,7 @@ spread over data-parallel ranks, and everything where layouts do not nest.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -84,25 +84,10 @@ class TransferPlan:
     target: Layout
     gathers: dict[tuple[int, ...], tuple[GatherBucket, ...]]
     exchanges: tuple[ExchangeBucket, ...]
-    even_names: dict[tuple[int, ...], frozenset[str]] = field(repr=False, default_factory=dict)
 
     def group_of(self, rank: int) -> tuple[int, ...]:
         """The gathering group of a rank; empty where nothing gathers."""
         return next((group for group in self.gathers if rank in group), ())
-
-    def conversion_elements(self, rank: int) -> int:
-        """Elements of the largest bucket that a rank holds besides its shards: a gather's, or sent and got at once."""
-        gathers = self.gathers.get(self.group_of(rank), ())
-        gathered = [bucket.elements_of_each * len(bucket.group) for bucket in gathers]
-        exchanged = [
-            sum(
-                piece.num_elements * ((piece.source.rank == rank) + (piece.target.rank == rank))
-                for piece in bucket.pieces
-                if piece.source.rank != piece.target.rank
-            )
-            for bucket in self.exchanges
-        ]
-        return max([*gathered, *exchanged], default=0)
 
     def received_elements(self, rank: int) -> dict[str, int]:
         """Elements that a rank gets from others, by cause."""
@@ -117,12 +102,6 @@ class TransferPlan:
             if piece.target.rank == rank:
                 found[piece.cause] = found.get(piece.cause, 0) + piece.num_elements
         return found
-
-    def sent_elements(self, rank: int) -> int:
-        """Elements that a rank hands to others; in a ring all-gather as many as it gets."""
-        group = self.group_of(rank)
-        each = sum(bucket.elements_of_each for bucket in self.gathers[group]) if group else 0
-        return max(len(group) - 1, 0) * each + sum(p.num_elements for p in self._crossing if p.source.rank == rank)
 
     @property
     def is_local(self) -> bool:
@@ -160,12 +139,6 @@ class TransferPlan:
         )
 
     @cached_property
-    def even_elements(self) -> int:
-        """Elements of the model in those slots: Table 2's M."""
-        held = {(r.name, r.box) for s in self._gathered if s.slot in self.even_slots for r in s.regions}
-        return sum(volume(box) for _, box in held)
-
-    @cached_property
     def _crossing(self) -> tuple[Piece, ...]:
         return tuple(p for bucket in self.exchanges for p in bucket.pieces if p.source.rank != p.target.rank)
 
@@ -193,7 +166,7 @@ def plan_transfers(
         gathers[group] = _gather_buckets(group, have, slots, bucket_elements)
         even[group] = names
     exchanges = _exchange_buckets(arch, _holders(have), have, need, even, bucket_elements)
-    return TransferPlan(source, target, gathers, exchanges, even)
+    return TransferPlan(source, target, gathers, exchanges)
 
 
 def _even_slots(members: Sequence[tuple[Stored, ...]]) -> set[str]:

@@ -28,19 +28,19 @@ class VllmLayout:
     grouping: GenerationGrouping | None = None
 
     def __post_init__(self) -> None:
-        arch, x = self.arch, self.degrees
+        arch, degrees = self.arch, self.degrees
         if arch.has_score:
             raise InputError("a model with a score head does not generate")
-        if arch.num_layers < x.pg:
-            raise InputError(f"{arch.num_layers} layers do not fill {x.pg} pipeline stages")
+        if arch.num_layers < degrees.pg:
+            raise InputError(f"{arch.num_layers} layers do not fill {degrees.pg} pipeline stages")
         for name in ("num_heads", "ffn"):
-            if getattr(arch, name) % x.tg:
-                raise InputError(f"{name} {getattr(arch, name)} does not divide by tensor-parallel degree {x.tg}")
-        small, large = sorted((arch.num_kv_heads, x.tg))
+            if getattr(arch, name) % degrees.tg:
+                raise InputError(f"{name} {getattr(arch, name)} does not divide by tensor-parallel degree {degrees.tg}")
+        small, large = sorted((arch.num_kv_heads, degrees.tg))
         if large % small:
-            raise InputError(f"num_kv_heads {arch.num_kv_heads} and tensor-parallel degree {x.tg} do not divide")
-        if self.padded_vocab % x.tg:
-            raise InputError(f"vocabulary of {self.padded_vocab} rows does not divide by {x.tg}")
+            raise InputError(f"num_kv_heads {arch.num_kv_heads} and tensor-parallel degree {degrees.tg} do not divide")
+        if self.padded_vocab % degrees.tg:
+            raise InputError(f"vocabulary of {self.padded_vocab} rows does not divide by {degrees.tg}")
 
     @property
     def num_ranks(self) -> int:

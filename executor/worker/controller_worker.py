@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from executor.controller.protocols import register
+from executor.worker.protocols import register
+from executor.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.plan.groups import Degrees
 
 
-class ControllerWorker:
+class ControllerWorker(Worker):
     """Advantages and summaries of one algorithm."""
 
     def __init__(
@@ -31,7 +32,7 @@ class ControllerWorker:
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
         """Set the controls to their first values, and import what the first iteration would wait for."""
-        import executor.rl.estimators  # noqa: F401
+        import executor.rl.algorithms  # noqa: F401
         from executor.rl.kl import AdaptiveKl, FixedKl
         from executor.rl.lagrangian import LagrangeMultiplier
 
@@ -46,11 +47,12 @@ class ControllerWorker:
     @register(protocol="3D_PROTO", returns=("advantages", "returns"))
     def compute_advantage(self, batch: TensorDict) -> TensorDict:
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
-        from executor.rl.estimators import ESTIMATORS, Estimation, mean_kl
+        from executor.rl.algorithms import RUNNABLE
+        from executor.rl.estimators import Estimation, mean_kl
 
         hyper = self.hyper
         how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer)
-        estimated = ESTIMATORS[self.algorithm](batch, how)
+        estimated = RUNNABLE[self.algorithm].estimate(batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118
             self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))
@@ -63,7 +65,7 @@ class ControllerWorker:
 
     @register(protocol="ONE_TO_ALL", returns=())
     def set_controls(self, kl_coefficient: float, cost_multiplier: float) -> None:
-        """Go on from a checkpoint's."""
+        """Resume with a checkpoint's."""
         self.kl = replace(self.kl, coefficient=kl_coefficient)
         self.multiplier = replace(self.multiplier, value=cost_multiplier)
 

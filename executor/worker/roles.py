@@ -7,37 +7,39 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from executor.batch import PADDING, real_rows
-from executor.controller.protocols import register
-from executor.engines.base import Sampling
-from executor.records import WeightsMoved
 from executor.rl.minibatch import minibatches
+from executor.rl.sampling import Sampling
+from executor.worker.protocols import register
+from executor.worker.worker import Worker
 from profiles.errors import InputError
 from simulator.plan.groups import training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
     from tensordict import TensorDict
 
     from executor.checkpoint.manifest import RoleFacts
     from executor.checkpoint.rank import RankCheckpoint
-    from executor.checkpoint.shards import EngineState
-    from executor.engines.choice import EngineChoice
-    from executor.records import Identity
+    from executor.checkpoint.shards import Chunk, EngineState
+    from executor.engines.interfaces import EngineChoice, Model, Scorer, Trainer
+    from executor.records import Identity, Spent, WeightsMoved
+    from executor.rl.objectives import Objective
     from executor.run_config import Hyperparameters
     from simulator.plan.groups import Degrees
 
+T = TypeVar("T")
 
 PROMPT = ("uid", "prompts", "prompt_mask")
 SAMPLE = ("prompts", "prompt_mask", "responses", "response_mask")
 PRETRAIN = ("pretrain_tokens", "pretrain_mask")
 
 
-class ModelWorker:
+class ModelWorker(Worker):
     """A role's shard on one rank."""
 
     def __init__(
@@ -51,56 +53,58 @@ class ModelWorker:
         hyper: Hyperparameters,
     ) -> None:
         self.algorithm, self.hyper = algorithm, hyper
-        self.engine = engine.build(identity, address, degrees)
+        self.identity = identity
+        self.made = engine.build(identity, address, degrees)
         self._replica = training_coordinates(identity.rank, degrees)[2]
-        self._rank, self._num_ranks = identity.rank, degrees.num_ranks
+        self._num_ranks = degrees.num_ranks
 
     @cached_property
     def _checkpoint(self) -> RankCheckpoint:
         from executor.checkpoint.rank import RankCheckpoint
 
-        return RankCheckpoint(self._rank)
+        return RankCheckpoint(self.identity.rank)
 
     @property
-    def comm_s(self) -> float:
-        """Seconds in collectives so far."""
-        return float(self.engine.comm_s)
-
-    @property
-    def host_s(self) -> float:
-        """Seconds of copies to and from the host so far; an engine that never offloads counts none."""
-        return float(getattr(self.engine, "host_s", 0.0))
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of those copies."""
-        return int(getattr(self.engine, "host_bytes", 0))
+    def spent(self) -> Spent:
+        return self.made.engine.spent
 
     def weights_moved(self) -> WeightsMoved:
-        """Weights received and sent since this was last asked; engines that do not count say nothing."""
-        count = getattr(self.engine, "weights_moved", None)
-        return count() if count is not None else WeightsMoved()
+        return self.made.engine.weights_moved()
 
-    @register(protocol="ONE_TO_ALL")
-    def transition_report(self) -> Any:
-        """What the last transition did here (``executor.weights.report``), for engines that report."""
-        return getattr(self.engine, "report", None)
+    @property
+    def scorer(self) -> Scorer:
+        return self._part(self.made.scorer, "scores")
+
+    @property
+    def model(self) -> Model:
+        return self._part(self.made.model, "runs a model forward")
+
+    @property
+    def trainer(self) -> Trainer:
+        return self._part(self.made.trainer, "trains")
+
+    def _part(self, found: T | None, does: str) -> T:
+        if found is None:
+            raise InputError(
+                f"no engine of rank {self.identity.rank} of pool {self.identity.pool} {does} for this role"
+            )
+        return found
 
     @register(protocol="ONE_TO_ALL", returns=())
     def init_model(self) -> None:
         """Load the weights."""
-        self.engine.load()
+        self.made.engine.load()
 
     @register(protocol="ONE_TO_ALL", returns=())
     def check_replicas(self) -> None:
         """Compare the copies that ranks hold of the same weights; ``UnequalWeightsError`` names what differs."""
-        if (check := getattr(self.engine, "check_replicas", None)) is not None:
-            check()
+        if self.made.trainer is not None:
+            self.made.trainer.check_replicas()
 
     @register(protocol="ONE_TO_ALL")
     def save_model(self, folder: str) -> None:
-        """Write the weights in Hugging Face layout into ``folder``, for engines that can."""
-        self.engine.save(folder)
+        """Write the weights in Hugging Face layout into ``folder``."""
+        self.trainer.save(folder)
 
     @register(protocol="ONE_TO_ALL", returns=())
     def begin_save(self, folder: str) -> None:
@@ -120,25 +124,27 @@ class ModelWorker:
     @register(protocol="ONE_TO_ALL", returns=())
     def load_checkpoint(self, folder: str, facts: RoleFacts) -> None:
         """Take the state of a checkpoint, whatever layout wrote it."""
-        load = getattr(self.engine, "load_state", lambda fill, counters: None)
+        trainer = self.made.trainer
+        load = trainer.load_state if trainer is not None else _load_nothing
         self._checkpoint.load(Path(folder), facts, load, self._num_ranks)
         self.set_counters(facts.counters)
 
     def counters(self) -> dict[str, int]:
-        """What this worker counts, beside its engine."""
+        """What this worker counts, besides its engine."""
         return {}
 
     def set_counters(self, counters: Mapping[str, int]) -> None:
         """Count on from a checkpoint."""
 
     def _saved_state(self) -> EngineState:
-        """The engine's; functions and fakes have none."""
+        """The trainer's; other engines have nothing to save."""
         from executor.checkpoint.shards import EngineState
 
-        save = getattr(self.engine, "saved_state", None)
-        return save() if save is not None else EngineState()
+        return self.made.trainer.saved_state() if self.made.trainer is not None else EngineState()
 
-    def _updated(self, batch: TensorDict, objectives: Any) -> dict[str, float] | None:
+    def _updated(
+        self, batch: TensorDict, objectives: Callable[[TensorDict], tuple[Objective, ...]]
+    ) -> dict[str, float] | None:
         """Steps over all epochs and mini-batches; the mean of each metric, and the optimizer's own count of its steps.
 
         ``objectives`` makes the terms of a step from its rows.
@@ -146,13 +152,12 @@ class ModelWorker:
         steps = []
         for _ in range(self.hyper.epochs):
             for rows in minibatches(batch, self._replica, self.hyper.minibatches):
-                steps.append(self.engine.update(objectives(rows)))
+                steps.append(self.trainer.update(objectives(rows)))
         found = [step for step in steps if step is not None]
         if not found:
             return None
         means = {name: sum(step[name] for step in found) / len(found) for name in found[0]}
-        num_steps = getattr(self.engine, "num_steps", None)
-        return means if num_steps is None else {**means, "optimizer_steps": float(num_steps)}
+        return {**means, "optimizer_steps": float(self.trainer.num_steps)}
 
 
 class ActorWorker(ModelWorker):
@@ -173,7 +178,7 @@ class ActorWorker(ModelWorker):
     @register(protocol="ONE_TO_ALL", returns=())
     def transition(self, version: int) -> None:
         """Bring the weights after ``version`` updates into the generation layout, or to the pool that generates."""
-        self.engine.to_generation()
+        self._part(self.made.resharded, "brings weights to generation").to_generation()
         self.version = version
 
     @register(protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs", "version"))
@@ -185,7 +190,7 @@ class ActorWorker(ModelWorker):
         sampling = Sampling(
             hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
         )
-        output: TensorDict = self.engine.generate(batch, sampling)
+        output = self._part(self.made.generator, "generates").generate(batch, sampling)
         output["version"] = torch.full(batch.batch_size, self.version)
         if PADDING in batch.keys():  # noqa: SIM118
             output[PADDING] = batch[PADDING]
@@ -194,7 +199,7 @@ class ActorWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
     def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``log_probs`` of the responses under the current weights."""
-        return columns_like(batch, log_probs=self.engine.log_probs(batch, self.hyper.temperature))
+        return columns_like(batch, log_probs=self.model.log_probs(batch, self.hyper.temperature))
 
     @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
     def compute_loss(self, batch: TensorDict) -> TensorDict | None:
@@ -202,7 +207,7 @@ class ActorWorker(ModelWorker):
         text = batch.select("pretrain_tokens", "pretrain_mask", *([PADDING] if PADDING in batch.keys() else []))  # noqa: SIM118
         text["prompts"], text["responses"] = text["pretrain_tokens"][:, :1], text["pretrain_tokens"][:, 1:]
         text["prompt_mask"], text["response_mask"] = text["pretrain_mask"][:, :1], text["pretrain_mask"][:, 1:]
-        log_probs = self.engine.log_probs(text, 1.0)  # nobody sampled it
+        log_probs = self.model.log_probs(text, 1.0)  # nobody sampled it
         if log_probs is None:
             return None
         mask = text["response_mask"]
@@ -214,6 +219,7 @@ class ActorWorker(ModelWorker):
     )
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""
+        from executor.rl.algorithms import RUNNABLE
         from executor.rl.objectives import policy_objectives
 
         staleness = self.num_updates - int(batch["version"].min())
@@ -222,7 +228,7 @@ class ActorWorker(ModelWorker):
                 f"responses are {staleness} updates behind the weights that learn from them, the plan's schedule "
                 f"allows {self.hyper.staleness_bound}"
             )
-        updated = self._updated(batch, lambda rows: policy_objectives(rows, self.algorithm, self.hyper))
+        updated = self._updated(batch, lambda rows: policy_objectives(rows, RUNNABLE[self.algorithm], self.hyper))
         self.num_updates += 1
         return updated and {**updated, "staleness": float(staleness)}
 
@@ -233,7 +239,7 @@ class CriticWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=SAMPLE, returns=("values",), scores=True)
     def compute_values(self, batch: TensorDict) -> TensorDict | None:
         """``values [B, R]``."""
-        return columns_like(batch, values=self.engine.values(batch))
+        return columns_like(batch, values=self.model.values(batch))
 
     @register(protocol="3D_PROTO", reads=(*SAMPLE, "values", "returns"))
     def update_critic(self, batch: TensorDict) -> dict[str, float] | None:
@@ -249,7 +255,7 @@ class ReferenceWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=SAMPLE, returns=("ref_log_probs",))
     def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict | None:
         """``ref_log_probs [B, R]``."""
-        return columns_like(batch, ref_log_probs=self.engine.log_probs(batch, self.hyper.temperature))
+        return columns_like(batch, ref_log_probs=self.model.log_probs(batch, self.hyper.temperature))
 
 
 def _score_column(options: Mapping[str, Any]) -> frozenset[str]:
@@ -262,7 +268,7 @@ class RewardWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=_score_column)
     def compute_reward(self, batch: TensorDict, column: str = "scores") -> TensorDict | None:
         """One score per response, ``[B]``."""
-        return columns_like(batch, **{column: self.engine.scores(batch)})
+        return columns_like(batch, **{column: self.scorer.scores(batch)})
 
 
 class CostWorker(ModelWorker):
@@ -271,7 +277,7 @@ class CostWorker(ModelWorker):
     @register(protocol="3D_PROTO", reads=(*SAMPLE, "answers"), returns=("costs",))
     def compute_cost(self, batch: TensorDict) -> TensorDict | None:
         """``costs [B]``."""
-        return columns_like(batch, costs=self.engine.scores(batch))
+        return columns_like(batch, costs=self.scorer.scores(batch))
 
 
 WORKERS: dict[str, type[ModelWorker]] = {
@@ -281,6 +287,10 @@ WORKERS: dict[str, type[ModelWorker]] = {
     "reward": RewardWorker,
     "cost": CostWorker,
 }
+
+
+def _load_nothing(fill: Callable[[list[Chunk]], None], counters: Mapping[str, int]) -> None:
+    """What an engine without a state does with a checkpoint."""
 
 
 def columns_like(batch: TensorDict, **columns: torch.Tensor | None) -> TensorDict | None:

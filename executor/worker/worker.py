@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from executor.batch import drop_padding, is_batch, num_bytes, to_wire
 from executor.checks import require_numbers
-from executor.controller.futures import FutureShare, resolve
-from executor.controller.protocols import registration_of
-from executor.errors import SYMPTOMS, Failure, UpstreamError
+from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
-from executor.records import CallRecord, WeightsMoved
+from executor.records import CallRecord, Spent, WeightsMoved
+from executor.worker.futures import FutureShare, resolve
+from executor.worker.protocols import registration_of
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from executor.controller.protocols import Registration
     from executor.faults import Fault
     from executor.records import CallRequest, Identity
+    from executor.worker.protocols import Registration
 
     Fetch = Callable[[Sequence[Any]], list[Any]]
 
@@ -38,7 +38,20 @@ class CallFailedError(Exception):
         self.failure = failure
 
 
-def invoke(worker: Any, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
+class Worker:
+    """One role's part of a rank: its registered methods are the role's calls. One without an engine counts nothing."""
+
+    @property
+    def spent(self) -> Spent:
+        """What collectives and offload have taken so far."""
+        return Spent()
+
+    def weights_moved(self) -> WeightsMoved:
+        """Weights received and sent since this was last asked."""
+        return WeightsMoved()
+
+
+def invoke(worker: Worker, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
     """Call the method of a worker that a request names."""
     return getattr(worker, request.method)(*inputs, **request.options)
 
@@ -49,8 +62,8 @@ class RankProcess:
     def __init__(self, identity: Identity, fetch: Fetch) -> None:
         self.identity = identity
         self._fetch = fetch
-        self._roles: dict[str, Any] = {}
-        self._invoke: Callable[[Any, CallRequest, tuple[Any, ...]], Any] = invoke
+        self._roles: dict[str, Worker] = {}
+        self._invoke: Callable[[Worker, CallRequest, tuple[Any, ...]], Any] = invoke
 
     def address(self) -> str:
         """An address of this process where the pool's ranks can meet."""
@@ -58,13 +71,13 @@ class RankProcess:
             free.bind(("", 0))
             return f"tcp://{_host_address()}:{free.getsockname()[1]}"
 
-    def add_role(self, role: str, worker_class: type, options: dict[str, Any]) -> None:
+    def add_role(self, role: str, worker_class: type[Worker], options: dict[str, Any]) -> None:
         """Construct a role's worker here. Loading its model is a call of its own (``init_model``)."""
-        self._roles[role] = worker_class(self.identity, **options)
+        self._roles[role] = worker_class(self.identity, **options)  # type: ignore[call-arg]  # each has options of its own
 
-    def suffer(self, faults: tuple[Fault, ...]) -> None:
-        """Let ``faults`` happen in the calls to come; what was told before is forgotten."""
-        from executor.inject_faults import FaultInjector
+    def inject_faults(self, faults: tuple[Fault, ...]) -> None:
+        """Let ``faults`` happen in the calls to come, in place of any given before."""
+        from executor.worker.inject_faults import FaultInjector
 
         self._invoke = FaultInjector(self.identity, faults, invoke)
 
@@ -76,10 +89,9 @@ class RankProcess:
             raise CallFailedError(self._failure(request, error)) from None
 
     def _run(self, request: CallRequest) -> tuple[Any, CallRecord]:
-        asked_s = time.time()
         worker = self._roles[request.role]
         argument = self._resolved(request.argument, registration_of(type(worker), request.method))
-        before = _counters(worker)
+        before = worker.spent
         reset_peak_memory()
         start_s = time.time()
         inputs = () if argument is None else (argument,)
@@ -88,9 +100,9 @@ class RankProcess:
         end_s = time.time()
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
-        comm_s, host_s, host_bytes = (now - then for now, then in zip(_counters(worker), before, strict=True))
+        spent = worker.spent
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
-        weights = _weights_moved(worker)
+        weights = worker.weights_moved()
         record = CallRecord(
             request.number,
             request.key,
@@ -100,14 +112,13 @@ class RankProcess:
             self.identity.rank,
             start_s,
             end_s,
-            wait_s=start_s - asked_s,
-            comm_s=comm_s,
+            comm_s=spent.comm_s - before.comm_s,
             bytes_in=num_bytes(argument) + weights.received_bytes,
             bytes_out=num_bytes(stored) + weights.sent_bytes,
             peak_memory_bytes=peak_memory_bytes(),
             num_rows=int(output.batch_size[0]) if is_batch(output) else 0,
-            host_s=host_s,
-            host_bytes=int(host_bytes),
+            host_s=spent.host_s - before.host_s,
+            host_bytes=spent.host_bytes - before.host_bytes,
             bucket_bytes=weights.bucket_bytes,
             weights_peak_bytes=weights.peak_bytes,
         )
@@ -127,22 +138,13 @@ class RankProcess:
     def _failure(self, request: CallRequest, error: Exception) -> Failure:
         text = "".join(traceback.format_exception(error))
         summary = f"{type(error).__name__}: {error}"
-        symptom = isinstance(error, UpstreamError) or any(mark in summary for mark in SYMPTOMS)
+        is_secondary = isinstance(error, UpstreamError) or any(mark in summary for mark in SECONDARY_FAILURES)
         expected = isinstance(error, InputError)
         call = f"{request.role}.{request.method}"
         shown = str(error) if expected else summary
-        return Failure(request.number, call, self.identity.pool, self.identity.rank, shown, text, symptom, expected)
-
-
-def _counters(worker: Any) -> tuple[float, float, int]:
-    """What a worker has counted so far: seconds in collectives, seconds and bytes of copies to and from the host."""
-    return getattr(worker, "comm_s", 0.0), getattr(worker, "host_s", 0.0), getattr(worker, "host_bytes", 0)
-
-
-def _weights_moved(worker: Any) -> WeightsMoved:
-    """Weights that this call received and sent: a transition's own batch, so to say."""
-    moved = getattr(worker, "weights_moved", None)
-    return moved() if moved is not None else WeightsMoved()
+        return Failure(
+            request.number, call, self.identity.pool, self.identity.rank, shown, text, is_secondary, expected
+        )
 
 
 def _host_address() -> str:

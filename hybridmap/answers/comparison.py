@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.request import SearchRequest
     from mapper.result import Result
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from hybridmap.console import warn
 from profiles.errors import InfeasibleError, NotYetError
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from executor.controller.pools import Devices
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from profiles.hardware import ClusterGroup
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
@@ -47,7 +47,7 @@ def on_fewer(facts: Facts, left: Devices) -> Facts:
     Kinds of which none is left are left out. ``InfeasibleError`` where nothing is, or where the cluster has several
     kinds and its nodes do not say which.
     """
-    kinds = (DeviceKind(facts.group, facts.device), *facts.others)
+    kinds = (DeviceGroup(facts.group, facts.device), *facts.others)
     if left.kinds or not facts.others:
         sizes = [left.kinds.get(kind.group.device, 0) if left.kinds else left.num for kind in kinds]
     elif left.num >= facts.num_gpus:
@@ -56,12 +56,12 @@ def on_fewer(facts: Facts, left: Devices) -> Facts:
         from executor.controller.pools import ray_start
 
         raise InfeasibleError(
-            f"the nodes do not say which of {', '.join(facts.kinds)} they have; start each with its kind: "
-            f"{ray_start(facts.kinds[0])}"
+            f"the nodes do not say which of {', '.join(facts.device_types)} they have; start each with its kind: "
+            f"{ray_start(facts.device_types[0])}"
         )
     kept = [replace(kind, group=_fewer(kind.group, n)) for kind, n in zip(kinds, sizes, strict=True) if n]
     if not kept:
-        raise InfeasibleError(f"{left} are left, none of the job's {', '.join(facts.kinds)}")
+        raise InfeasibleError(f"{left} are left, none of the job's {', '.join(facts.device_types)}")
     return replace(facts, group=kept[0].group, device=kept[0].device, others=tuple(kept[1:]))
 
 

@@ -9,10 +9,10 @@ from pydantic import model_validator
 
 from hybridmap.job.edit import combinations, with_settings
 from hybridmap.job.load import job_from_mapping
-from hybridmap.job.read_yaml import read_yaml
 from hybridmap.text.frontier import changes
 from hybridmap.version import __version__
 from profiles.errors import HybridmapError, InfeasibleError, InputError
+from profiles.yaml_text import read_yaml_file
 from simulator.plan.dataflow import Stage
 from simulator.plan.plan import Plan, Record
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hybridmap.job.edit import Setting
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
 
 MOST_SEARCHES = 64
@@ -93,7 +93,7 @@ def what_if(
     InputError
         A setting that names no place in the job, a job that cannot be, or too many combinations.
     """
-    raw = read_yaml(path)
+    raw = read_yaml_file(path)
     chosen = combinations(settings, MOST_SEARCHES)
     jobs = [_job(raw, values, path) for values in ({}, *chosen)]
     cases = []
@@ -148,7 +148,7 @@ def what_if_file_of(base: Case, cases: tuple[Case, ...], settings: Sequence[Sett
     """The file of some cases."""
     return WhatIfFile(
         hybridmap_version=__version__,
-        job=dict(base.job.document),
+        job=base.job.document,
         facts_hash=base.job.facts().facts_hash,
         settings={setting.path: list(setting.values) for setting in settings},
         seed=seed,

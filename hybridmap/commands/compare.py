@@ -8,7 +8,7 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
 
 
@@ -46,7 +46,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
 
 
 def _notes(job: "Job") -> list[str]:
-    goal = job.objective().goal
+    goal = job.request().objective.goal
     return [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
 
 

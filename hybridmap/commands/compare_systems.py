@@ -7,7 +7,7 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import HybridmapError, InfeasibleError
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline

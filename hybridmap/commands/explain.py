@@ -1,7 +1,7 @@
 """``hybridmap explain``: why a plan takes as long as it does, and what would make another one win."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
     from mapper.analysis.memory_bottleneck import MemoryLimit
     from mapper.analysis.thresholds import Flip, Scan
@@ -32,6 +32,8 @@ NAMES = {
     "host": "host time",
 }
 LEAST_SHARE = 0.005
+LEAST_S = 5.0
+"""Seconds for thresholds, or half the limit, where the search for the plan left less."""
 WORTH_S = 0.05
 
 
@@ -44,7 +46,8 @@ def explain(
         Path | None, typer.Option("--plan", metavar="plan.json", help="Explain this plan.", show_default=False)
     ] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", min=1.0, metavar="SECONDS", help="Time after which thresholds are left.")
+        float,
+        typer.Option("--time-limit", min=1.0, metavar="SECONDS", help="Longest time to search, thresholds included."),
     ] = 10.0,
     as_json: Json = False,
 ) -> None:
@@ -59,10 +62,10 @@ def explain(
         raise InputError("explain needs either a JOB.yaml or --plan plan.json")
     began = time.perf_counter()
     with working("explaining ..."):
-        given, found, others, goal = _from_plan(plan) if plan is not None else _from_job(job)
+        given, found, others, goal = _from_plan(plan) if plan is not None else _from_job(job, time_limit)
         # Thresholds compare placements by time on all GPUs, which says nothing of another objective's winner.
         rivals = others if goal == "time" else ()
-        left_s = max(time_limit - (time.perf_counter() - began), time_limit / 2)
+        left_s = max(time_limit - (time.perf_counter() - began), min(time_limit / 2, LEAST_S))
         answer = explain_plan(given.request(), found, rivals, left_s)
     if as_json:
         say_json(_document(answer, found, rivals))
@@ -81,13 +84,13 @@ def _from_plan(path: Path) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
     return given, file.plan, [RunnerUp(r.placement, r.iteration_s, r.plan) for r in file.runners_up], file.objective
 
 
-def _from_job(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
+def _from_job(path: Path | None, limit_s: float) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
     from hybridmap.job.load import load_job
     from mapper.search.find_plan import find_plan
 
     assert path is not None, "checked by the command"
     given = load_job(path)
-    result = find_plan(given.request())
+    result = find_plan(replace(given.request(), time_limit_s=limit_s))
     return given, result.plan, result.runners_up, result.objective.goal
 
 
@@ -192,9 +195,9 @@ def _placement(rival: "Placement") -> str:
     from simulator.plan.plan import placement_name
 
     name = placement_name(sets_of(rival))
-    if len({group.kind for group in rival}) == 1:
+    if len({group.device_type for group in rival}) == 1:
         return name
-    return f"{name} on {', '.join(group.kind for group in rival)}"
+    return f"{name} on {', '.join(group.device_type for group in rival)}"
 
 
 def _flip_text(flip: "Flip", facts: "Facts") -> str:

@@ -76,10 +76,10 @@ def export(
 
 def _written(found: "Export", out: Path) -> list[str]:
     from hybridmap.files.plan import require_folder
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
 
     require_folder(out)
     for name, text in found.files.items():
-        write_text(out / name, text)
+        write_file(out / name, text)
     (out / found.script).chmod(0o755)
     return [str(out / name) for name in found.files]

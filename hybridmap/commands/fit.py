@@ -103,7 +103,8 @@ def _show_needs(answer: "Fit", facts: "Facts") -> None:
     total = facts.num_gpus
     if answer.fewest is not None:
         on = answer.fewest
-        say(f"fewest GPUs: {on.plan.num_gpus:,} of {total:,} ({on.iteration_s:,.2f} s an iteration there)")
+        sure = "" if on.status == "optimal" else "; time was up before fewer were ruled out (--time-limit)"
+        say(f"fewest GPUs: {on.plan.num_gpus:,} of {total:,} ({on.iteration_s:,.2f} s an iteration there{sure})")
     elif answer.fewest_beyond:
         say(f"fewest GPUs: {answer.fewest_beyond:,}, this cluster has {total:,}")
     if answer.needs_bytes is not None:

@@ -14,7 +14,8 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from hybridmap.exports.verl.advice import Advice
     from hybridmap.exports.verl.import_run import Imported
-    from hybridmap.job.load import Job
+    from hybridmap.exports.verl.read import VerlConfig
+    from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import Record
     from simulator.plan.timeline import Timeline
@@ -26,36 +27,43 @@ class Origin(StrEnum):
     VERL = "verl"
 
 
+Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A launch script, or overrides.yaml or config.yaml of Hydra.")
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device", help="The GPU it runs on; a name of `hybridmap devices list`.", autocompletion=known_devices
+    ),
+]
+System = Annotated[Origin, typer.Option("--from", help="The system whose run it is.")]
+Network = Annotated[
+    float | None, typer.Option("--inter-node-gbps", help="Network of a node; else its card's.", show_default=False)
+]
+MeanResponse = Annotated[
+    int | None,
+    typer.Option("--mean-response-length", min=1, metavar="N", help="Tokens, from your logs.", show_default=False),
+]
+PromptTokens = Annotated[
+    float | None, typer.Option("--prompt-tokens", metavar="N", help="Mean prompt, from your logs.", show_default=False)
+]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A role's model, where its path is unknown.")
+]
+Variables = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable that the launch script finds set.")
+]
+
+
 def import_run(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A launch script, or overrides.yaml or config.yaml of Hydra.")
-    ],
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device", help="The GPU it runs on; a name of `hybridmap devices list`.", autocompletion=known_devices
-        ),
-    ],
-    origin: Annotated[Origin, typer.Option("--from", help="The system whose run it is.")] = Origin.VERL,
-    gbps: Annotated[
-        float | None, typer.Option("--inter-node-gbps", help="Network of a node; else its card's.", show_default=False)
-    ] = None,
-    mean_response: Annotated[
-        int | None,
-        typer.Option("--mean-response-length", min=1, metavar="N", help="Tokens, from your logs.", show_default=False),
-    ] = None,
-    prompt_tokens: Annotated[
-        float | None,
-        typer.Option("--prompt-tokens", metavar="N", help="Mean prompt, from your logs.", show_default=False),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="ROLE=NAME", help="A role's model, where its path is unknown."),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="A variable that the launch script finds set."),
-    ] = None,
+    config: Config,
+    device: Device,
+    origin: System = Origin.VERL,
+    gbps: Network = None,
+    mean_response: MeanResponse = None,
+    prompt_tokens: PromptTokens = None,
+    model: Models = None,
+    env: Variables = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the plans.")] = Path("hybridmap-out"),
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
@@ -72,25 +80,28 @@ def import_run(
     assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
     models = _pairs("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
-    given = Given(device, gbps, mean_response, prompt_tokens, models)
     read = read_verl_config(config, _pairs("--env", "NAME=VALUE, such as NNODES=4", env or []))
-    imported = import_verl(read, given)
+    imported = import_verl(read, Given(device, gbps, mean_response, prompt_tokens, models))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
-    with working("searching a better plan ..."):
-        from hybridmap.exports.verl.advice import advise
-        from mapper.search.find_plan import find_plan
-
-        def search(job: "Job") -> "Result":
-            return find_plan(replace(job.request(), runners_up=False, time_limit_s=time_limit))
-
-        advice = advise(imported, read, search)
+    advice = _advised(imported, read, time_limit)
     written = _write(imported, now, advice.best, out)
     if as_json:
         say_json(_document(imported, now, why, advice, written))
         return
     _show(imported, now, why, advice)
     say(f"wrote       {', '.join(written)}")
+
+
+def _advised(imported: "Imported", read: "VerlConfig", time_limit_s: float) -> "Advice":
+    from hybridmap.exports.verl.advice import advise
+    from mapper.search.find_plan import find_plan
+
+    def search(job: "Job") -> "Result":
+        return find_plan(replace(job.request(), runners_up=False, time_limit_s=time_limit_s))
+
+    with working("searching a better plan ..."):
+        return advise(imported, read, search)
 
 
 def _pairs(option: str, expected: str, texts: list[str]) -> dict[str, str]:
@@ -116,7 +127,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
     import yaml
 
     from hybridmap.files.plan import plan_file_of, write_records
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
 
     record = plan_file_of(imported.job, best, "any", False)
     records: dict[str, Record] = {"plan.json": record, "timeline.json": best.timeline}
@@ -133,7 +144,7 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
         }
         records["imported.json"] = record.model_copy(update=update)
     written = [str(path) for path in write_records(out, records)]
-    write_text(out / "job.yaml", yaml.safe_dump(dict(imported.job.document), sort_keys=False))
+    write_file(out / "job.yaml", yaml.safe_dump(imported.job.document, sort_keys=False))
     return [*written, str(out / "job.yaml")]
 
 
@@ -179,7 +190,7 @@ def _document(
 ) -> dict[str, Any]:
     best = advice.best
     return {
-        "job": dict(imported.job.document),
+        "job": imported.job.document,
         "run": {
             "plan": imported.plan.model_dump(mode="json"),
             "fits": now is not None,

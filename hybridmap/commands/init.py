@@ -36,7 +36,6 @@ QUESTIONS = {
     "response_length": "Longest response (tokens)",
     "minibatches": "Optimizer steps per pass over the samples",
 }
-GROUPED = ("grpo", "rloo", "dapo")
 GROUP_SIZE = 8
 
 Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Where it is another one.", show_default=False)]
@@ -83,12 +82,20 @@ def init(
     mean_response_length: MeanLength = None,
     minibatches: Whole = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of job files, for editors, and write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a commented job file.
 
     What is not given as a flag is asked for on a terminal, and has its default elsewhere.
     """
+    if schema:
+        from hybridmap.job.job import Job
+
+        say_json(Job.json_schema())
+        return
     given = {
         "algorithm": algorithm,
         "model": model,
@@ -116,14 +123,14 @@ def init(
 
 def _write(answers: "Answers", file: Path, force: bool) -> None:
     """The job file; a job that cannot be is refused before anything is written."""
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.job.load import job_from_mapping, load_job
     from hybridmap.job.template import job_text
     from profiles.yaml_text import parse_yaml
 
     text = job_text(answers)
     job_from_mapping(parse_yaml(text, str(file)), str(file), file.parent)
-    write_text(file, text, replace=force)
+    write_file(file, text, replace=force)
     load_job(file)
 
 
@@ -132,16 +139,15 @@ def _answers(
 ) -> "Answers":
     """Flags first, then questions on a terminal, then defaults; each answer is checked when it is given."""
     from hybridmap.job.template import Answers, roles_of
-    from profiles.errors import UnknownNameError
-    from simulator.plan.dataflow import algorithm_names
+    from simulator.plan.algorithms import algorithm_of
 
     def known_algorithm(name: str) -> str:
-        if name not in algorithm_names():
-            raise UnknownNameError("algorithm", name, algorithm_names())
-        return name
+        return algorithm_of(name).name
 
     answered = {"algorithm": _one("algorithm", given, DEFAULTS, ask, known_algorithm)}
-    defaults = DEFAULTS | ({"samples_per_prompt": GROUP_SIZE} if answered["algorithm"] in GROUPED else {})
+    defaults = DEFAULTS | (
+        {"samples_per_prompt": GROUP_SIZE} if algorithm_of(answered["algorithm"]).compares_responses else {}
+    )
     checks: dict[str, Callable[[str], Any]] = {"model": lambda name: _model(name, file), "device": _device}
     for key in QUESTIONS:
         if key not in answered:

@@ -45,9 +45,9 @@ def known_models(incomplete: str) -> list[str]:
 
 def known_algorithms(incomplete: str) -> list[str]:
     """Algorithms that begin so, for the shell."""
-    from simulator.plan.dataflow import algorithm_names
+    from simulator.plan.algorithms import ALGORITHMS
 
-    return [name for name in algorithm_names() if name.startswith(incomplete)]
+    return [name for name in sorted(ALGORITHMS) if name.startswith(incomplete)]
 
 
 Hint = Annotated[

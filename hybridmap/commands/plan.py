@@ -1,4 +1,4 @@
-"""``hybridmap plan``: find the best plan of a job, show it, and leave it in files."""
+"""``hybridmap plan``: find the best plan of a job, show it, and write it to files."""
 
 from dataclasses import replace
 from pathlib import Path

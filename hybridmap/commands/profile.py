@@ -107,14 +107,12 @@ def _default_models(kind: str, quick: bool) -> list[str]:
 
 def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
     """The config of a model that the torch-native engine can be probed with here; ``None`` if it cannot."""
-    import json
-
     from executor.weights.architecture import DENSE
-    from profiles.models.catalogue import model_config_file
+    from profiles.models.catalogue import load_model, model_config
 
-    document = json.loads(model_config_file(name).read_text(encoding="utf-8"))
-    small = document.get("hidden_size", 0) <= (512 if kind == "cpu" else 2048)
-    return document if document.get("model_type") in DENSE and small else None
+    document = model_config(name)
+    small = load_model(name).hidden <= (512 if kind == "cpu" else 2048)
+    return dict(document) if document.get("model_type") in DENSE and small else None
 
 
 def _measure(request: "Request", out: Path, as_json: bool) -> None:
@@ -130,12 +128,12 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
     with Journal(out / JOURNAL, {**header, "dtype": request.dtype}) as journal:
         kept = len(journal.rows)
         if kept and not as_json:
-            say(f"{out / JOURNAL} has {kept:,} rows already; going on from there")
+            say(f"{out / JOURNAL} has {kept:,} rows already; resuming from there")
         try:
             with ProfileBar(request.budget_s, quiet=as_json) as bar:
                 Profiler(request, journal, bar.show).run()
         except KeyboardInterrupt:
-            warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command goes on from there")
+            warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command resumes from there")
             raise SystemExit(EXIT_INTERRUPTED) from None
     more = {
         "command": " ".join(["hybridmap", *sys.argv[1:]]),

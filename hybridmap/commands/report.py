@@ -12,7 +12,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 
@@ -45,7 +45,7 @@ def report(
     from hybridmap.files.frontier import FrontierFile
     from hybridmap.files.plan import read_plan_file, read_record
     from hybridmap.files.timeline import read_timeline
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
     from hybridmap.job.load import job_from_document
     from hybridmap.report.content import content_of
     from hybridmap.report.html import page
@@ -60,7 +60,7 @@ def report(
             _check_same_job(job, record.job, f"{path}", f"{plan}")
     points = known.points if known is not None else _searched(job, file.plan, frontier_limit)
     text = page(content_of(file, job, measured=run, points=points, what_if=changed))
-    write_text(out, text)
+    write_file(out, text)
     if as_json:
         say_json({"written": [str(out)], "bytes": len(text.encode()), "plans": 1 + len(file.runners_up)})
         return

@@ -44,7 +44,7 @@ def robust(
 
         request = replace(given.request(), seed=seed)
         answer = robustness(request, errors=errors, draws=draws, budget_s=time_limit, progress=progress)
-    note = _goal_note(given.objective().goal)
+    note = _goal_note(given.request().objective.goal)
     if as_json:
         say_json(_document(answer, note))
         return

@@ -1,4 +1,4 @@
-"""``hybridmap run``: run a plan for real, and leave its metrics and its measured timeline in files.
+"""``hybridmap run``: run a plan, and write its metrics and its measured timeline.
 
 The one door to torch and Ray: they are imported while this command runs, by what it imports of the executor.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from executor.controller.pools import Devices
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 NEEDED = ("torch", "tensordict", "safetensors")
@@ -44,14 +44,14 @@ def run(
         bool, typer.Option("--scale-down", help="The same placement on the devices that there are.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint of this run, by any plan of it.")
+        bool, typer.Option("--resume", help="Resume from the newest checkpoint of this run, by any plan of it.")
     ] = False,
     resume_from: Annotated[
         Path | None,
         typer.Option(
             "--resume-from",
             metavar="DIR",
-            help="Go on from this checkpoint, or the newest of this folder.",
+            help="Resume from this checkpoint, or the newest of this folder.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def run(
         raise InputError("--plan names the plan, --profile asks for the best one of this machine; give one of them")
     if resume and resume_from is not None:
         raise InputError(
-            "--resume goes on from this run's own checkpoints, --resume-from from others; give one of them"
+            "--resume takes this run's own checkpoints, --resume-from those of another run; give one of them"
         )
     given = load_job(job, profile, force_profile=force_profile)
     if given.run is None:

@@ -12,7 +12,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.files.plan import PlanFile
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -38,7 +38,7 @@ def simulate(
 ) -> None:
     """Predict one iteration of a plan: times and memory.
 
-    Stage times along the critical path, memory per GPU, and what the numbers rest on.
+    Stage times along the critical path, memory per GPU, and the provenance of the numbers.
     """
     from hybridmap.files.plan import is_plan_file
     from hybridmap.job.load import load_job

@@ -29,7 +29,7 @@ def trace(
     """
     from hybridmap.files.timeline import read_any_timeline, read_timeline
     from hybridmap.files.trace import trace_document
-    from hybridmap.files.write import write_text
+    from hybridmap.files.write import write_file
 
     timeline, plan = read_any_timeline(file)
     timelines = {"predicted" if timeline.source == "simulated" else "measured": timeline}
@@ -40,7 +40,7 @@ def trace(
     document = trace_document(timelines, plan)
     from hybridmap.json_text import to_json
 
-    write_text(out, to_json(document))
+    write_file(out, to_json(document))
     seconds = {name: each.iteration_s for name, each in timelines.items()}
     if as_json:
         say_json({"written": [str(out)], "events": len(document["traceEvents"]), "iteration_s": seconds})

@@ -17,10 +17,11 @@ from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
 from hybridmap.console import say, say_json, warn
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.validation.comparison import Amount, Comparison
     from hybridmap.validation.measured import Measured
     from profiles.calibration import CalibrationFile
@@ -98,7 +99,7 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
         behind_s = facts.training.wake_s
-    learns_text = job.document["algorithm"] == "safe-rlhf" and config.learning.pretrain_coefficient > 0
+    learns_text = ALGORITHMS[job.document["algorithm"]].pretraining_loss and config.learning.pretrain_coefficient > 0
     work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)
@@ -159,14 +160,14 @@ def _measure(
 
 def _threads(profile: Path) -> int:
     """Threads of a rank when the profile was measured."""
-    from hybridmap.job.read_yaml import read_yaml
+    from profiles.yaml_text import read_yaml_file
 
-    found = read_yaml(profile / "gemm.yaml")
+    found = read_yaml_file(profile / "gemm.yaml")
     return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 
 def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":
-    from executor.controller.protocols import registration_of
+    from executor.worker.protocols import registration_of
     from executor.worker.roles import WORKERS
     from hybridmap.validation.comparison import memory_amounts
     from hybridmap.validation.transfers import columns_there, transfer_amounts, weights_amounts
@@ -196,9 +197,10 @@ def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
 
 def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
     """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
-    from hybridmap.job.read_yaml import write_yaml
     from hybridmap.validation.comparison import compare, corrections
+    from profiles.atomic_write import write_atomically
     from profiles.calibration import CALIBRATION_FILE, UNCALIBRATED, Calibration, CalibrationFile, Correction
+    from profiles.yaml_text import yaml_of
 
     bare = replace(facts, calibration=UNCALIBRATED)
     used, held = measured.timelines[::2], measured.timelines[1::2]
@@ -225,13 +227,13 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
             for api, (factor, timing) in found.items()
         ),
     )
-    write_yaml(profile / CALIBRATION_FILE, layer.model_dump(mode="json"))
+    write_atomically(profile / CALIBRATION_FILE, yaml_of(layer.model_dump(mode="json")))
     return layer
 
 
 def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Measured") -> None:
-    from executor.recorder import write_atomically
     from hybridmap.validation.lanes import write_lanes
+    from profiles.atomic_write import write_atomically
 
     write_atomically(out / "validation.json", found.model_dump_json(indent=1) + "\n")
     write_atomically(out / "predicted.json", predicted.model_dump_json(indent=1) + "\n")

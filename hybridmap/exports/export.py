@@ -13,6 +13,7 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hybridmap.job.job import Job
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool, RolePlan
 
@@ -27,11 +28,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Source:
-    """What is exported: a plan, the facts of its job, and the job's document."""
+    """What is exported: a plan and its job."""
 
     plan: Plan
-    facts: Facts
-    job: Mapping[str, Any]
+    job: Job
+
+    @property
+    def facts(self) -> Facts:
+        return self.job.facts()
 
     def has(self, role: str) -> bool:
         """Whether the job has this role."""
@@ -39,10 +43,10 @@ class Source:
 
     def model(self, role: str) -> str:
         """The model of a role as a Hugging Face id, or the name of its config for one outside the catalogue."""
-        shape = self.job["models"][role]["shape"]
+        shape = self.job.models[role].shape
         if isinstance(shape, str):
             return hf_id(shape) if shape in model_names() else shape
-        return str(shape["name"])
+        return shape.name
 
     def nodes(self, pool: Pool) -> tuple[int, int]:
         """Nodes of a pool and GPUs on each of them."""
@@ -51,8 +55,7 @@ class Source:
 
     def with_job(self, **sections: Any) -> Source:
         """The same plan for a job of which whole sections are others."""
-        job = job_from_document({**self.job, **sections})
-        return Source(self.plan, job.facts(), job.document)
+        return replace(self, job=job_from_document({**self.job.document, **sections}))
 
     def with_plan(self, **fields: Any) -> Source:
         """The same job with some of the plan changed."""
@@ -79,8 +82,7 @@ class Source:
     @property
     def asked_old_log_prob(self) -> str | None:
         """Who the job says gives the old log-probs; ``None`` where it leaves that open."""
-        found: str | None = self.job["implementation"]["old_log_prob"]
-        return found
+        return self.job.implementation.old_log_prob
 
     @property
     def old_log_prob_by_engine(self) -> bool:

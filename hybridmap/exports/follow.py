@@ -8,6 +8,7 @@ from hybridmap.exports.export import Source, largest_divisor
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
 from simulator.feasibility import pool_memory
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
@@ -30,18 +31,18 @@ def degrees_text(layout: ParallelLayout) -> str:
 
 def as_ppo(source: Source, out: Points, system: str) -> Source:
     """Safe-RLHF without what no other system has: its cost model, its pretraining loss, its multiplier."""
-    if source.facts.algorithm != "safe-rlhf":
+    if not ALGORITHMS[source.facts.algorithm].pretraining_loss:
         return source
     out.cannot(
         "cost",
         f"{system} has no Safe-RLHF: no cost model, no pretraining loss, no multiplier; exported as PPO without them",
     )
-    work = {key: value for key, value in source.job["workload"].items() if key != "pretrain_update"}
-    models = {role: model for role, model in source.job["models"].items() if role != "cost"}
-    pins = {role: pin for role, pin in source.job["pin"].items() if role not in ("cost", "share")}
+    job = source.job.document
+    work = {key: value for key, value in job["workload"].items() if key != "pretrain_update"}
+    models = {role: model for role, model in job["models"].items() if role != "cost"}
+    pins = {role: pin for role, pin in job["pin"].items() if role not in ("cost", "share")}
     plan = without_role(source.plan, "cost").model_copy(update={"algorithm": "ppo"})
-    job = {"algorithm": "ppo", "models": models, "workload": work, "pin": pins}
-    return Source(plan, source.facts, source.job).with_job(**job)
+    return Source(plan, source.job).with_job(algorithm="ppo", models=models, workload=work, pin=pins)
 
 
 def note_not_exported(source: Source, out: Points) -> None:
@@ -93,7 +94,7 @@ def by_the_trainer(source: Source, out: Points, system: str, may_bypass: bool) -
             "actor.inference",
             f"{system} computes old log-probs in a pass of the trainer, which the plan does not have{also}",
         )
-    changed = source.with_job(implementation={**source.job["implementation"], "old_log_prob": "trainer"})
+    changed = source.with_job(implementation=source.job.implementation.model_copy(update={"old_log_prob": "trainer"}))
     training = source.actor.training
     assert training is not None, "the actor is trained"
     if source.actor.inference is None:

@@ -36,4 +36,4 @@ def export_plan(file: PlanFile, source: str, system: str) -> Export:
             f"{source} has pools of {' and '.join(file.plan.gpus)}; {system} puts its workers on any GPU that is free, "
             "so such a plan cannot be told to it; plan for one kind (pin the device of each role, or list one)"
         )
-    return SYSTEMS[system](Source(file.plan, job.facts(), job.document))
+    return SYSTEMS[system](Source(file.plan, job))

@@ -9,7 +9,7 @@ from mapper.result import OPTIMAL_GAP
 from simulator.plan.plan import Plan, Record
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.analysis.frontier import FrontierPoint
 
 
@@ -45,7 +45,7 @@ def frontier_file_of(job: Job, points: tuple[FrontierPoint, ...], seed: int) -> 
     """The file of a frontier."""
     return FrontierFile(
         hybridmap_version=__version__,
-        job=dict(job.document),
+        job=job.document,
         facts_hash=job.facts().facts_hash,
         seed=seed,
         points=tuple(_record(point) for point in points),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -17,6 +15,7 @@ from pydantic import ValidationError
 from hybridmap.job.problems import described
 from hybridmap.json_text import to_json
 from hybridmap.version import __version__
+from profiles.atomic_write import write_all_or_none
 from profiles.errors import FileFormatError, InputError
 from profiles.units import MIB
 from simulator.plan.dataflow import Stage
@@ -24,8 +23,9 @@ from simulator.plan.plan import Plan, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
 
 SCHEMA_VERSION = 1
@@ -74,7 +74,7 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
     timeline = result.timeline
     return PlanFile(
         hybridmap_version=__version__,
-        job=dict(job.document),
+        job=job.document,
         facts_hash=job.facts().facts_hash,
         objective=result.objective.goal,
         searched=Searched(placement=placement, even=even),
@@ -211,36 +211,15 @@ def require_folder(out: Path) -> None:
 def write_records(out: Path, records: Mapping[str, Record]) -> list[Path]:
     """Write ``<name>: record`` as JSON files below ``out``, which is made if need be; all of them or none."""
     first_new = next((f for f in reversed((out, *out.absolute().parents)) if not f.exists()), None)
-    aside: dict[Path, Path] = {}
+    files = {out / name: to_json(record.model_dump(mode="json")) for name, record in records.items()}
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, record in records.items():
-            aside[out / name] = _written_aside(out, record)
-        for target, temporary in aside.items():
-            os.replace(temporary, target)
+        write_all_or_none(files, durable=True)
     except BaseException as error:  # Ctrl-C too
-        for temporary in aside.values():
-            temporary.unlink(missing_ok=True)
         _remove_empty(out, first_new)
         if not isinstance(error, OSError):
             raise
         raise InputError(f"{out}: cannot be written ({error.strerror or error}); nothing was changed") from error
-    return list(aside)
-
-
-def _written_aside(out: Path, record: Record) -> Path:
-    """A temporary file in ``out`` with the record safely on disk."""
-    handle, name = tempfile.mkstemp(dir=out, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(to_json(record.model_dump(mode="json")))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp makes it private
-    except BaseException:
-        os.unlink(name)
-        raise
-    return Path(name)
+    return list(files)
 
 
 def _remove_empty(out: Path, first_new: Path | None) -> None:

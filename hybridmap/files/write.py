@@ -1,19 +1,21 @@
-"""Writing one file of an answer: whole or not at all."""
+"""Writing one file of an answer, with one clear message where it cannot be written."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import TYPE_CHECKING
 
+from profiles.atomic_write import write_atomically
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from profiles.atomic_write import Content
 
-def write_text(path: Path, text: str, *, replace: bool = True) -> None:
-    """Write UTF-8 text beside ``path`` and rename it; folders are made if need be.
+
+def write_file(path: Path, content: Content, *, replace: bool = True) -> None:
+    """Write ``path``, the whole file or none of it; folders are made if need be.
 
     Raises ``InputError`` if it cannot be written, or is there already and ``replace`` is false.
     """
@@ -21,17 +23,7 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
         raise InputError(f"{path}: is there already; give another name or --force")
     if os.path.isdir(path):
         raise InputError(f"{path}: cannot be written, it is a folder")
-    temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp makes it private
-        os.replace(temporary, path)
-    except BaseException as error:  # Ctrl-C too
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        if not isinstance(error, OSError):
-            raise
+        write_atomically(path, content)
+    except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None

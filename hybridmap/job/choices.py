@@ -1,178 +1,188 @@
-"""The schema of what a job asks of the search: its objective, and what it pins."""
+"""The sections of ``JOB.yaml`` that say what is asked of the search: objective, schedule, opt-in layouts and pins."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, Field
 
-from hybridmap.job.leaves import MOST_NODES, Name, Positive, Section, is_name, leaf, number, one_of, refusal, whole
+from hybridmap.job.leaves import (
+    MOST_NODES,
+    Expected,
+    Flag,
+    Name,
+    Number,
+    Positive,
+    Section,
+    SparseSection,
+    Whole,
+    refusal,
+)
+from mapper.search_options import PLAIN
 from simulator.plan.plan import RECOMPUTE_LEVELS
+from simulator.plan.plan import Recompute as RecomputeLevel
 
-MINIMISE = ("time", "cost", "gpus")
-MAXIMISE = ("throughput_per_gpu",)
 MOST_GPUS = MOST_NODES * 1024
 MOST_STEPS = 64
-SCHEDULES = ("sync", "one-step-off", "async", "any")
-GENERATION_POOLS = ("shared", "own", "any")
+
+Minimised = Literal["time", "cost", "gpus"]
+Maximised = Literal["throughput_per_gpu"]
+ScheduleKind = Literal["sync", "one-step-off", "async", "any"]
+GenerationPool = Literal["shared", "own", "any"]
 
 
-class ObjectiveSection(Section):
+class ObjectiveSection(SparseSection, title="Objective"):
     """What is minimised, or maximised; exactly one of the two."""
 
-    minimise: Annotated[Any, one_of(MINIMISE)] | None = None
-    maximise: Annotated[Any, one_of(MAXIMISE)] | None = None
-    price_per_gpu_hour: dict[Name, Annotated[Any, number("a positive price", lambda v: v > 0)]] = Field(
-        default_factory=dict
+    minimise: Minimised | None = Field(
+        default=None,
+        description="time: seconds of an iteration. cost: its price. gpus: GPUs that reach target_iteration_s.",
     )
-    target_iteration_s: Positive | None = None
+    maximise: Maximised | None = Field(default=None, description="Tokens per second and GPU.")
+    price_per_gpu_hour: dict[Name, Annotated[float, Number("a positive price", gt=0)]] = Field(
+        default_factory=dict,
+        description="Price of a GPU-hour of each device of the cluster, in any currency.",
+        examples=[{"h100-80gb-sxm": 2.5}],
+    )
+    target_iteration_s: Positive | None = Field(
+        default=None, description="For gpus: the longest iteration that will do, in seconds.", examples=[200]
+    )
 
 
 def as_objective(value: Any) -> Any:
     """``cost`` alone stands for ``{minimise: cost}``."""
-    if isinstance(value, str) and value in MINIMISE:
+    if isinstance(value, str) and value in get_args(Minimised):
         return {"minimise": value}
-    if isinstance(value, str) and value in MAXIMISE:
+    if isinstance(value, str) and value in get_args(Maximised):
         return {"maximise": value}
-    if not isinstance(value, dict):
-        names = ", ".join((*MINIMISE, *MAXIMISE))
+    if not isinstance(value, (dict, BaseModel)):
+        names = ", ".join((*get_args(Minimised), *get_args(Maximised)))
         raise refusal(f"one of {names}, or a mapping such as {{minimise: gpus, target_iteration_s: ..}}")
     return value
 
 
-def _degree(least: int, most: int) -> BeforeValidator:
-    """A whole number, or a list of those that are allowed."""
-
-    def is_right(value: Any) -> bool:
-        values = value if isinstance(value, list) and value else [value]
-        return all(type(v) is int and least <= v <= most for v in values)
-
-    return leaf(f"a whole number from {least} to {most:,}, or a list of them", is_right)
-
-
-def _is_recompute(value: Any) -> bool:
-    values = value if isinstance(value, list) and value else [value]
-    return all(isinstance(v, str) and v in RECOMPUTE_LEVELS for v in values)
-
-
-Recompute = Annotated[Any, leaf(f"one of {', '.join(RECOMPUTE_LEVELS)}, or a list of them", _is_recompute)]
-Degree = Annotated[Any, _degree(1, MOST_GPUS)]
-ZeroStage = Annotated[Any, _degree(0, 3)]
-
-
-class LayoutPin(Section):
-    """Degrees of training or of forward passes."""
-
-    dp: Degree | None = None
-    tp: Degree | None = None
-    pp: Degree | None = None
-    cp: Degree | None = None
-    ep: Degree | None = None
-    zero_stage: ZeroStage | None = None
-    micro_batch: Degree | None = None
-    recompute: Recompute | None = None
-
-
-class GenerationPin(Section):
-    """Degrees of the engine's replicas."""
-
-    dp: Degree | None = None
-    tp: Degree | None = None
-    pp: Degree | None = None
-    max_num_seqs: Degree | None = None
-
-
-class RolePin(Section):
-    """What is fixed about one role."""
-
-    gpus: Annotated[Any, whole(MOST_GPUS)] | None = None
-    device: Name | None = None
-    training: LayoutPin | None = None
-    inference: LayoutPin | None = None
-    generation: GenerationPin | None = None
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, list) and len(value) >= 2 and all(is_name(v) for v in value)
-
-
-Group = Annotated[Any, leaf("a list of two roles or more", _is_group)]
-
-
-class ShareSection(Section):
-    """Roles that share their GPUs, and roles that do not; any others may."""
-
-    require: list[Group] = Field(default_factory=list)
-    forbid: list[Group] = Field(default_factory=list)
-
-
-def _is_spare(value: Any) -> bool:
-    counts = value.values() if isinstance(value, dict) else [value]
-    named = not isinstance(value, dict) or (value and all(is_name(key) for key in value))
-    return bool(named) and all(type(n) is int and 0 <= n <= MOST_NODES for n in counts)
-
-
-SpareNodes = Annotated[Any, leaf("a whole number of nodes, or {device: nodes} where there are several", _is_spare)]
-
-
-Flag = Annotated[Any, leaf("true or false", lambda v: type(v) is bool)]
-
-
-class ScheduleSection(Section):
+class ScheduleSection(SparseSection, title="Schedule"):
     """How iterations follow each other, and where the actor generates."""
 
-    kind: Annotated[Any, one_of(SCHEDULES)] = "sync"
-    generation_pool: Annotated[Any, one_of(GENERATION_POOLS)] | None = None
-    steps_in_flight: Annotated[Any, whole(MOST_STEPS)] | None = None
-    in_flight_updates: Flag = False
+    kind: ScheduleKind = Field(
+        default="sync",
+        description="sync: train on what this iteration generated. one-step-off: generate the next samples meanwhile. "
+        "async: engines never drain. any: the best that trains on samples at most one step old.",
+    )
+    generation_pool: GenerationPool | None = Field(
+        default=None,
+        description="Where the actor generates: on the GPUs that it trains on (shared), on a dedicated rollout pool "
+        "(own), or whichever is faster (any). Left out: shared for sync, any for any, else own.",
+    )
+    steps_in_flight: Annotated[int, Whole(1, MOST_STEPS)] | None = Field(
+        default=None, description="async alone: iterations of samples in the engines at once; 1 if left out."
+    )
+    in_flight_updates: Flag = Field(default=False, description="New weights reach engines while they generate.")
 
 
 def as_schedule(value: Any) -> Any:
     """``one-step-off`` alone stands for ``{kind: one-step-off}``."""
-    if isinstance(value, str) and value in SCHEDULES:
+    if isinstance(value, str) and value in get_args(ScheduleKind):
         return {"kind": value}
-    if not isinstance(value, dict):
-        raise refusal(f"one of {', '.join(SCHEDULES)}, or a mapping such as {{kind: async, steps_in_flight: 2}}")
+    if not isinstance(value, (dict, BaseModel)):
+        kinds = ", ".join(get_args(ScheduleKind))
+        raise refusal(f"one of {kinds}, or a mapping such as {{kind: async, steps_in_flight: 2}}")
     return value
 
 
-class SearchSection(Section):
-    """What the search may use beyond what every trainer has; ``mapper.search_options`` says what each means."""
+class SearchSection(Section, title="Opt-in layouts"):
+    """Opt-in layouts: what the search may use beyond what every trainer has."""
 
-    interleaving: Flag = False
-    offload: Flag = False
-    tensor_parallel_across_nodes: Flag = False
-    scoring_layouts: Flag = False
-
-
-class PinSection(Section):
-    """All pins; in the file the roles stand beside ``share`` and ``spare_nodes``."""
-
-    share: ShareSection = ShareSection()
-    spare_nodes: SpareNodes = 0
-    roles: dict[Name, RolePin] = Field(default_factory=dict)
-
-
-def as_pins(value: Any) -> Any:
-    """Gather the roles of the file under ``roles``."""
-    if not isinstance(value, dict):
-        raise refusal("a mapping of roles, share and spare_nodes")
-    apart = {key: value[key] for key in ("share", "spare_nodes") if key in value}
-    return {**apart, "roles": {key: each for key, each in value.items() if key not in apart}}
+    interleaving: Flag = Field(default=PLAIN.interleaving, description="Several model chunks per pipeline stage.")
+    offload: Flag = Field(
+        default=PLAIN.offload, description="States of a role wait in host memory while other roles have the GPUs."
+    )
+    tensor_parallel_across_nodes: Flag = Field(
+        default=PLAIN.tensor_parallel_across_nodes, description="Tensor-parallel groups may leave the NVLink domain."
+    )
+    scoring_layouts: Flag = Field(
+        default=PLAIN.scoring_layouts,
+        description="A trained role may score in a layout of its own, on a copy of its weights.",
+    )
 
 
-Objective = Annotated[ObjectiveSection, BeforeValidator(as_objective)]
-Schedule = Annotated[ScheduleSection, BeforeValidator(as_schedule)]
-Pins = Annotated[PinSection, BeforeValidator(as_pins)]
+def _or_list(expected: str) -> Expected:
+    return Expected(f"{expected}, or a list of them")
 
-SECTIONS: dict[tuple[str, ...], type[Section]] = {
-    ("objective",): ObjectiveSection,
-    ("schedule",): ScheduleSection,
-    ("search",): SearchSection,
-    ("pin", "share"): ShareSection,
-    ("pin", "roles"): RolePin,
-    ("pin", "roles", "training"): LayoutPin,
-    ("pin", "roles", "inference"): LayoutPin,
-    ("pin", "roles", "generation"): GenerationPin,
-}
-"""Sections by place, without the names of roles."""
+
+_Degree = Annotated[int, Whole(1, MOST_GPUS)]
+_Stage = Annotated[int, Whole(0, 3)]
+Degree = Annotated[
+    _Degree | Annotated[list[_Degree], Field(min_length=1)], _or_list(f"a whole number from 1 to {MOST_GPUS:,}")
+]
+ZeroStage = Annotated[_Stage | Annotated[list[_Stage], Field(min_length=1)], _or_list("a whole number from 0 to 3")]
+Recompute = Annotated[
+    RecomputeLevel | Annotated[list[RecomputeLevel], Field(min_length=1)],
+    _or_list(f"one of {', '.join(RECOMPUTE_LEVELS)}"),
+]
+
+
+def _degree(what: str) -> Any:
+    return Field(default=None, description=f"{what}; a list allows any of its values.")
+
+
+class LayoutPin(SparseSection, title="Pinned layout"):
+    """Degrees of training or of forward passes."""
+
+    dp: Degree | None = _degree("Data-parallel ranks")
+    tp: Degree | None = _degree("Tensor-parallel ranks")
+    pp: Degree | None = _degree("Pipeline stages")
+    cp: Degree | None = _degree("Context-parallel ranks")
+    ep: Degree | None = _degree("Expert-parallel ranks")
+    zero_stage: ZeroStage | None = _degree("ZeRO stage, 3 is FSDP")
+    micro_batch: Degree | None = _degree("Samples of a micro-batch on a data-parallel rank")
+    recompute: Recompute | None = _degree("Activation recomputation")
+
+
+class GenerationPin(SparseSection, title="Pinned generation"):
+    """Degrees of the engine's replicas."""
+
+    dp: Degree | None = _degree("Engine replicas")
+    tp: Degree | None = _degree("Tensor-parallel ranks of a replica")
+    pp: Degree | None = _degree("Pipeline stages of a replica")
+    max_num_seqs: Degree | None = _degree("Sequences of a replica that run at once")
+
+
+class RolePin(SparseSection, title="Pinned role"):
+    """What is fixed about one role."""
+
+    gpus: Annotated[int, Whole(1, MOST_GPUS)] | None = Field(default=None, description="GPUs of the role's pool.")
+    device: Name | None = Field(default=None, description="Device of the role's pool.")
+    training: LayoutPin | None = Field(default=None, description="Layout of training.")
+    inference: LayoutPin | None = Field(default=None, description="Layout of scoring.")
+    generation: GenerationPin | None = Field(default=None, description="Layout of generation.")
+
+
+Group = Annotated[list[Name], Field(min_length=2), Expected("a list of two roles or more")]
+
+
+class ShareSection(SparseSection, title="Sharing"):
+    """Roles that share their GPUs, and roles that do not; any others may."""
+
+    require: list[Group] = Field(default_factory=list, description="Groups of roles that share their GPUs.")
+    forbid: list[Group] = Field(default_factory=list, description="Groups of roles that do not.")
+
+
+_Spare = Annotated[int, Whole(0, MOST_NODES)]
+SpareNodes = Annotated[
+    _Spare | Annotated[dict[Name, _Spare], Field(min_length=1)],
+    Expected("a whole number of nodes, or {device: nodes} where there are several"),
+]
+
+
+class PinSection(SparseSection, title="Pins", extra="allow"):
+    """What is decided already; the search chooses the rest. Roles stand beside ``share`` and ``spare_nodes``."""
+
+    __pydantic_extra__: dict[str, RolePin] = Field(init=False)
+    share: ShareSection = Field(default=ShareSection(), description="Who shares GPUs, and who does not.")
+    spare_nodes: SpareNodes | None = Field(default=None, description="Nodes that stay free, for each device or in all.")
+
+    @property
+    def roles(self) -> dict[str, RolePin]:
+        """What is fixed, by role."""
+        return self.__pydantic_extra__

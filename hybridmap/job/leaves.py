@@ -1,19 +1,20 @@
-"""Leaves of the job's schema: each checks itself and fails with what it expects.
+"""Types of the values in a job: real types with bounds, whose errors say what would have been right.
 
-So a message can say "got x, expected y" and nothing else.
+Each carries one sentence of what is expected, so that a message can be "got x, expected y" and nothing else.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic_core import PydanticCustomError, core_schema
 
 from profiles.workload import MOST_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pydantic import GetCoreSchemaHandler, SerializerFunctionWrapHandler
 
 EXPECTED = "expected"
 """Type of the validation errors whose message is what would have been right."""
@@ -29,51 +30,92 @@ def refusal(expected: str) -> PydanticCustomError:
     return PydanticCustomError(EXPECTED, "{text}", {"text": expected})
 
 
-def leaf(expected: str, is_right: Callable[[Any], bool]) -> BeforeValidator:
-    """A leaf that passes what ``is_right`` accepts unchanged."""
+def _expecting(inner: core_schema.CoreSchema, expected: str) -> core_schema.CoreSchema:
+    def check(value: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValueError:
+            raise refusal(expected) from None
 
-    def check(value: Any) -> Any:
-        if not is_right(value):
-            raise refusal(expected)
-        return value
-
-    return BeforeValidator(check)
-
-
-def whole(most: int, least: int = 1) -> BeforeValidator:
-    """A whole number from ``least`` to ``most``."""
-    return leaf(f"a whole number from {least} to {most:,}", lambda v: type(v) is int and least <= v <= most)
+    return core_schema.no_info_wrap_validator_function(check, inner)
 
 
-def number(expected: str, is_right: Callable[[float], bool]) -> BeforeValidator:
-    """A finite number that ``is_right`` accepts."""
-    return leaf(expected, lambda v: is_number(v) and is_right(v))
+@dataclass(frozen=True)
+class Expected:
+    """One sentence in place of all that the type itself would say."""
+
+    text: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return _expecting(handler(source), self.text)
 
 
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number; a whole one that no float holds is none."""
-    # bool is an int to Python, but no amount of anything.
-    return type(value) in (int, float) and -MOST_NUMBER <= value <= MOST_NUMBER
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from ``least`` to ``most``; no text, no ``8.0``, no ``true``."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        inner = core_schema.int_schema(strict=True, ge=self.least, le=self.most)
+        return _expecting(inner, f"a whole number from {self.least} to {self.most:,}")
 
 
-def one_of(names: tuple[str, ...]) -> BeforeValidator:
-    """One of some words."""
-    return leaf(f"one of {', '.join(names)}", lambda v: v in names)
+@dataclass(frozen=True)
+class Number:
+    """A finite number within bounds; a whole number stays one, so that a job reads back as it was written."""
+
+    expected: str
+    gt: float | None = None
+    ge: float | None = None
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        inner = core_schema.float_schema(strict=True, allow_inf_nan=False, gt=self.gt, ge=self.ge, le=self.le)
+
+        def check(value: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            if not -MOST_NUMBER <= handler(value) <= MOST_NUMBER:  # a whole number that no float holds
+                raise refusal(self.expected)
+            return value
+
+        return _expecting(core_schema.no_info_wrap_validator_function(check, inner), self.expected)
 
 
-def is_name(value: Any) -> bool:
-    """Whether ``value`` is a text of a sensible length."""
-    return isinstance(value, str) and 0 < len(value) <= 4096
+@dataclass(frozen=True)
+class OneOf:
+    """One of some words that a table elsewhere lists."""
+
+    words: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.literal_schema(list(self.words))
 
 
-Name = Annotated[Any, leaf("a name", is_name)]
-Samples = Annotated[Any, whole(MOST_SAMPLES)]
-Tokens = Annotated[Any, whole(MOST_TOKENS)]
-Positive = Annotated[Any, number("a positive number", lambda v: v > 0)]
-NotNegative = Annotated[Any, number("a number of at least 0", lambda v: v >= 0)]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=4096), Expected("a name")]
+Flag = Annotated[bool, Field(strict=True), Expected("true or false")]
+Samples = Annotated[int, Whole(1, MOST_SAMPLES)]
+Tokens = Annotated[int, Whole(1, MOST_TOKENS)]
+Nodes = Annotated[int, Whole(1, MOST_NODES)]
+GpusPerNode = Annotated[int, Whole(1, MOST_GPUS_PER_NODE)]
+Finite = Annotated[float, Number("a number")]
+Positive = Annotated[float, Number("a positive number", gt=0)]
+NotNegative = Annotated[float, Number("a number of at least 0", ge=0)]
 
 
 class Section(BaseModel):
     """A mapping of the job file; unknown keys fail."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SparseSection(Section):
+    """A section whose normal form leaves out what was not given."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if not _says_nothing(value)}
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value is False or value in ({}, [])  # 0 is a value: zero_stage has it

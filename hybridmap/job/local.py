@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybridmap.console import warn
+from hybridmap.job.schema import ClusterSection, EnginesSection, ImplementationSection
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError
 from profiles.hardware import DEVICE_FILE, load_doubts, load_spec
@@ -12,14 +13,14 @@ from profiles.hardware import DEVICE_FILE, load_doubts, load_spec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hybridmap.job.job import Job
+
 EAGER = {"kernels": "eager", "loss_head": "unfused"}
 """How the torch-native engine is built: uncompiled, log-softmax in tensor operations."""
 
 
-def on_this_machine(document: Any, folder: Path, ranks: int = 1, *, force: bool = False) -> Any:
-    """The job's document with cluster, engines, number formats and implementation of this machine.
-
-    A document that is no mapping is handed back as it is: what is wrong with it is said where jobs are read.
+def on_this_machine(job: Job, folder: Path, ranks: int = 1, *, force: bool = False) -> Job:
+    """The job as it was written with cluster, engines, number formats and implementation of this machine.
 
     Raises
     ------
@@ -27,12 +28,27 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1, *, force: bool 
         ``folder`` is no profile of this machine's engine, or one that is marked as disturbed or incomplete and is not
         taken by ``force``; the message says how to make one.
     """
-    if not isinstance(document, dict):
-        return document
-    engines = {
-        kind: folder.resolve() / FOLDER / name for kind, name in (("training", TRAINING), ("generation", GENERATION))
-    }
-    for needed in (folder / DEVICE_FILE, *engines.values()):
+    _require_profile(folder, force)
+    dtype = job.run.dtype if job.run is not None else "bf16"
+    gpus = max(load_spec(folder).gpus_per_node, ranks)
+    given = job.implementation.model_dump(exclude_unset=True)
+    return job.model_copy(
+        update={
+            "cluster": [ClusterSection(device=str(folder.resolve()), nodes=1, gpus_per_node=gpus)],
+            "engines": EnginesSection(**{kind: str(path) for kind, path in _engine_files(folder).items()}),
+            "implementation": ImplementationSection(**{**EAGER, **given, "training_dtype": dtype}),
+            "models": {role: section.model_copy(update={"precision": dtype}) for role, section in job.models.items()},
+        }
+    )
+
+
+def _engine_files(folder: Path) -> dict[str, Path]:
+    names = (("training", TRAINING), ("generation", GENERATION))
+    return {kind: folder.resolve() / FOLDER / name for kind, name in names}
+
+
+def _require_profile(folder: Path, force: bool) -> None:
+    for needed in (folder / DEVICE_FILE, *_engine_files(folder).values()):
         if not needed.is_file():
             raise InputError(
                 f"{folder} is no profile that a run can be priced with ({needed.name} is missing); "
@@ -46,27 +62,3 @@ def on_this_machine(document: Any, folder: Path, ranks: int = 1, *, force: bool 
                 "CONFIG --out ANOTHER'), or take it with --force-profile"
             )
         warn(told)
-    dtype = _dtype(document)
-    gpus = max(load_spec(folder).gpus_per_node, ranks)
-    changed = {
-        "cluster": [{"device": str(folder.resolve()), "nodes": 1, "gpus_per_node": gpus}],
-        "engines": {kind: str(path) for kind, path in engines.items()},
-        "implementation": {**EAGER, **_section(document, "implementation"), "training_dtype": dtype},
-        "models": {role: _with_precision(model, dtype) for role, model in _section(document, "models").items()},
-    }
-    return {**document, **changed}
-
-
-def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _dtype(document: dict[str, Any]) -> str:
-    found = _section(document, "run").get("dtype", "bf16")
-    return found if found in ("fp32", "bf16") else "bf16"
-
-
-def _with_precision(model: Any, dtype: str) -> Any:
-    shape = model.get("shape") if isinstance(model, dict) else model
-    return {"shape": shape, "precision": dtype}

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
-from hybridmap.job.leaves import EXPECTED
-from hybridmap.job.schema import RESPONSE_TAGS, JobFile, keys_at
+from executor.run_config import parse_run
+from hybridmap.job.choices import PinSection, RolePin
+from hybridmap.job.job import Job
+from hybridmap.job.leaves import EXPECTED, Section
+from hybridmap.job.lengths import KINDS
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pydantic_core import ErrorDetails
 
 MOST_LINES = 20
@@ -35,28 +42,28 @@ class UnknownKeyError(UnknownNameError):
         InputError.__init__(self, _unknown_key(key, place, known))
 
 
-def parse_job(raw: object, source: str) -> JobFile:
-    """Check ``raw`` against the schema.
+def parse_job(raw: object, source: str, base: Path | None) -> Job:
+    """Check ``raw`` against the schema: the job as it was written. Paths in its run section start from ``base``.
 
     Raises
     ------
     FileFormatError
         Not a mapping, or values of the wrong type; ``UnknownKeyError`` if the one problem is an unknown key.
+    InputError
+        The run section is none.
     """
     if not isinstance(raw, dict):
         given = "is empty" if raw is None else f"holds {described(raw)}"
         raise FileFormatError(f"{source} {given}; a job is a mapping with algorithm, models, workload and cluster")
     if (kind := _what_we_wrote(raw)) is not None:
         raise FileFormatError(f"{source} is no job but {kind}")
+    sections = dict(raw)
+    run = sections.pop("run", None)  # the executor reads its own section
     try:
-        job = JobFile.model_validate(raw)
+        job = Job.model_validate(sections)
     except ValidationError as error:
         raise _refusal(error, source) from None
-    if not job.cluster:
-        raise FileFormatError(
-            f"{source}: cluster: got an empty list, expected an entry with device and nodes for each kind of GPU"
-        )
-    return job
+    return job if run is None else job.model_copy(update={"run": parse_run(run, f"{source}: run", base)})
 
 
 def _what_we_wrote(raw: dict[Any, Any]) -> str | None:
@@ -78,7 +85,7 @@ def described(value: object) -> str:
         shown = "".join(c if c.isprintable() else "?" for c in value[:40])
         return f"'{shown}{'...' if len(value) > 40 else ''}'"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, datetime.date):
         return f"the date {value}"
     return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
@@ -110,18 +117,50 @@ def _line(detail: ErrorDetails) -> str:
         return str(_as_unknown_key(detail))
     if kind == "missing":
         return f"{place} is missing"
-    expected = {EXPECTED: detail["msg"], "list_type": "a list of entries that each begin with '-'"}.get(
-        kind, "a mapping"
-    )
+    expected = _expected(detail)
     if detail["loc"][-1] == "[key]":
         return f"{_place(detail['loc'][:-2])}: got {described(detail['input'])} as a key, expected {expected}"
     return f"{place}: got {described(detail['input'])}, expected {expected}"
 
 
+def _expected(detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    if kind == EXPECTED:
+        return detail["msg"]
+    if kind == "literal_error":
+        words = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+    if kind == "too_short":
+        return "an entry with device and nodes for each kind of GPU"
+    return "a list of entries that each begin with '-'" if kind == "list_type" else "a mapping"
+
+
 def _as_unknown_key(detail: ErrorDetails) -> UnknownKeyError:
     *parents, key = detail["loc"]
-    section = tuple(str(part) for part in parents if not isinstance(part, int))
-    return UnknownKeyError(described(str(key)).strip("'"), _place(tuple(parents)), keys_at(section))
+    return UnknownKeyError(described(str(key)).strip("'"), _place(tuple(parents)), _keys_at(tuple(parents)))
+
+
+def _keys_at(place: tuple[Any, ...]) -> tuple[str, ...]:
+    """The keys of the section at ``place``, as pydantic reports places."""
+    sections: list[type[Section]] = [Job]
+    for part in place:
+        below = [s for section in sections for s in _sections_below(section, part)]
+        sections = below or sections  # the name of a role, a position, the kind of a response length
+    return tuple(key for section in sections for key in section.model_fields)
+
+
+def _sections_below(section: type[Section], key: Any) -> list[type[Section]]:
+    if section is PinSection and key not in PinSection.model_fields:
+        return [RolePin]
+    field = section.model_fields.get(key)
+    return [] if field is None else list(_sections_in(field.annotation))
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections_in(part)
 
 
 def _unknown_key(key: str, place: str, known: tuple[str, ...]) -> str:
@@ -137,10 +176,8 @@ def _nearest(error: UnknownKeyError) -> list[str]:
 
 def _place(loc: tuple[Any, ...]) -> str:
     """``workload.prompts``, ``cluster[0].device``: the place as a person would write it."""
-    if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in RESPONSE_TAGS:
+    if loc[:2] == ("workload", "response_length") and loc[2:3] and loc[2] in KINDS:
         loc = (*loc[:2], *loc[3:])
-    if loc[:2] == ("pin", "roles"):
-        loc = ("pin", *loc[2:])  # in the file the roles stand right below it
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) and text == "cluster" else f".{part}" if text else str(part)

@@ -1,191 +1,204 @@
-"""The schema of ``JOB.yaml``: which keys there are, and what each may hold.
+"""The sections of ``JOB.yaml``: which keys there are, what each may hold, its default and its meaning.
 
-Every leaf checks itself and fails with what it expects, so that a message can say "got x, expected y" and nothing
-else. What the values mean together (does this name exist, does that divide) is for ``config`` to find out.
+The same sections hold a job as it was written and in normal form: every default of a device's card filled in, and the
+content of a file in place of its path. What the values mean together (does this name exist, does that divide) is for
+those who read the job. ``hybridmap init --schema`` prints all of it as JSON Schema.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
-from hybridmap.job import choices
 from hybridmap.job.leaves import (
-    EXPECTED,
-    MOST_GPUS_PER_NODE,
-    MOST_NODES,
+    Expected,
+    Flag,
+    GpusPerNode,
     Name,
+    Nodes,
     NotNegative,
+    Number,
+    OneOf,
     Positive,
     Samples,
     Section,
     Tokens,
-    is_name,
-    is_number,
-    leaf,
-    number,
-    one_of,
+    Whole,
     refusal,
-    whole,
 )
+from hybridmap.job.lengths import ResponseLength
+from profiles.models.catalogue import model_names
+from profiles.store import device_names
 from profiles.units import DTYPE_BYTES
 from profiles.workload import MOST_TOKENS
-from simulator.facts import TRAINING_DTYPES, AttentionKernel, Kernels, LossHead, OldLogProb, SleepingEngine
+from simulator.facts import (
+    TRAINING_DTYPES,
+    AttentionKernel,
+    Implementation,
+    Kernels,
+    LossHead,
+    OldLogProb,
+    SleepingEngine,
+)
+
+BUILT = Implementation()
+"""How a trainer is built unless a job says otherwise."""
 
 
-def _is_shape(value: Any) -> bool:
-    if isinstance(value, dict):  # the embedded form of plan.json
-        return set(value) == {"config", "name"} and isinstance(value["config"], dict) and is_name(value["name"])
-    return is_name(value)
+class EmbeddedConfig(Section, title="Embedded model config"):
+    """The content of a ``config.json`` and the model's name, as ``plan.json`` keeps them."""
+
+    config: dict[str, Any] = Field(description="The content of the file.")
+    name: Name = Field(description="What the model is called.")
 
 
-def _as_role(value: Any) -> Any:
-    if isinstance(value, dict):
+Shape = Annotated[Name | EmbeddedConfig, Expected("a model name or the path of a config.json")]
+
+
+class RoleSection(Section, title="Role"):
+    """One role: its model, and the number format of its forward passes."""
+
+    shape: Shape = Field(
+        description="A name of `hybridmap models list`, or the path of a Hugging Face config.json.",
+        json_schema_extra=lambda schema: schema.update(examples=["my-model/config.json", *model_names()]),
+    )
+    precision: Annotated[str, OneOf(tuple(DTYPE_BYTES))] = Field(
+        default="bf16", description="Number format of the weights in scoring and generation."
+    )
+
+
+def as_role(value: Any) -> Any:
+    """``llama-3.1-8b`` alone stands for ``{shape: llama-3.1-8b}``."""
+    if isinstance(value, (dict, BaseModel)):
         return value
-    if not is_name(value):
-        expected = "a model name, the path of a config.json, or a mapping with shape and precision"
-        raise refusal(expected)
+    if not isinstance(value, str) or not value:
+        raise refusal("a model name, the path of a config.json, or a mapping with shape and precision")
     return {"shape": value}
 
 
-class RoleSection(Section):
-    """One role: its model, and the number format of its forward passes."""
-
-    shape: Annotated[Any, leaf("a model name or the path of a config.json", _is_shape)]
-    precision: Annotated[Any, one_of(tuple(DTYPE_BYTES))] = "bf16"
-
-
-class LognormalSection(Section):
-    """Log-normal response lengths, clipped at ``max``."""
-
-    distribution: Annotated[Any, leaf("lognormal", lambda v: v == "lognormal")]
-    mean: Positive
-    max: Tokens
-    p99: Annotated[Any, number("a positive number", lambda v: v > 0)] | None = None
-
-
-def _is_histogram(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return is_name(value)
-    return set(value) == {"lengths", "counts"} and all(
-        isinstance(column, list) and all(map(is_number, column)) for column in value.values()
-    )  # the embedded form of plan.json
-
-
-class HistogramSection(Section):
-    """Measured response lengths, from a CSV file."""
-
-    histogram: Annotated[Any, leaf("the path of a CSV file with columns length and count", _is_histogram)]
-
-
-RESPONSE_TAGS = ("fixed", "lognormal", "histogram")
-"""Kinds of response length; they show up in the places that pydantic reports, and mean nothing to a user there."""
-
-
-def _response_tag(value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return "fixed" if type(value) is int else None
-    return "histogram" if "histogram" in value else "lognormal"
-
-
-ResponseLength = Annotated[
-    Annotated[Tokens, Tag("fixed")]
-    | Annotated[LognormalSection, Tag("lognormal")]
-    | Annotated[HistogramSection, Tag("histogram")],
-    Discriminator(
-        _response_tag,
-        custom_error_type=EXPECTED,
-        custom_error_message=(
-            "a whole number of tokens, {distribution: lognormal, mean: .., max: ..} or {histogram: file.csv}"
-        ),
-    ),
-]
-
-
-class WorkloadSection(Section):
+class WorkloadSection(Section, title="Workload"):
     """The work of one iteration."""
 
-    prompts: Samples
-    prompt_length: Tokens
-    response_length: ResponseLength
-    samples_per_prompt: Samples = 1
-    epochs: Annotated[Any, whole(1000)] = 1
-    minibatches: Samples = 1
-    reward_s_per_sample: NotNegative = 0.0
-    prompt_tokens: Annotated[Any, number("a positive number", lambda v: v > 0)] | None = None
-    pretrain_update: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
+    prompts: Samples = Field(description="Prompts of an iteration.", examples=[512])
+    samples_per_prompt: Samples = Field(
+        default=1, description="Responses that are drawn for each prompt.", examples=[8]
+    )
+    prompt_length: Tokens = Field(
+        description="Tokens of a prompt as training and scoring see it: the padded length, where prompts are padded.",
+        examples=[1024],
+    )
+    response_length: ResponseLength = Field(
+        description="Tokens of a response: one length for all, or better a distribution from your logs.",
+        examples=[1024, {"distribution": "lognormal", "mean": 2500, "max": 8192}, {"histogram": "lengths.csv"}],
+    )
+    epochs: Annotated[int, Whole(1, 1000)] = Field(default=1, description="Passes over the samples of an iteration.")
+    minibatches: Samples = Field(
+        default=1, description="Optimizer steps of a pass; they divide prompts x samples_per_prompt.", examples=[8]
+    )
+    reward_s_per_sample: NotNegative = Field(
+        default=0.0,
+        description="Seconds of one CPU worker for each response, where the reward is a function and no model.",
+    )
+    prompt_tokens: Positive | None = Field(
+        default=None,
+        description="Mean tokens of a prompt without padding, as the engine sees it; prompt_length if left out.",
+    )
+    pretrain_update: Flag = Field(
+        default=False, description="safe-rlhf alone: whether the actor's updates also learn from the pretraining text."
+    )
+
+    @model_serializer(mode="wrap")
+    def _normal_form(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if key != "pretrain_update" or value}
 
 
-class ClusterSection(Section):
+class ClusterSection(Section, title="Nodes of one device"):
     """Identical nodes of one device; what is left out comes from the device's card."""
 
-    device: Name
-    nodes: Annotated[Any, whole(MOST_NODES)]
-    gpus_per_node: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
+    device: Name = Field(
+        description="A name of `hybridmap devices list`, or the path of a device folder.",
+        json_schema_extra=lambda schema: schema.update(examples=list(device_names())),
+    )
+    nodes: Nodes = Field(description="Nodes.", examples=[4])
+    gpus_per_node: GpusPerNode | None = Field(
+        default=None, description="GPUs of a node; from the device's card if left out."
+    )
     inter_node_gbps: (
-        Annotated[Any, number("a positive number of Gbit/s per node, from 0.001 to 1e9", lambda v: 1e-3 <= v <= 1e9)]
-        | None
-    ) = None
-    nvlink_domain_gpus: Annotated[Any, whole(MOST_GPUS_PER_NODE)] | None = None
-    nodes_per_pod: Annotated[Any, whole(MOST_NODES)] | None = None
+        Annotated[float, Number("a positive number of Gbit/s per node, from 0.001 to 1e9", ge=1e-3, le=1e9)] | None
+    ) = Field(
+        default=None,
+        description="Gbit/s of a node, all its network cards together; from the device's card if left out.",
+        examples=[3200],
+    )
+    nvlink_domain_gpus: GpusPerNode | None = Field(
+        default=None, description="GPUs that NVLink joins; those of a node, or of the rack, if left out."
+    )
+    nodes_per_pod: Nodes | None = Field(
+        default=None, description="Nodes below one switch of the network; pools are laid so that few straddle pods."
+    )
+
+    @model_serializer(mode="wrap")
+    def _normal_form(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if key != "nodes_per_pod" or value}
 
 
-class EnginesSection(Section):
-    """Engine and version, ``name@version``; the newest profiled default where left out."""
+class EnginesSection(Section, title="Engines"):
+    """Engine and version, ``name@version``, or the path of an engine file."""
 
-    training: Name | None = None
-    generation: Name | None = None
-
-
-class ImplementationSection(Section):
-    """How the trainer is built, where builds differ; the meaning of each is at ``simulator.facts.Implementation``."""
-
-    loss_head: Annotated[Any, one_of(get_args(LossHead))] = "parallel"
-    attention_kernel: Annotated[Any, one_of(get_args(AttentionKernel))] = "newest"
-    kernels: Annotated[Any, one_of(get_args(Kernels))] = "fused"
-    tensor_parallel_overlap: Annotated[Any, leaf("true or false", lambda v: type(v) is bool)] = False
-    training_dtype: Annotated[Any, one_of(TRAINING_DTYPES)] = "bf16"
-    lora_rank: Annotated[Any, whole(MOST_TOKENS, 0)] = 0
-    packed_tokens: Tokens | None = None
-    expert_imbalance: Annotated[Any, number("a ratio of at least 1", lambda v: v >= 1)] = 1.0
-    old_log_prob: Annotated[Any, one_of(get_args(OldLogProb))] | None = None  # priced as engine; exported as theirs
-    sleeping_engine: Annotated[Any, one_of(get_args(SleepingEngine))] = "drops-weights"
-    fsdp_exposure: Annotated[Any, number("a share from 0 to 1", lambda v: 0 <= v <= 1)] = 0.0
+    training: Name | None = Field(
+        default=None, description="Trains and scores; the newest default if left out.", examples=["megatron-core@0.16"]
+    )
+    generation: Name | None = Field(
+        default=None, description="Generates; the newest default if left out.", examples=["vllm@0.32"]
+    )
 
 
-class JobFile(Section):
-    """The whole file."""
+class ImplementationSection(Section, title="Implementation"):
+    """How the trainer is built, where builds differ."""
 
-    algorithm: Name
-    models: dict[Name, Annotated[RoleSection, BeforeValidator(_as_role)]]
-    workload: WorkloadSection
-    cluster: list[ClusterSection]
-    engines: EnginesSection = EnginesSection()
-    implementation: ImplementationSection = ImplementationSection()
-    objective: choices.Objective = choices.ObjectiveSection(minimise="time")
-    pin: choices.Pins = choices.PinSection()
-    schedule: choices.Schedule = choices.ScheduleSection()
-    search: choices.SearchSection = choices.SearchSection()
-    run: Any = None
-
-
-_SECTIONS: dict[tuple[str, ...], type[Section]] = {
-    (): JobFile,
-    ("workload",): WorkloadSection,
-    ("workload", "response_length", "lognormal"): LognormalSection,
-    ("workload", "response_length", "histogram"): HistogramSection,
-    ("cluster",): ClusterSection,
-    ("engines",): EnginesSection,
-    ("implementation",): ImplementationSection,
-}
-
-
-def keys_at(place: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys of the section at ``place``, a path of keys and response kinds without list positions."""
-    if place[:2] == ("pin", "roles"):
-        place = (*place[:2], *place[3:])  # without the name of the role
-    if place == ("pin",):
-        return ("share", "spare_nodes")
-    section = RoleSection if place[:1] == ("models",) else {**_SECTIONS, **choices.SECTIONS}[place]
-    return tuple(section.model_fields)
+    loss_head: LossHead = Field(
+        default=BUILT.loss_head,
+        description="parallel: vocabulary-parallel cross-entropy (Megatron). fused: logits in chunks that are never "
+        "kept. fp32: the head's GEMMs in FP32. unfused: log-softmax as separate tensor operations.",
+    )
+    attention_kernel: AttentionKernel = Field(
+        default=BUILT.attention_kernel, description="The newest kernel that the device has, or FlashAttention 2."
+    )
+    kernels: Kernels = Field(
+        default=BUILT.kernels,
+        description="Fused norms, rotary and activation, or one kernel per tensor operation (eager).",
+    )
+    tensor_parallel_overlap: Flag = Field(
+        default=BUILT.tensor_parallel_overlap,
+        description="Tensor-parallel gathers and scatters of the forward pass run beside the GEMM next to them.",
+    )
+    training_dtype: Annotated[str, OneOf(TRAINING_DTYPES)] = Field(
+        default=BUILT.training_dtype, description="Number format of the training GEMMs."
+    )
+    lora_rank: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
+        default=BUILT.lora_rank, description="Rank of the adapters on every linear layer; 0 trains all weights."
+    )
+    packed_tokens: Tokens | None = Field(
+        default=BUILT.packed_tokens,
+        description="Sequences are packed to this many tokens, and a micro-batch holds micro_batch packs; without it "
+        "micro_batch sequences, padding removed.",
+    )
+    expert_imbalance: Annotated[float, Number("a ratio of at least 1", ge=1)] = Field(
+        default=BUILT.expert_imbalance,
+        description="Rows of the fullest expert-parallel rank over the mean; 1 is even routing.",
+    )
+    old_log_prob: OldLogProb | None = Field(
+        default=None,  # priced as the engine's; an export keeps the other system's own default
+        description="Who gives the log-probs of the policy ratio: the generation engine with the samples (the price's "
+        "default), or the trainer in a forward pass of its own.",
+    )
+    sleeping_engine: SleepingEngine = Field(
+        default=BUILT.sleeping_engine,
+        description="What a colocated engine does with its weights while the trainer runs: drop them, or keep them in "
+        "host memory (vLLM's sleep level 1).",
+    )
+    fsdp_exposure: Annotated[float, Number("a share from 0 to 1", ge=0, le=1)] = Field(
+        default=BUILT.fsdp_exposure,
+        description="Share of the ZeRO-3 gathers of a forward pass that nothing hides: 0 with perfect prefetch.",
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +41,8 @@ class Answers:
 
 def roles_of(algorithm: str) -> tuple[str, ...]:
     """Roles that a new job of this algorithm names: those it needs, and a reference where one is usual."""
-    usual = ("reference",) if "reference" in OPTIONAL_ROLES.get(algorithm, ()) else ()
-    return (*REQUIRED_ROLES[algorithm], *usual)
+    usual = ("reference",) if "reference" in ALGORITHMS[algorithm].optional_roles else ()
+    return (*ALGORITHMS[algorithm].roles, *usual)
 
 
 def job_text(answers: Answers) -> str:
@@ -54,7 +54,7 @@ def _head(answers: Answers) -> list[str]:
     gpus = answers.nodes * load_device(answers.device).spec.gpus_per_node
     return [
         f"# {answers.algorithm} on {gpus:,} x {answers.device}. Plan it with: hybridmap plan THIS_FILE",
-        f"algorithm: {answers.algorithm}   # {' | '.join(REQUIRED_ROLES)}",
+        f"algorithm: {answers.algorithm}   # {' | '.join(ALGORITHMS)}",
         "",
     ]
 
@@ -64,7 +64,7 @@ def _models(answers: Answers) -> list[str]:
     lines = ["# Names of `hybridmap models list`, or the path of a Hugging Face config.json.", "models:"]
     for role, name in answers.models.items():
         lines.append(f"  {f'{role}: {_quoted(name)}':<{width + 2}}   # {MEANINGS[role]}")
-    missing = [role for role in OPTIONAL_ROLES.get(answers.algorithm, ()) if role not in answers.models]
+    missing = [role for role in ALGORITHMS[answers.algorithm].optional_roles if role not in answers.models]
     for role in missing:
         also = " (else the reward is a function)" if role == "reward" else ""
         lines.append(f"  # {role}: NAME   # optional: {MEANINGS[role]}{also}")

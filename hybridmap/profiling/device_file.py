@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from hybridmap.profiling.rates import host_rate, memory_rate, wire_rate
+from profiles.atomic_write import write_atomically
 from profiles.hardware import DEVICE_FILE
 from profiles.store import DATA, device_names, load_device
-from profiles.yaml_text import read_yaml_file
+from profiles.yaml_text import read_yaml_file, yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +34,7 @@ def write_device_file(
     else:
         document = _measured_card(about, rows, kind)
     document["doubts"] = list(doubts)
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{DEVICE_FILE}.writing"
-    aside.write_text(yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")
-    os.replace(aside, folder / DEVICE_FILE)
+    write_atomically(folder / DEVICE_FILE, yaml_of(document))
     return str(document["name"])
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together, fit_wake
+from profiles.atomic_write import write_atomically
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING, VERSION
+from profiles.yaml_text import yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,11 +56,10 @@ class EngineFits:
 def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, Sequence[Row]]) -> EngineFits:
     """Write both files into ``folder/engines``; ``rows`` by table, without failed ones."""
     out = folder / FOLDER
-    out.mkdir(parents=True, exist_ok=True)
     training = _training_facts(rows)
     generation = _generation_facts(rows, device)
-    _write(out / TRAINING, _training_file(training))
-    _write(out / GENERATION, _generation_file(generation))
+    write_atomically(out / TRAINING, yaml_of(_training_file(training)))
+    write_atomically(out / GENERATION, yaml_of(_generation_file(generation)))
     fits = []
     for kind, name, facts in (("training", TRAINING, training), ("generation", GENERATION, generation)):
         engines = Engines(
@@ -69,7 +68,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         fit = fit_constants(rows.get("engine_step", ()), engines, kind)
         facts |= {constant: _fitted(constant, value, fit) for constant, value in fit.constants.items()}
         make = _training_file if kind == "training" else _generation_file
-        _write(out / name, make(facts))
+        write_atomically(out / name, yaml_of(make(facts)))
         fits.append(fit)
     _add_waking(out, device, training, generation, rows.get("neighbour_step", ()))
     together = rows.get("parallel_step", ())
@@ -83,7 +82,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
             skew_s, "s", "each further rank of a call starts so much later", source, "fitted"
         )
         training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source, "fitted")
-        _write(out / TRAINING, _training_file(training))
+        write_atomically(out / TRAINING, yaml_of(_training_file(training)))
     return EngineFits(*fits)
 
 
@@ -186,7 +185,7 @@ def _add_waking(
         if wake_s is not None:
             source = "calls of a run behind a controller, table neighbour_step, over the price of the same alone"
             facts["wake_s"] = _fact(wake_s, "s", "a call after its rank had waited", source, "fitted")
-        _write(out / name, (_training_file if kind == "training" else _generation_file)(facts))
+        write_atomically(out / name, yaml_of((_training_file if kind == "training" else _generation_file)(facts)))
 
 
 def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:
@@ -280,9 +279,3 @@ def _generation_file(facts: Mapping[str, Any]) -> dict[str, Any]:
         "first_token_in_prefill": True,
         "facts": {**known, **facts},
     }
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    aside = path.with_name(f".{path.name}.writing")
-    aside.write_text(yaml.safe_dump(dict(document), sort_keys=False, width=110), encoding="utf-8")
-    os.replace(aside, path)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from profiles.hardware import ClusterGroup
 from profiles.models.shape import ModelShape
 from profiles.workload import LengthDistribution, Workload
-from simulator.cost.pricing import RoleLayouts, call_cost
+from simulator.cost.pricing import call_cost
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, Implementation, RoleSpec
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout

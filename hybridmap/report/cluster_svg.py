@@ -23,11 +23,11 @@ MOST_GPUS = 1024
 def cluster_svg(plan: Plan, facts: Facts) -> str:
     """The drawing, with a title for people who cannot see it."""
     parts, y = [], 0.0
-    most = max(facts.on(kind).group.nodes for kind in facts.kinds)
+    most = max(facts.on(kind).group.nodes for kind in facts.device_types)
     width = min(most, ACROSS) * (_node_width(facts) + GAP)
-    for kind in facts.kinds:
+    for kind in facts.device_types:
         there = facts.on(kind)
-        body, y = _kind(plan, kind, there.group.nodes, there.group.gpus_per_node, y, width, len(facts.kinds) > 1)
+        body, y = _kind(plan, kind, there.group.nodes, there.group.gpus_per_node, y, width, len(facts.device_types) > 1)
         parts.append(body)
     label = escape(description(plan), quote=True)
     return (
@@ -49,7 +49,7 @@ def color_of(plan: Plan, name: str) -> str:
 
 
 def _node_width(facts: Facts) -> float:
-    widest = max(facts.on(kind).group.gpus_per_node for kind in facts.kinds)
+    widest = max(facts.on(kind).group.gpus_per_node for kind in facts.device_types)
     columns = 1 if facts.num_gpus > MOST_GPUS else min(widest, PER_LINE)
     return columns * (GPU + GAP) + GAP
 

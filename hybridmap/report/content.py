@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hybridmap.answers.what_if import WhatIfFile
     from hybridmap.files.frontier import PointRecord
     from hybridmap.files.plan import PlanFile
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline

@@ -250,7 +250,7 @@ def _provenance(content: Content) -> str:
     made = [
         ("hybridmap", content.file.hybridmap_version),
         ("profile data", content.file.facts_hash[:16]),
-        ("devices", ", ".join(content.facts.kinds)),
+        ("devices", ", ".join(content.facts.device_types)),
         ("training engine", str(engines["training"])),
         ("generation engine", str(engines["generation"])),
         ("seed", str(content.file.seed)),
@@ -266,11 +266,11 @@ def _provenance(content: Content) -> str:
         "Measured and published numbers, values interpolated between measured ones, constants fitted on measured "
         "times, rules without a measurement, and what is assumed or carried over from another part or engine."
     )
-    return section("provenance", "What the numbers rest on", body, about)
+    return section("provenance", "Provenance of the numbers", body, about)
 
 
 def _job(content: Content) -> str:
-    text = yaml.safe_dump(json.loads(json.dumps(dict(content.job.document))), sort_keys=False, width=100)
+    text = yaml.safe_dump(json.loads(json.dumps(content.job.document)), sort_keys=False, width=100)
     body = f'<button type="button" id="copy">Copy</button><pre tabindex="0" id="job-text">{escape(text)}</pre>'
     return section("job", "The job", body, "In normal form, every default written out.")
 

@@ -145,7 +145,7 @@ class Shell(Builtins):
             if not unsure and not any(fnmatchcase(subject.value, pattern.value) for pattern in patterns):
                 continue
             if item["Op"] != ";;":
-                raise self.fault(f"line {line_of(node)}: a case that goes on after a match is not understood here")
+                raise self.fault(f"line {line_of(node)}: a case that falls through is not understood here")
             open_ways.append(lambda item=item: self.run(item.get("Stmts", [])))  # type: ignore[misc]
             missing = union(missing, unsure)
             if not unsure or catches_all:

@@ -5,6 +5,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hybridmap init",
         "hybridmap init ppo.yaml --algorithm ppo --model llama-3.1-8b --device h100-80gb-sxm --nodes 2",
         "hybridmap init mine.yaml --model my-model/config.json --response-length 8192 --mean-response-length 2500",
+        "hybridmap init --schema",
     ),
     "plan": (
         "hybridmap plan JOB.yaml",

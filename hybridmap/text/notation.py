@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mapper.problem import named_partition
 from profiles.errors import InputError
 from profiles.units import GIB
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.dataflow import STAGES
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from simulator.plan.dataflow import Stage
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool
 
-TITLES = {"remax": "ReMax", "safe-rlhf": "Safe-RLHF"}
 
 LEGEND = (
     "t tensor, p pipeline, d data, c context, e expert parallel; z ZeRO stage; mb samples of a micro-batch; "
@@ -117,9 +117,9 @@ def job_title(facts: Facts) -> str:
         models = ", ".join(f"{model} ({', '.join(roles)})" for model, roles in by_model.items())
     response = f"{work.response.maximum:,}" if work.response.kind == "fixed" else _spread(facts)
     group_of = f" x {work.samples_per_prompt} samples" if work.samples_per_prompt > 1 else ""
-    groups = [facts.on(kind).group for kind in facts.kinds]
+    groups = [facts.on(kind).group for kind in facts.device_types]
     gpus = " + ".join(f"{g.num_gpus:,} x {g.device} ({g.nodes:,} node{'s' if g.nodes > 1 else ''})" for g in groups)
-    algorithm = TITLES.get(facts.algorithm, facts.algorithm.upper())
+    algorithm = ALGORITHMS[facts.algorithm].title
     return (
         f"{algorithm}, {models}, {work.prompts:,} prompts{group_of} of {work.prompt_length:,} + {response} tokens, "
         f"on {gpus}"

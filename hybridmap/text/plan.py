@@ -69,7 +69,7 @@ def role_rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
         out.append((role, training_text(entry.training), generation_text(engine), scoring_text(entry.inference)))
     for entry in _engines_on(plan, pool):
         if entry.separate_generation:
-            out.append((f"{entry.role} (rollout)", "", generation_text(entry.generation), ""))
+            out.append((f"{entry.role} (generator)", "", generation_text(entry.generation), ""))
     return out
 
 
@@ -108,14 +108,14 @@ def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: in
 
 
 def speed_lines(timeline: Timeline) -> list[str]:
-    """Iteration time, throughput, and what kind of evidence the numbers rest on."""
+    """Iteration time, throughput, and the provenance of the numbers."""
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
     low, high = (_about(seconds) for seconds in interval_s(timeline))
     return [
         f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
         f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
-        f"numbers rest on: {', '.join(shares)}{_weakest_call(timeline)}",
+        f"provenance: {', '.join(shares)}{_weakest_call(timeline)}",
     ]
 
 
@@ -168,7 +168,8 @@ def _unused_lines(result: Result, facts: Facts) -> list[str]:
     if not idle:
         return []
     better = "faster" if result.objective.goal == "time" else "better by the objective"
-    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: no plan is {better} with them"]
+    none = "no plan is" if result.status == "optimal" else "no plan that was found is"
+    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: {none} {better} with them"]
 
 
 def _runner_up_lines(result: Result, facts: Facts) -> list[str]:

@@ -60,7 +60,7 @@ class RunView:
         again = f", {recovery.lost_iterations} iterations are made again" if recovery.lost_iterations else ""
         warn(
             f"{recovery.call} failed on rank {recovery.rank} of pool {recovery.pool}{node}: {recovery.summary}; after "
-            f"{recovery.down_s:.1f} s the run goes on with iteration {recovery.iteration + 1} on "
+            f"{recovery.down_s:.1f} s the run resumes with iteration {recovery.iteration + 1} on "
             f"{recovery.num_devices} devices{again}"
         )
 

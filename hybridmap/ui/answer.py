@@ -14,7 +14,7 @@ from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.ui.form import Form
     from mapper.result import Result
 

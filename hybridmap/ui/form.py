@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Form:
     """The fields of the page; lengths in tokens. ``rest`` are the parts of a job that the page does not show."""
 
     algorithm: str = "ppo"
-    models: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(REQUIRED_ROLES["ppo"], "llama-3.1-8b"))
+    models: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(ALGORITHMS["ppo"].roles, "llama-3.1-8b"))
     prompts: Entry = 1024
     samples_per_prompt: Entry = 1
     prompt_length: Entry = 1024
@@ -47,12 +47,12 @@ class Form:
     @property
     def roles(self) -> tuple[str, ...]:
         """Roles to choose a model for: those the algorithm needs, then those it may have."""
-        return (*REQUIRED_ROLES[self.algorithm], *OPTIONAL_ROLES.get(self.algorithm, ()))
+        return (*ALGORITHMS[self.algorithm].roles, *ALGORITHMS[self.algorithm].optional_roles)
 
     def with_algorithm(self, algorithm: str) -> Form:
         """Another algorithm: the models of roles it shares stay, new required ones get the actor's."""
-        required = REQUIRED_ROLES[algorithm]
-        possible = (*required, *OPTIONAL_ROLES.get(algorithm, ()))
+        required = ALGORITHMS[algorithm].roles
+        possible = (*required, *ALGORITHMS[algorithm].optional_roles)
         kept = {role: name for role, name in self.models.items() if role in possible}
         models = {role: kept.get(role, self.models["actor"]) for role in required} | kept
         return replace(self, algorithm=algorithm, models=models)

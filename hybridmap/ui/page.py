@@ -17,13 +17,13 @@ from hybridmap.ui.answer import answer_of, frontier_of
 from hybridmap.ui.form import GOALS, NUMBERS
 from profiles.models.catalogue import model_names
 from profiles.store import device_names
-from simulator.plan.dataflow import REQUIRED_ROLES, algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from hybridmap.ui.form import Form
     from mapper.result import Result
 
@@ -60,11 +60,11 @@ class Page:
     def _build_fields(self) -> None:
         form = self.form
         with self.fields:
-            ui.select(algorithm_names(), label="algorithm", value=form.algorithm, on_change=self._algorithm).classes(
+            ui.select(sorted(ALGORITHMS), label="algorithm", value=form.algorithm, on_change=self._algorithm).classes(
                 "w-full"
             )
             for role in form.roles:
-                optional = role not in REQUIRED_ROLES[form.algorithm]
+                optional = role not in ALGORITHMS[form.algorithm].roles
                 names = [*([""] if optional else []), *sorted({*model_names(), *filter(None, form.models.values())})]
                 ui.select(
                     names,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.report.figures import text
+from profiles.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +28,7 @@ def write_lanes(predicted: Timeline, measured: Timeline, path: Path) -> bool:
     if importlib.util.find_spec("plotly") is None:
         return False
     figure = lanes(predicted, measured)
-    aside = path.with_name(f".{path.name}.writing")
-    figure.write_html(str(aside), include_plotlyjs=True, full_html=True)
-    os.replace(aside, path)
+    write_atomically(path, lambda aside: figure.write_html(str(aside), include_plotlyjs=True, full_html=True))
     return True
 
 

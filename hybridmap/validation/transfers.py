@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.validation.comparison import Amount
 from simulator.cost.reshard import transition_volume_bytes
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.groups import Degrees
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def transfer_amounts(
 def weights_amounts(plan: Plan, weight_bytes: float, counted: Mapping[str, int]) -> list[Amount]:
     """Bytes of weights that all ranks together take in before generation, by Table 2 for ``weight_bytes`` of the model.
 
-    A pool of its own takes the model in once for each engine. None where nothing moves, and where layouts do not nest
-    or weights are sharded over data-parallel ranks: the general way has no formula.
+    A dedicated rollout pool takes the model in once for each engine. None where nothing moves, and where layouts do
+    not nest or weights are sharded over data-parallel ranks: the general way has no formula.
     """
     entry = next((e for e in plan.roles if e.training is not None and e.generation is not None), None)
     if entry is None or TRANSITION not in counted:
@@ -87,5 +88,6 @@ def weights_amounts(plan: Plan, weight_bytes: float, counted: Mapping[str, int])
 def columns_there(reads: Sequence[str], algorithm: str) -> tuple[str, ...]:
     """Of the columns that a call reads where they exist, those that the algorithm makes."""
     made = {"grpo": {"values", "returns", "ref_log_probs"}, "remax": {"values", "returns"}}.get(algorithm, set())
-    never = {"pretrain_tokens", "pretrain_mask", "pretrain_loss", "answers"} if algorithm != "safe-rlhf" else set()
+    pretraining = {"pretrain_tokens", "pretrain_mask", "pretrain_loss", "answers"}
+    never = set() if ALGORITHMS[algorithm].pretraining_loss else pretraining
     return tuple(name for name in reads if name not in made | never)

@@ -1,65 +1,22 @@
-"""Two references for the search: the paper's own algorithms, and brute force over the solver's exact space.
-
-``paper`` is Algorithms 1 and 2 of HybridFlow as printed. ``exhaustive`` enumerates what CP-SAT decides: every
-placement, every allocation, every combination of configurations that fits in shared memory.
-"""
+"""Algorithms 1 and 2 of the HybridFlow paper, as printed: what the search is compared with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.pareto import non_dominated_by_group
-from mapper.execution_mode import ROLLOUT
-from mapper.model.choices import senders
-from mapper.model.makespan import makespan, waiting_ticks
 from mapper.model.variables import Choice
-from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.model.instance import Instance
     from mapper.problem import Group, Placement
-    from profiles.records import Floats, Ints
+    from profiles.records import Ints
 
 STAGES_OF_PAPER = ("generation", "preparation", "training")
-
-
-@dataclass(frozen=True, eq=False)
-class _Combos:
-    """Configurations of one set on one size that fit together: durations ``[K, calls]`` and rows ``[K, roles]``."""
-
-    ticks: Ints
-    rows: Ints
-
-
-def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choice | None, int]:
-    """The best choice of ``instance`` and its ticks, by brute force; ``(None, 0)`` if nothing fits.
-
-    Inside a set, a combination that is no faster in any call than another is left out: the makespan never falls
-    when a duration grows, so nothing is lost. With ``limit_ticks`` only choices that take no longer are looked
-    for, which is what it takes to confirm or refute a claimed optimum; without it everything is.
-    """
-    limit = int(sum(max(t.max(), 0) for c in instance.ticks.values() for t in c.values() if len(t)))
-    limit = limit if limit_ticks is None else limit_ticks
-    best: tuple[int, Choice | None] = (-1, None)
-    combos: dict[tuple[Group, int], _Combos] = {}
-    for partition in instance.partitions:
-        for sizes in allocations(instance, partition):
-            pools = tuple(zip(partition, sizes, strict=True))
-            for pool in pools:
-                if pool not in combos:
-                    combos[pool] = _combine(instance, *pool, limit)
-            if any(len(combos[pool].rows) == 0 for pool in pools):
-                continue
-            ticks, rows = _best_of(instance, partition, [combos[pool] for pool in pools])
-            if ticks <= limit and (best[1] is None or ticks < best[0]):
-                best = (ticks, Choice(pools, rows))
-    return best[1], max(best[0], 0)
 
 
 def paper(instance: Instance) -> tuple[Choice | None, float]:
@@ -104,8 +61,14 @@ def allocations(instance: Instance, partition: Placement, use_all: bool = False)
     """Pool sizes of the partition's groups that the cluster holds (with ``use_all``, that use every GPU)."""
     for sizes in product(*(instance.sizes[group] for group in partition)):
         pools = tuple(zip(partition, sizes, strict=True))
-        used = {kind: sum(n for group, n in pools if group.kind == kind) for kind in instance.kinds}
-        if any(n > instance.gpus[kind] for kind, n in used.items()) or instance.spent(pools) > instance.budget:
+        used = {
+            device_type: sum(n for group, n in pools if group.device_type == device_type)
+            for device_type in instance.device_types
+        }
+        if (
+            any(n > instance.gpus[device_type] for device_type, n in used.items())
+            or instance.spent(pools) > instance.budget
+        ):
             continue
         if use_all and used != instance.gpus:
             continue
@@ -114,123 +77,9 @@ def allocations(instance: Instance, partition: Placement, use_all: bool = False)
         yield sizes
 
 
-def _combine(instance: Instance, group: Group, num_gpus: int, limit: int) -> _Combos:
-    """Every combination of the group's configurations that fits, less the dominated ones.
-
-    Roles join one by one. A partial combination is dropped when it needs more memory than there is, when its own
-    calls cannot end by ``limit`` whatever joins, or when another is no worse in time and memory.
-    """
-    roles, capacity = group.roles, instance.capacity_mib[group.kind]
-    load = {role: instance.turns(role)[instance.rows(role, group, num_gpus)] for role in roles}
-    joining = sum(int(v.min()) for v in load.values()) + waiting_ticks(instance, group)
-    ticks = np.zeros((1, 0), dtype=np.int64)
-    chosen = np.zeros((1, 0), dtype=np.int64)
-    busy = np.zeros(1, dtype=np.int64)
-    need = np.zeros((1, 2), dtype=np.int64)  # resident sum, largest transient
-    for role in roles:
-        rows = instance.rows(role, group, num_gpus)
-        own = np.stack([t[rows] for t in instance.ticks[role].values()], axis=1)
-        left, right = (a.ravel() for a in np.meshgrid(np.arange(len(ticks)), np.arange(len(rows)), indexing="ij"))
-        resident = need[left, 0] + instance.resident_mib[role][rows][right]
-        transient = np.maximum(need[left, 1], instance.transient_mib[role][rows][right])
-        joining -= int(load[role].min())
-        busy = busy[left] + load[role][right]
-        fits = np.flatnonzero((resident + transient <= capacity) & (busy + joining <= limit))
-        left, right = left[fits], right[fits]
-        ticks, busy = np.concatenate([ticks[left], own[right]], axis=1), busy[fits]
-        chosen = np.concatenate([chosen[left], rows[right][:, None]], axis=1)
-        need = np.stack([resident[fits], transient[fits]], axis=1)
-        kept = _undominated(instance, roles[: roles.index(role) + 1], ticks, need, chosen)
-        ticks, busy, chosen, need = ticks[kept], busy[kept], chosen[kept], need[kept]
-    final = _undominated(instance, roles, ticks, need[:, :0], chosen)
-    return _Combos(ticks[final], chosen[final])
-
-
-def _undominated(instance: Instance, roles: tuple[str, ...], ticks: Ints, need: Ints, rows: Ints) -> Ints:
-    """Combinations worth keeping: compared on every run of calls that follow each other directly, and memory.
-
-    Only with those whose transfer of weights costs the same (``rows`` are the chosen ones, by role).
-    """
-    if not len(ticks):
-        return np.zeros(0, dtype=np.int64)
-    keys = [key for role in roles for key in instance.ticks[role]]
-    stage = {call.key: _segment(instance, call.key) for call in instance.flow.calls}
-    segments = sorted({stage[key] for key in keys})
-    loads = [ticks[:, [i for i, key in enumerate(keys) if stage[key] == s]].sum(axis=1) for s in segments]
-    values = np.concatenate([np.stack(loads, axis=1), need], axis=1).astype(np.float64)
-    return non_dominated_by_group(_transfer_key(instance, roles, rows), values)
-
-
-def _transfer_key(instance: Instance, roles: tuple[str, ...], rows: Ints) -> Ints:
-    """What a transfer of weights between two pools depends on at this end: equal numbers, equal price."""
-    key = np.zeros(len(rows), dtype=np.int64)
-    if instance.sync is None:
-        return key
-    for role, chosen in zip(roles, rows.T, strict=True):
-        if role == ROLLOUT:
-            key = key * 2**20 + chosen
-        elif role == "actor":
-            key = key * 2**20 + senders(instance)[chosen]
-    return key
-
-
-def _segment(instance: Instance, key: str) -> str:
-    """What a call's duration may be added up with, without loss: the transition with the generation it precedes.
-
-    For algorithms whose preparation only waits for one generation, all scoring of a set runs back to back too, and
-    so do its training calls; ReMax and Safe-RLHF interleave other inputs, so there each call stands alone.
-    """
-    call = next(c for c in instance.flow.calls if c.key == key)
-    if call.kind in ("transition", "generate") and instance.sync is not None:
-        return call.key
-    if call.kind in ("transition", "generate"):
-        return "generate" if call.key in ("transition", "generate_sequences") else call.key
-    same_inputs = [c for c in instance.flow.calls if c.stage == call.stage and c.role != CONTROLLER]
-    if len({c.inputs for c in same_inputs}) == 1:
-        return call.stage
-    return call.key
-
-
-def _best_of(instance: Instance, partition: Placement, sets: list[_Combos]) -> tuple[int, dict[str, int]]:
-    """The fastest cross product of the sets' combinations."""
-    shape = [len(c.rows) for c in sets]
-    durations: dict[str, Floats] = {key: t.astype(np.float64)[0] for key, t in instance.ticks[CONTROLLER].items()}
-    for axis, (group, combos) in enumerate(zip(partition, sets, strict=True)):
-        keys = [key for role in group.roles for key in instance.ticks[role]]
-        view = [1] * len(shape)
-        view[axis] = shape[axis]
-        for i, key in enumerate(keys):
-            durations[key] = combos.ticks[:, i].reshape(view).astype(np.float64)
-    if instance.sync is not None:
-        durations["transition"] = _transfers(instance, partition, sets)
-    ends = np.broadcast_to(makespan(instance, partition, durations), shape)
-    at = np.unravel_index(int(np.argmin(ends)), shape)
-    rows = {
-        role: int(combos.rows[i, j])
-        for group, combos, i in zip(partition, sets, at, strict=True)
-        for j, role in enumerate(group.roles)
-    }
-    return int(ends[at]), rows
-
-
-def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) -> Floats:
-    """Ticks of the transfer of weights for each pair of trainer and engine, on the axes of their groups."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
-    at = {role: (i, j) for i, group in enumerate(partition) for j, role in enumerate(group.roles)}
-    (a, j), (b, k) = at["actor"], at[ROLLOUT]
-    sending = senders(instance)[sets[a].rows[:, j]]
-    engines = sets[b].rows[:, k]
-    ticks = np.zeros((len(sending), len(engines)))
-    for n in np.unique(sending).tolist():
-        ticks[sending == n] = instance.sync.ticks(instance.tables[ROLLOUT], partition[a].kind, n)[engines]
-    view = [1] * len(sets)
-    view[a], view[b] = ticks.shape
-    return (ticks if a < b else ticks.T).reshape(view)
-
-
 def _auto_parallel_set(instance: Instance, group: Group, num_gpus: int) -> dict[str, int] | None:
     """Algorithm 2 for each model of a set in turn, with the memory that the others need at least set aside."""
-    roles, capacity = group.roles, instance.capacity_mib[group.kind]
+    roles, capacity = group.roles, instance.capacity_mib[group.device_type]
     rows = {role: instance.rows(role, group, num_gpus) for role in roles}
     least = {role: int(instance.resident_mib[role][r].min()) for role, r in rows.items()}
     picked: dict[str, int] = {}

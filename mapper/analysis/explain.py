@@ -14,6 +14,7 @@ from mapper.analysis.findings import Finding, findings
 from mapper.analysis.memory_bottleneck import memory_limit
 from mapper.analysis.shortlist import make_shortlist
 from mapper.analysis.thresholds import Scan, changed, scan
+from mapper.deadline import Deadline, TimeUpError
 from mapper.execution_mode import mode_of
 from mapper.price_families import RESOURCES, scaled
 from mapper.request import TIME
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
+
+LEAST_S = 1.0
+"""Seconds that a search gets at least which has begun."""
 
 STEP = 1.05
 """Factor on a family's time, up and down, whose effect is taken as the slope."""
@@ -82,17 +86,17 @@ def explain(request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], 
 
     Thresholds against the placements of ``runners_up`` take what is left of ``budget_s``.
     """
-    began, facts = time.perf_counter(), request.facts
+    began, facts, deadline = time.perf_counter(), request.facts, Deadline.after(budget_s)
     alike = replace(request, modes=(mode_of(plan),), objective=TIME, hint=None, runners_up=False)
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)
     faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}
-    shortlist = make_shortlist(alike)
+    shortlist = make_shortlist(alike, deadline)
     memory = tuple(memory_limit(facts, plan, pool, timeline, shortlist) for pool in plan.pools)
     found = tuple(findings(facts, plan, timeline, runners_up))
     same = [other.plan for other in runners_up if mode_of(other.plan) == mode_of(plan)]
     won, rivals = placement_of(plan), tuple(placement_of(other) for other in same)
-    whole = scan(shortlist, won, rivals, began + budget_s) if rivals else None
+    whole = scan(shortlist, won, rivals, deadline) if rivals else None
     return Explanation(
         timeline=timeline,
         stages=stages,
@@ -100,7 +104,7 @@ def explain(request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], 
         memory=memory,
         idle=idle_of(facts, plan, timeline),
         scan=whole,
-        confirmed=_confirmed(alike, won, whole, began + budget_s),
+        confirmed=_confirmed(alike, won, whole, deadline),
         findings=found,
         seconds=time.perf_counter() - began,
     )
@@ -143,12 +147,16 @@ def idle_of(facts: Facts, plan: Plan, timeline: Timeline) -> tuple[Idle, ...]:
     return tuple(Idle(pool, seconds, call) for (pool, call), seconds in waits.items() if seconds > 1e-9)
 
 
-def _confirmed(request: SearchRequest, won: Placement, whole: Scan | None, deadline: float) -> bool | None:
+def _confirmed(request: SearchRequest, won: Placement, whole: Scan | None, deadline: Deadline) -> bool | None:
     """Whether a search of everything agrees that the nearest flip is one; ``None`` if there is none, or no time."""
-    if whole is None or not whole.flips or time.perf_counter() > deadline:
+    if whole is None or not whole.flips or deadline.is_over():
         return None
     from mapper.search.find_plan import find_plan
 
-    flip = whole.flips[0]
-    there = find_plan(replace(request, facts=changed(request.facts, flip.dimension, flip.wins), placement="any"))
+    flip, left_s = whole.flips[0], max(deadline.left_s, LEAST_S)
+    facts = changed(request.facts, flip.dimension, flip.wins)
+    try:
+        there = find_plan(replace(request, facts=facts, placement="any", time_limit_s=left_s))
+    except TimeUpError:
+        return None
     return set(placement_of(there.plan)) != set(won)

@@ -14,7 +14,8 @@ import numpy as np
 
 from mapper.candidates.layouts import generation_layouts
 from simulator.cost import pricing
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
 from simulator.play.simulate import simulate
@@ -82,9 +83,9 @@ def _repeated(layouts: Layouts | None, num: int) -> Layouts | None:
 
 def _fits_beside(facts: Facts, plan: Plan, role: str, weights: RoleLayouts) -> Ints:
     """Whether each row fits on the role's pool beside the other roles as planned."""
-    mine = pricing.role_memory(facts, role, weights)
+    mine = role_memory(facts, role, weights)
     others = [
-        pricing.role_memory(facts, other, layouts_of(plan.role(other), plan))
+        role_memory(facts, other, layouts_of(plan.role(other), plan))
         for other in plan.pool_of(role).roles
         if other != role
     ]

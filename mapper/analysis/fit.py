@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mapper.deadline import NEVER, TimeUpError
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
 from mapper.price_families import with_memory
@@ -23,6 +24,7 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mapper.deadline import Deadline
     from mapper.request import SearchRequest
     from mapper.result import Result
     from simulator.facts import Facts
@@ -70,16 +72,20 @@ class Remedy:
 
 
 def leanest_plan(
-    request: SearchRequest, progress: Callable[[int, int], None] | None = None
+    request: SearchRequest, progress: Callable[[int, int], None] | None = None, deadline: Deadline = NEVER
 ) -> tuple[Plan, float] | None:
     """A plan that fits in the least memory per GPU (to 1 %), and that memory in bytes; ``None`` if there is none.
+
+    When ``deadline`` is over the leanest so far is taken, or ``TimeUpError`` raised if there is none.
 
     Of the modes that ``request`` allows it is one of the first.
     """
     low, high, found = 0.0, float(request.facts.memory_capacity_bytes), None
     steps = 0
     while high <= MOST_MEMORY_BYTES:
-        found = _plan_in(request, high)
+        found = _plan_in(request, high, deadline)
+        if found is None and deadline.is_over():
+            raise TimeUpError
         steps += 1
         _tell(progress, steps, steps + BISECTIONS)
         if found is not None:
@@ -90,7 +96,9 @@ def leanest_plan(
     low = low or high / 2
     for _ in range(BISECTIONS):
         middle = math.sqrt(low * high)
-        plan = _plan_in(request, middle)
+        plan = _plan_in(request, middle, deadline)
+        if deadline.is_over():
+            break
         steps += 1
         _tell(progress, steps, max(steps, BISECTIONS))
         low, high, found = (middle, high, found) if plan is None else (low, middle, plan)
@@ -102,12 +110,12 @@ def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) ->
         progress(done, total)
 
 
-def _plan_in(request: SearchRequest, memory_bytes: float) -> Plan | None:
+def _plan_in(request: SearchRequest, memory_bytes: float, deadline: Deadline) -> Plan | None:
     """A plan for GPUs of this much memory; prices stay, so what changes is only what fits."""
     factor = memory_bytes / request.facts.memory_capacity_bytes
     sized = replace(request, facts=with_memory(request.facts, lambda size: int(size * factor)))
     problem = sized.problem(sized.modes[0])
-    instance = make_instance(problem)
+    instance = make_instance(problem, deadline=deadline)
     choice, _ = greedy(instance)
     return None if choice is None else build_plan(instance, choice, problem)
 

@@ -6,18 +6,17 @@ GPUs allowed, so budgets between two that are equally fast need no solving.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from mapper.deadline import Deadline, TimeUpError
 from mapper.model.choices import gpus_of, ticks_of
 from mapper.model.instance import make_instance
 from mapper.result import OPTIMAL_GAP
 from mapper.search.budgets import Search, is_never
 from mapper.search.infeasible import explain_infeasible
 from mapper.search.place import build_plan
-from profiles.errors import InputError
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 
 SHARE_OF_LISTED = 0.5
 """Share of the time for the listed degrees where others are left out; what is not used goes to the bounds."""
+
+PRICING_SHARE = 0.8
+"""Share of the time limit in which layouts are priced, before any budget is solved."""
 
 
 @dataclass(frozen=True)
@@ -100,23 +102,30 @@ def frontier(request: SearchRequest, progress: Callable[[int, int], None] | None
     ------
     InputError
         The request allows several modes.
+    TimeUpError
+        Time was up before a plan was found.
     InfeasibleError
         Not even all GPUs hold a plan.
     """
-    deadline = time.perf_counter() + request.time_limit_s
+    deadline = Deadline.after(request.time_limit_s)
     problem = request.problem(request.mode)
-    x = make_instance(problem)
+    x = make_instance(problem, deadline=deadline.share(PRICING_SHARE))
     budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
     relaxed = x.relaxed()
     search = Search(x, request.seed, deadline, request.workers)
     listed = search if relaxed is None else search.with_share(SHARE_OF_LISTED)
     steps, none_below = trace(listed, budgets, progress or (lambda done, total: None))
     if not steps:
-        if none_below:
-            raise explain_infeasible(problem)
-        raise InputError(f"no plan was found or ruled out within {request.time_limit_s:g} s; give a longer time limit")
+        if none_below and x.unpriced_ticks is None:
+            raise explain_infeasible(problem, deadline)
+        raise TimeUpError(request.time_limit_s)
     if relaxed is not None:
         steps, none_below = with_left_out(replace(search, x=relaxed), steps, budgets, none_below)
+    if x.unpriced_ticks is not None:
+        none_below, most = False, x.unpriced_ticks
+        steps = [
+            replace(s, bound_ticks=min(s.bound_ticks, most), listed_ticks=min(s.listed_ticks, most)) for s in steps
+        ]
     price = request.objective if request.objective.prices else None
     points = [_point(x, problem, step, price, none_below or i > 0) for i, step in enumerate(steps)]
     return tuple(points)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
 from mapper.problem import Group
 from mapper.search.place import offload_of, placement_of
@@ -75,14 +75,14 @@ def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline,
     if not len(table):
         return None
     generator = next(entry.role for entry in plan.roles if entry.generation is not None)
-    name = generator if role == ROLLOUT else role
+    name = generator if role == GENERATOR else role
     needs = [need for other, need in memories_on(plan, pool, facts).items() if other != name]
     kept = sum(float(need.resident_bytes[0]) for need in needs if need.resident)
     kept += here.generation.memory_reserve_bytes
     beside = max((float(need.transient_bytes[0]) for need in needs if need.transient), default=0.0)
     short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - here.memory_capacity_bytes
     durations = {span.call: np.asarray(span.duration_s) for span in timeline.spans} | dict(table.durations_s)
-    if ROLLOUT in x.tables and name == generator:
+    if GENERATOR in x.tables and name == generator:
         durations["transition"] = _transfer_s(facts, plan, generator, role, table)
     ends = makespan(x, placement_of(plan), durations)
     rows = np.flatnonzero((short > 0) & (ends < timeline.iteration_s * (1 - WORTHWHILE)))
@@ -94,9 +94,9 @@ def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline,
 
 
 def _entry(shortlist: Shortlist, planned: RolePlan, role: str, row: int) -> RolePlan:
-    """The planned layouts of a role with those of a row in their place; a row of the rollout has the engine's."""
+    """The planned layouts of a role with those of a row in their place; a row of the generator has the engine's."""
     training, inference, generation = shortlist.base.tables[role].records(row)
-    if role == ROLLOUT:
+    if role == GENERATOR:
         return planned.model_copy(update={"generation": generation})
     offload = offload_of(shortlist.base, shortlist.problem, role, row)
     update = {"training": training, "inference": inference, "offload": offload}
@@ -110,7 +110,7 @@ def _transfer_s(facts: Facts, plan: Plan, generator: str, role: str, table: Role
     planned = layouts_of(entry, plan)
     as_often = np.zeros(num, dtype=np.int64)
     pairs = planned.take(as_often)
-    if role == ROLLOUT:
+    if role == GENERATOR:
         pairs = replace(pairs, generation=table.layouts.generation)
     else:
         pairs = replace(pairs, training=table.layouts.training, inference=table.layouts.inference)

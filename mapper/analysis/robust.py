@@ -40,6 +40,9 @@ NORMAL_90 = 1.6449
 SEARCH_S = 30.0
 """Longest time of one search."""
 
+LEAST_S = 1.0
+"""Seconds that a search gets at least which begins when the budget is nearly spent."""
+
 DRAWS_SHARE = 0.6
 """Share of the time budget that the draws may take; what is left is for the families one by one."""
 
@@ -74,7 +77,7 @@ def robustness(
     draws
         How many there are.
     budget_s
-        No new search begins after it.
+        No new search begins after it, and one that is under way gets what is left of it.
     progress
         Called with searches done and searches planned.
     """
@@ -85,7 +88,8 @@ def robustness(
     by_time = replace(request, objective=TIME, hint=None, runners_up=False, time_limit_s=limit_s)
 
     def search(drawn: Facts) -> Result:
-        return find_plan(replace(by_time, facts=drawn))
+        left_s = max(budget_s - (time.perf_counter() - began), LEAST_S)
+        return find_plan(replace(by_time, facts=drawn, time_limit_s=min(limit_s, left_s)))
 
     chosen = search(facts)
     moved = [family for family in FAMILIES if widths[family] > 0]

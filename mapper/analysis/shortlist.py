@@ -14,17 +14,19 @@ import numpy as np
 
 from mapper.candidates.engine import bytes_apart, priced_engine
 from mapper.candidates.table import joined
-from mapper.execution_mode import ROLLOUT
+from mapper.deadline import NEVER, TimeUpError
+from mapper.execution_mode import GENERATOR
 from mapper.model.instance import make_instance
 from mapper.price_families import with_memory
 from mapper.search.best import best_choice
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
-from profiles.errors import InputError
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.role_memory import role_memory
 
 if TYPE_CHECKING:
     from mapper.candidates.table import RoleTable
+    from mapper.deadline import Deadline
     from mapper.model.instance import Instance
     from mapper.model.variables import Choice
     from mapper.problem import Placement, Problem
@@ -49,46 +51,53 @@ class Shortlist:
     def tables(self) -> dict[str, RoleTable]:
         return self.base.tables
 
-    def _alike(self, role: str, kind: str) -> list[RoleTable]:
+    def _alike(self, role: str, device_type: str) -> list[RoleTable]:
         """A role's rows on one kind of GPU by what waits in host memory; one empty table if there are none."""
-        table = self.tables[role].take(self.base.rows_on(role, kind))
+        table = self.tables[role].take(self.base.rows_on(role, device_type))
         return [table.take(np.flatnonzero(table.offload == i)) for i in np.unique(table.offload)] or [table]
 
     def instance(self, facts: Facts, partitions: tuple[Placement, ...]) -> Instance:
         """The search over ``partitions`` under changed facts, of the same cluster."""
         tables = {
-            role: joined([_repriced(facts.on(k), part) for k in facts.kinds for part in self._alike(role, k)])
+            role: joined([_repriced(facts.on(k), part) for k in facts.device_types for part in self._alike(role, k)])
             for role in self.tables
         }
         return make_instance(replace(self.problem, facts=facts, partitions=partitions), priced=tables)
 
 
-def make_shortlist(request: SearchRequest) -> Shortlist:
-    """Price the whole space of the request's only mode once, whatever the placement."""
+def make_shortlist(request: SearchRequest, deadline: Deadline = NEVER) -> Shortlist:
+    """Price the whole space of the request's only mode once, whatever the placement; by ``deadline`` its best part."""
     problem = replace(request, placement="any", even=False).problem(request.mode)
     roomy = replace(problem, facts=with_memory(request.facts, lambda num_bytes: int(num_bytes * ROOM)))
-    return Shortlist(problem, make_instance(roomy))
+    return Shortlist(problem, make_instance(roomy, deadline=deadline))
 
 
-def faster_rival(instance: Instance, won: Placement, rivals: tuple[Placement, ...]) -> Placement | None:
-    """The placement of ``rivals`` whose best plan beats the best one of ``won``, if any does, within ``instance``."""
-    own = _search(instance, (won,), None)
+def faster_rival(
+    instance: Instance, won: Placement, rivals: tuple[Placement, ...], deadline: Deadline = NEVER
+) -> Placement | None:
+    """The placement of ``rivals`` whose best plan beats the best one of ``won``, if any does; both within ``instance``.
+
+    ``None`` too where ``deadline`` is over before it is known.
+    """
+    own = _search(instance, (won,), None, deadline)
     ticks = None if own is None else own[1]
-    best = _search(instance, rivals, None if ticks is None else ticks - 1)
-    if best is None or (ticks is not None and best[1] >= ticks):
+    best = _search(instance, rivals, None if ticks is None else ticks - 1, deadline)
+    if best is None or (ticks is not None and best[1] >= ticks) or deadline.is_over():
         return None
     return tuple(group for group, _ in best[0].pools)
 
 
-def _search(instance: Instance, partitions: tuple[Placement, ...], cutoff: int | None) -> tuple[Choice, int] | None:
+def _search(
+    instance: Instance, partitions: tuple[Placement, ...], cutoff: int | None, deadline: Deadline
+) -> tuple[Choice, int] | None:
     """The best choice of ``partitions`` and its ticks; ``None`` if nothing fits, or nothing within ``cutoff``."""
     inside = tuple(p for p in partitions if all(instance.sizes[group] for group in p))
     if not inside:
         return None
     only = replace(instance, partitions=inside, sizes={group: instance.sizes[group] for p in inside for group in p})
     try:
-        choice, solution = best_choice(only, 0, MOST_SEARCH_S, cutoff=cutoff)
-    except InputError:  # time is up and nothing was found
+        choice, solution = best_choice(only, 0, min(MOST_SEARCH_S, deadline.left_s), cutoff=cutoff)
+    except TimeUpError:
         return None
     return None if choice is None else (choice, solution.objective_ticks)
 
@@ -98,14 +107,14 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     table = table.take(_dealt(facts, table))
     if not len(table):
         return table
-    if table.role == ROLLOUT:
-        return _repriced_rollout(facts, table)
+    if table.role == GENERATOR:
+        return _repriced_generator(facts, table)
     layouts, shape = table.layouts, facts.roles[table.role].shape
     if layouts.generation is not None:  # what the engine is given follows from the responses
         layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
     options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
     layouts = replace(layouts, offload=options[int(table.offload[0])])
-    needs = pricing.role_memory(facts, table.role, layouts)
+    needs = role_memory(facts, table.role, layouts)
     resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     index = np.flatnonzero(resident + transient <= room)
@@ -115,9 +124,9 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     return replace(kept, durations_s=seconds, resident_bytes=resident[index], transient_bytes=transient[index])
 
 
-def _repriced_rollout(facts: Facts, table: RoleTable) -> RoleTable:
+def _repriced_generator(facts: Facts, table: RoleTable) -> RoleTable:
     engine = table.layouts.generation
-    assert engine is not None, "the rollout generates"
+    assert engine is not None, "the generator generates"
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
     need = bytes_apart(facts, role, rows)

@@ -8,7 +8,6 @@ bisected, in the logarithm, only where a rival wins at the end; so one that wins
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +19,7 @@ from mapper.problem import make_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mapper.deadline import Deadline
     from mapper.price_families import Family
     from mapper.problem import Placement, Problem
     from profiles.workload import Workload
@@ -70,10 +70,10 @@ def scan(
     shortlist: Shortlist,
     won: Placement,
     rivals: Sequence[Placement],
-    deadline: float,
+    deadline: Deadline,
     dimensions: tuple[Dimension, ...] = DIMENSIONS,
 ) -> Scan:
-    """Find where one of ``rivals`` overtakes ``won``, until ``deadline`` (of ``time.perf_counter``)."""
+    """Find where one of ``rivals`` overtakes ``won``, until ``deadline``."""
     facts = shortlist.problem.facts
     others = tuple(rivals)
     flips: list[Flip] = []
@@ -81,19 +81,19 @@ def scan(
     skipped: list[Dimension] = []
     for dimension in dimensions:
         found = None
-        if time.perf_counter() < deadline and dimension == "nodes":
+        if not deadline.is_over() and dimension == "nodes":
             found = _flip_of_nodes(shortlist.problem, won, others, deadline)
-        elif time.perf_counter() < deadline:
+        elif not deadline.is_over():
 
             def faster(factor: float, dimension: Dimension = dimension) -> Placement | None:
                 instance = shortlist.instance(changed(facts, dimension, factor), (won, *others))
-                return faster_rival(instance, won, others)
+                return faster_rival(instance, won, others, deadline)
 
             found = _flip_of(dimension, faster, deadline)
         if found is not None:
             flips.append(found)
         else:
-            (steady if time.perf_counter() < deadline else skipped).append(dimension)
+            (steady if not deadline.is_over() else skipped).append(dimension)
     return Scan(tuple(sorted(flips, key=lambda flip: flip.distance)), tuple(steady), tuple(skipped))
 
 
@@ -116,7 +116,7 @@ def _with_prompts(work: Workload, factor: float) -> Workload:
     return replace(work, prompts=max(1, round(work.prompts * factor / step)) * step)
 
 
-def _flip_of(dimension: Dimension, faster: Callable[[float], Placement | None], deadline: float) -> Flip | None:
+def _flip_of(dimension: Dimension, faster: Callable[[float], Placement | None], deadline: Deadline) -> Flip | None:
     """The nearer of the flips towards either end."""
     found: list[Flip] = []
     for end in (1.0 / REACH, REACH):
@@ -125,26 +125,28 @@ def _flip_of(dimension: Dimension, faster: Callable[[float], Placement | None], 
             continue
         holds, wins = 1.0, end
         for _ in range(BISECTIONS):
-            if time.perf_counter() > deadline:
+            if deadline.is_over():
                 break
             middle = math.sqrt(holds * wins)
             at = faster(middle)
+            if at is None and deadline.is_over():  # not known
+                break
             holds, wins, rival = (middle, wins, rival) if at is None else (holds, middle, at)
         found.append(Flip(dimension, holds, wins, rival))
     return min(found, key=lambda flip: flip.distance, default=None)
 
 
-def _flip_of_nodes(problem: Problem, won: Placement, rivals: tuple[Placement, ...], deadline: float) -> Flip | None:
+def _flip_of_nodes(problem: Problem, won: Placement, rivals: tuple[Placement, ...], deadline: Deadline) -> Flip | None:
     """As ``_flip_of`` over whole nodes, halving and doubling; every candidate is priced, since pools change."""
     now = problem.facts.group.nodes
     found = []
     for step in (0.5, 2.0):
         holds, rival = now, None
-        while rival is None and time.perf_counter() < deadline:
+        while rival is None and not deadline.is_over():
             nodes = math.floor(holds * step)
             if nodes < 1 or not now / REACH <= nodes <= now * REACH:
                 break
-            rival = _faster_on(problem, won, rivals, nodes)
+            rival = _faster_on(problem, won, rivals, nodes, deadline)
             if rival is None:
                 holds = nodes
             else:
@@ -152,18 +154,23 @@ def _flip_of_nodes(problem: Problem, won: Placement, rivals: tuple[Placement, ..
     return min(found, key=lambda flip: flip.distance, default=None)
 
 
-def _between(problem: Problem, won: Placement, rivals: tuple[Placement, ...], counts: Flip, deadline: float) -> Flip:
+def _between(problem: Problem, won: Placement, rivals: tuple[Placement, ...], counts: Flip, deadline: Deadline) -> Flip:
     """The flip between two numbers of nodes, as factors of those that there are."""
     holds, wins, rival = round(counts.holds), round(counts.wins), counts.rival
-    while abs(wins - holds) > 1 and time.perf_counter() < deadline:
+    while abs(wins - holds) > 1 and not deadline.is_over():
         middle = (holds + wins) // 2
-        at = _faster_on(problem, won, rivals, middle)
+        at = _faster_on(problem, won, rivals, middle, deadline)
+        if at is None and deadline.is_over():  # not known
+            break
         holds, wins, rival = (middle, wins, rival) if at is None else (holds, middle, at)
     now = problem.facts.group.nodes
     return Flip("nodes", holds / now, wins / now, rival)
 
 
-def _faster_on(problem: Problem, won: Placement, rivals: tuple[Placement, ...], nodes: int) -> Placement | None:
+def _faster_on(
+    problem: Problem, won: Placement, rivals: tuple[Placement, ...], nodes: int, deadline: Deadline
+) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
     other = make_problem(facts, pins=problem.pins, mode=problem.mode, options=problem.options)
-    return faster_rival(make_instance(replace(other, partitions=(won, *rivals))), won, rivals)
+    x = make_instance(replace(other, partitions=(won, *rivals)), deadline=deadline)
+    return faster_rival(x, won, rivals, deadline)

@@ -14,12 +14,19 @@ from profiles.units import DTYPE_BYTES
 from simulator.cost import generate, memory, pricing, reshard
 from simulator.cost.kv_budget import with_kv_budget
 from simulator.plan.layouts import GenerationLayouts
+from simulator.rollout.drain import most_segments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mapper.pins import Pin
     from mapper.search_options import SearchOptions
     from profiles.records import Floats, Ints
     from simulator.facts import Facts
+
+
+AT_ONCE = 1024
+"""Layouts that are priced together: what they need of the tables then lies in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +48,18 @@ class EngineCandidates:
         """Bytes per GPU that a running engine needs beside its weights: KV cache and working memory, ``[C]``."""
         return self.engine.kv_cache_bytes + self.working_bytes
 
+    @staticmethod
+    def joined(parts: Sequence[EngineCandidates]) -> EngineCandidates:
+        """Several lists after each other."""
+        return EngineCandidates(
+            engine=GenerationLayouts.joined([x.engine for x in parts]),
+            seconds=np.concatenate([x.seconds for x in parts]),
+            weight_bytes=np.concatenate([x.weight_bytes for x in parts]),
+            working_bytes=np.concatenate([x.working_bytes for x in parts]),
+            num_priced=sum(x.num_priced for x in parts),
+            asked=np.concatenate([x.asked for x in parts]),
+        )
+
     def take(self, index: Ints) -> EngineCandidates:
         """The rows at ``index``."""
         return replace(
@@ -53,37 +72,62 @@ class EngineCandidates:
         )
 
 
+class EnginePrices:
+    """Prices of a role's engine layouts, each layout priced once however often it is listed."""
+
+    def __init__(self, facts: Facts, role: str, steady_steps: int | None) -> None:
+        self.facts, self.role, self._steady_steps = facts, role, steady_steps
+        self._key = np.zeros(0, dtype=np.int64)  # ascending
+        self._known = priced_engine(facts, role, _listed([]), steady_steps)
+
+    def rows(self, engine: GenerationLayouts) -> EngineCandidates:
+        """The rows of ``engine``, in order; ``num_priced`` counts all of them."""
+        keys = _packed(engine)
+        new, first = np.unique(keys, return_index=True)
+        fresh = first[~np.isin(new, self._key, assume_unique=True)]
+        if len(fresh):
+            added = priced_engine(self.facts, self.role, engine.take(fresh), self._steady_steps)
+            of_all = np.concatenate([self._key, keys[fresh]])
+            order = np.argsort(of_all)
+            self._key, self._known = of_all[order], EngineCandidates.joined([self._known, added]).take(order)
+        return replace(self._known.take(np.searchsorted(self._key, keys)), num_priced=len(engine))
+
+
+def _packed(engine: GenerationLayouts) -> Ints:
+    """A number that tells listed layouts apart: the search lists no others than plain engines without a budget."""
+    layout = (engine.dp * 2**10 + engine.tp) * 2**5 + engine.pp
+    return np.asarray(layout * 2**24 + engine.max_num_seqs, dtype=np.int64)
+
+
 def engine_rows(
-    facts: Facts,
-    role: str,
-    used: Ints,
-    last: Ints,
-    pin: Pin,
-    options: SearchOptions,
-    steady_steps: int | None,
-    prune: bool,
+    prices: EnginePrices, used: Ints, last: Ints, pin: Pin, options: SearchOptions, prune: bool
 ) -> EngineCandidates:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
     Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
-    ``steady_steps``: iterations of samples that are in the engines at any time, ``None`` where they drain. With
-    ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and memory.
+    With ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and
+    memory.
     """
-    spec = facts.roles[role]
+    facts, shape = prices.facts, prices.facts.roles[prices.role].shape
     ends = zip(used.tolist(), last.tolist(), strict=True)
-    parts = [layouts.generation_layouts(facts, spec.shape, n, options, most) for n, most in ends]
-    columns = ("dp", "tp", "pp", "max_num_seqs")
-    none = np.zeros(0, dtype=np.int64)
-    engine = GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
+    parts = [layouts.generation_layouts(facts, shape, n, options, most) for n, most in ends]
+    engine = _listed(parts)
     asked = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     allowed = matching(pin, "generation", engine)
-    rows = replace(priced_engine(facts, role, engine.take(allowed), steady_steps), asked=asked[allowed])
+    rows = replace(prices.rows(engine.take(allowed)), asked=asked[allowed])
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     rows = rows.take(np.flatnonzero(rows.running_bytes <= room))
     if not prune:
         return rows
     alike = rows.asked * 2**48 + same_shards(rows.engine)
     return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, rows.running_bytes], axis=1)))
+
+
+def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
+    """The layouts of several listings after each other."""
+    none = np.zeros(0, dtype=np.int64)
+    columns = ("dp", "tp", "pp", "max_num_seqs")
+    return GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
 
 
 def bytes_apart(facts: Facts, role: str, rows: EngineCandidates) -> Floats:
@@ -100,10 +144,16 @@ def same_shards(engine: GenerationLayouts) -> Ints:
 
 def priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineCandidates:
     """Seconds and memory of given engine layouts, each with the KV budget that it is given under ``facts``."""
+    parts = [engine.take(np.arange(i, min(i + AT_ONCE, len(engine)))) for i in range(0, max(len(engine), 1), AT_ONCE)]
+    return EngineCandidates.joined([_priced_engine(facts, role, part, steady_steps) for part in parts])
+
+
+def _priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_steps: int | None) -> EngineCandidates:
     spec = facts.roles[role]
     engine = with_kv_budget(facts, spec.shape, engine, steady_steps)
     if steady_steps is None:
-        cost = generate.generation_cost(facts, spec.shape, engine, spec.precision)
+        width = most_segments(facts.workload.response)
+        cost = generate.generation_cost(facts, spec.shape, engine, spec.precision, width)
     else:
         cost = generate.steady_generation_cost(facts, spec.shape, engine, spec.precision, steady_steps)
     called = pricing.as_called(facts, pricing.call_of_kind(facts, "generate"), cost, engine.num_gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,7 @@ def degrees(
     between has the slowest rank or stage of the next one below and takes more GPUs.
     """
     out = []
+    experts = functools.cache(functools.partial(_expert_degrees, shape))
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
     for tp in tensor_degrees(facts, shape, most_gpus, options):
         for pp in stage_counts(shape.num_layers):
@@ -50,7 +52,7 @@ def degrees(
                 most = most_gpus // (tp * pp * cp)
                 at_most = {dp for s in samples for dp in loads(s, min(most, *samples))}
                 for dp in sorted(at_most):
-                    out += [(dp, tp, pp, cp, ep) for ep in _expert_degrees(shape, dp * cp * tp)]
+                    out += [(dp, tp, pp, cp, ep) for ep in experts(dp * cp * tp)]
     return out
 
 
@@ -155,7 +157,7 @@ def _sequences(facts: Facts, load: int) -> list[int]:
     return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
 
 
-def rollout_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
+def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
     """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
     most, samples = sizes[-1], facts.workload.num_samples
     used = {

@@ -21,10 +21,16 @@ def non_dominated(values: Floats) -> Ints:
     memory constraint that holds keeps holding when a need shrinks.
     """
     # A dominating row comes first: its sum is no larger (large and small columns may round to equal sums, so the
-    # columns themselves decide then), and of equal rows the earlier one.
+    # columns themselves decide then), and of equal rows the earlier one. Each column counts by what it is of its least:
+    # so those come first that are good in all, and beat most.
     if len(values) < 2:
         return np.arange(len(values))
-    index = np.lexsort((np.arange(len(values)), *values.T[::-1], values.sum(axis=1)))
+    values = values[:, [i for i in range(values.shape[1]) if not _repeats(values, i)]]
+    lowest = values.min(axis=0)
+    total = (values / np.where((lowest > 0) & np.isfinite(lowest), lowest, 1.0)).sum(axis=1)
+    first = _not_clearly_beaten(values, total)
+    values = values[first]
+    index = np.lexsort((np.arange(len(values)), *values.T[::-1], total[first]))
     left = values[index]
     kept: list[Ints] = []
     while len(left):
@@ -33,7 +39,20 @@ def non_dominated(values: Floats) -> Ints:
         kept.append(index[:BLOCK][best])
         alive = ~np.any(_no_worse(head[best], rest), axis=0)
         left, index = rest[alive], index[BLOCK:][alive]
-    return np.sort(np.concatenate(kept))
+    return first[np.sort(np.concatenate(kept))]
+
+
+def _not_clearly_beaten(values: Floats, total: Floats) -> Ints:
+    """Rows that none of the ``BLOCK`` rows of least ``total`` beats, ascending: to sort what these leave is cheap."""
+    if len(values) <= 2 * BLOCK:
+        return np.arange(len(values))
+    head = np.argpartition(total, BLOCK)[:BLOCK]
+    return np.flatnonzero(~np.any(_no_worse(values[head], values) & (total[head, None] < total), axis=0))
+
+
+def _repeats(values: Floats, column: int) -> bool:
+    """Whether an earlier column holds the same."""
+    return any(np.array_equal(values[:, i], values[:, column]) for i in range(column))
 
 
 def _no_worse(first: Floats, second: Floats) -> np.ndarray:

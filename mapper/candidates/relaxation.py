@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import memory, pricing, train
+from simulator.cost import memory
+from simulator.cost.data_parallel import optimizer_time
+from simulator.cost.role_layouts import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,12 +90,12 @@ def weights_slack(facts: Facts, role: str, train_key: str | None, layouts: Layou
     """What rows gain in states and in the optimizer's step at ``last_dp`` data-parallel ranks."""
     if np.array_equal(layouts.dp, last_dp):
         return Credit(last_dp, np.zeros(len(layouts)), {})
-    shape, head, wide = facts.roles[role].shape, pricing.head_of(role), replace(layouts, dp=last_dp)
+    shape, head, wide = facts.roles[role].shape, head_of(role), replace(layouts, dp=last_dp)
     trained = facts.dataflow.is_trained(role)
     here, there = (memory.total(memory.resident_bytes(facts, shape, head, x, trained)) for x in (layouts, wide))
     seconds = {}
     if train_key is not None:
         steps = facts.workload.epochs * facts.workload.minibatches
-        near, far = (train.optimizer_time(facts, shape, head, x).s for x in (layouts, wide))
+        near, far = (optimizer_time(facts, shape, head, x).s for x in (layouts, wide))
         seconds[train_key] = np.maximum(steps * (near - far), 0.0)
     return Credit(last_dp, np.maximum(here - there, 0.0), seconds)

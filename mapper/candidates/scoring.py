@@ -14,7 +14,8 @@ import numpy as np
 
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
 from simulator.cost import memory, pricing
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_memory import role_memory
 from simulator.cost.scoring_copy import apart, copy_bytes
 from simulator.plan.layouts import Layouts
 
@@ -88,7 +89,7 @@ class Spreads:
 
 def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCandidates:
     """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
-    shape, logits = facts.roles[call.role].shape, pricing.head_of(call.role) == "lm"
+    shape, logits = facts.roles[call.role].shape, head_of(call.role) == "lm"
     need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
     need = memory.total(need_of(facts, shape, layouts, logits))
     fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
@@ -99,21 +100,25 @@ def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCan
     return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
 
 
+def priced_copies(facts: Facts, call: Call, listed: Layouts, owner: Ints) -> PricedCandidates:
+    """Layouts that a copy may score in, without what comes before the call: that depends on the weights' GPUs."""
+    copies = priced(facts, call, listed, owner)
+    started = facts.training.start_skew_s * (copies.layouts.num_gpus - 1.0) * facts.correction(call.api)
+    return replace(copies, seconds=copies.seconds - started)  # GPUs of the copy have no say in when a call starts
+
+
 def with_copies(
-    facts: Facts, call: Call, forward: PricedCandidates, trained_in: Spreads, listed: tuple[Layouts, Ints]
+    facts: Facts, call: Call, forward: PricedCandidates, trained_in: Spreads, copies: PricedCandidates
 ) -> PricedCandidates:
-    """The rows of a forward pass in the spreads of training, and on copies in the ``listed`` layouts for each spread.
+    """The rows of a forward pass in the spreads of training, and on ``copies`` (``priced_copies``) for each spread.
 
     Where a spread stands for degrees that are not listed, its copies stay beside what they lose to: in one of those
     they may gain (``gain_s``).
     """
-    copies = priced(facts, call, *listed)
-    started = facts.training.start_skew_s * (copies.layouts.num_gpus - 1.0) * facts.correction(call.api)
-    copies = replace(copies, seconds=copies.seconds - started)  # GPUs of the copy have no say in when a call starts
     left, right, gain_s = _worth_gathering(facts, call.role, copies, trained_in)
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
     given = RoleLayouts(training=training, inference=chosen)
-    needs = pricing.role_memory(facts, call.role, given).transient[call.key]
+    needs = role_memory(facts, call.role, given).transient[call.key]
     rows = PricedCandidates(
         chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, memory.total(needs), gain_s
     )
@@ -134,7 +139,7 @@ def _worth_gathering(
     """
     x = trained_in.layouts
     gpus, width = copies.layouts.num_gpus, copies.layouts.num_gpus // copies.layouts.dp
-    shape, head = facts.roles[role].shape, pricing.head_of(role)
+    shape, head = facts.roles[role].shape, head_of(role)
     held = copy_bytes(facts, shape, head, copies.layouts, {"working": copies.need_bytes})
     values = np.stack([gpus.astype(np.float64), copies.seconds, copies.need_bytes + memory.total(held)], axis=1)
     left, right, gains = [], [], []

@@ -9,10 +9,10 @@ import numpy as np
 
 from mapper.candidates.relaxation import Credit
 from profiles.units import MIB
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from profiles.records import Floats, Ints
     from simulator.plan.plan import GenerationLayout, ParallelLayout
@@ -25,7 +25,7 @@ class RoleTable:
     Parameters
     ----------
     kind
-        Kind of GPU, as a position in ``Facts.kinds``; times and memory are those on that kind.
+        Kind of GPU, as a position in ``Facts.device_types``; times and memory are those on that kind.
     num_gpus
         The smallest pool that holds the row; it runs on larger ones as well and leaves GPUs idle there.
     durations_s
@@ -41,10 +41,12 @@ class RoleTable:
         that only scores, ``FROZEN_OFFLOADS``.
     num_priced
         Configurations priced before filtering and pruning.
+    unpriced_s
+        Where time was up before all were priced: seconds by call key that none of the others is below.
     """
 
     role: str
-    kind: Ints
+    device_type: Ints
     num_gpus: Ints
     durations_s: dict[str, Floats]
     resident_bytes: Floats
@@ -53,6 +55,7 @@ class RoleTable:
     num_priced: int
     offload: Ints
     credit: Credit
+    unpriced_s: Mapping[str, float] | None = None
 
     def __len__(self) -> int:
         return len(self.num_gpus)
@@ -62,7 +65,7 @@ class RoleTable:
         x = self.layouts
         return replace(
             self,
-            kind=self.kind[index],
+            device_type=self.device_type[index],
             num_gpus=self.num_gpus[index],
             durations_s={key: value[index] for key, value in self.durations_s.items()},
             resident_bytes=self.resident_bytes[index],
@@ -105,7 +108,7 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         return first
     return RoleTable(
         role=first.role,
-        kind=np.concatenate([t.kind for t in tables]),
+        device_type=np.concatenate([t.device_type for t in tables]),
         num_gpus=np.concatenate([t.num_gpus for t in tables]),
         durations_s={key: np.concatenate([t.durations_s[key] for t in tables]) for key in first.durations_s},
         resident_bytes=np.concatenate([t.resident_bytes for t in tables]),
@@ -114,7 +117,13 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         num_priced=sum(t.num_priced for t in tables),
         offload=np.concatenate([t.offload for t in tables]),
         credit=Credit.joined([t.credit for t in tables]),
+        unpriced_s=_least_of([t.unpriced_s for t in tables if t.unpriced_s is not None]),
     )
+
+
+def _least_of(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
+    keys = dict.fromkeys(key for part in parts for key in part)
+    return {key: min(part[key] for part in parts) for key in keys} if parts else None
 
 
 def to_mib(num_bytes: Floats) -> Ints:

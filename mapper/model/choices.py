@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def ticks_of(instance: Instance, choice: Choice) -> int:
 
 def transfer_ticks(instance: Instance, choice: Choice) -> int:
     """Ticks of the transfer of weights between the pools of a choice."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
-    row = choice.rows[ROLLOUT]
-    kind = next(group.kind for group, _ in choice.pools if "actor" in group.roles)
-    engine = instance.tables[ROLLOUT].take(np.asarray([row]))
-    return int(instance.sync.ticks(engine, kind, int(senders(instance)[choice.rows["actor"]]))[0])
+    assert instance.sync is not None, "the actor generates on a dedicated pool"
+    row = choice.rows[GENERATOR]
+    device_type = next(group.device_type for group, _ in choice.pools if "actor" in group.roles)
+    engine = instance.tables[GENERATOR].take(np.asarray([row]))
+    return int(instance.sync.ticks(engine, device_type, int(senders(instance)[choice.rows["actor"]]))[0])
 
 
 def senders(instance: Instance) -> Ints:
@@ -49,8 +49,14 @@ def fits(instance: Instance, choice: Choice) -> bool:
     """Whether the pools of ``choice`` are there, and hold their rows and their memory."""
     if {group for group, _ in choice.pools} not in [set(p) for p in instance.partitions]:
         return False
-    used = {kind: sum(n for group, n in choice.pools if group.kind == kind) for kind in instance.kinds}
-    if any(n > instance.gpus[kind] for kind, n in used.items()) or instance.spent(choice.pools) > instance.budget:
+    used = {
+        device_type: sum(n for group, n in choice.pools if group.device_type == device_type)
+        for device_type in instance.device_types
+    }
+    if (
+        any(n > instance.gpus[device_type] for device_type, n in used.items())
+        or instance.spent(choice.pools) > instance.budget
+    ):
         return False
     if instance.equal_sizes and len({n for _, n in choice.pools}) > 1:
         return False
@@ -58,20 +64,26 @@ def fits(instance: Instance, choice: Choice) -> bool:
 
 
 def _pool_holds(instance: Instance, group: Group, num_gpus: int, choice: Choice) -> bool:
-    rows, kind = {role: choice.rows[role] for role in group.roles}, instance.kinds.index(group.kind)
-    if any(int(instance.tables[r].kind[i]) != kind for r, i in rows.items()):
+    rows, device_type = (
+        {role: choice.rows[role] for role in group.roles},
+        instance.device_types.index(group.device_type),
+    )
+    if any(int(instance.tables[r].device_type[i]) != device_type for r, i in rows.items()):
         return False
     need = sum(int(instance.resident_mib[r][i]) for r, i in rows.items()) + max(
         int(instance.transient_mib[r][i]) for r, i in rows.items()
     )
-    return need <= instance.capacity_mib[group.kind] and all(
+    return need <= instance.capacity_mib[group.device_type] and all(
         int(instance.tables[r].num_gpus[i]) <= num_gpus for r, i in rows.items()
     )
 
 
 def with_budget(instance: Instance, budget: int) -> Instance:
     """The same priced tables where all pools together may count at most ``budget``."""
-    left = {g: tuple(n for n in sizes if n * instance.weight[g.kind] <= budget) for g, sizes in instance.sizes.items()}
+    left = {
+        g: tuple(n for n in sizes if n * instance.weight[g.device_type] <= budget)
+        for g, sizes in instance.sizes.items()
+    }
     return replace(instance, budget=min(budget, instance.budget), sizes=left)
 
 

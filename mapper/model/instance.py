@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.listing import bounding_table
+from mapper.candidates.listing import bounding_tables
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT
+from mapper.deadline import NEVER
+from mapper.execution_mode import GENERATOR
+from mapper.model.makespan import makespan
 from mapper.search.neighbours import Neighbours, neighbours_of
 from profiles.units import MIB
 from simulator.cost.pricing import controller_cost, is_controller
 from simulator.plan.dataflow import CONTROLLER, Dataflow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mapper.deadline import Deadline
     from mapper.problem import Group, Placement, Problem
     from profiles.records import Floats, Ints
 
@@ -37,7 +42,7 @@ class Instance:
     flow, partitions, equal_sizes
         As in ``Problem``.
     kinds
-        Kinds of GPU; the ``kind`` of a table's rows is a position in it.
+        Kinds of GPU; the ``device_type`` of a table's rows is a position in it.
     sizes
         By group: pool sizes on which it can fit at all.
     gpus
@@ -53,11 +58,13 @@ class Instance:
     capacity_mib
         By kind: memory of a GPU less the reserve, rounded down.
     sync
-        What a transfer of weights between two pools takes, where the actor generates on a pool of its own.
+        What a transfer of weights between two pools takes, where the actor generates on a dedicated pool.
     neighbours
         What ranks that share a host's cores cost each other; ``None`` on GPUs. All ``ticks`` are those of calls alone.
     bounding
         Tables by role whose last rows are in no plan, only in the bound (``coarse``), where they have such rows.
+    unpriced_ticks
+        Where time was up before all candidates were priced: no plan with one of the others takes fewer ticks.
     tick_s
         Length of a tick. Each duration is rounded to the nearest tick, so an iteration is off by at most
         ``rounding_s``.
@@ -65,7 +72,7 @@ class Instance:
 
     flow: Dataflow
     partitions: tuple[Placement, ...]
-    kinds: tuple[str, ...]
+    device_types: tuple[str, ...]
     sizes: dict[Group, tuple[int, ...]]
     gpus: dict[str, int]
     weight: dict[str, int]
@@ -80,6 +87,7 @@ class Instance:
     sync: WeightSync | None = None
     neighbours: Neighbours | None = None
     bounding: dict[str, RoleTable] = field(default_factory=dict)
+    unpriced_ticks: int | None = None
 
     @property
     def rounding_s(self) -> float:
@@ -116,11 +124,13 @@ class Instance:
     def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
         """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
         table = self.tables[role]
-        return np.flatnonzero((table.kind == self.kinds.index(group.kind)) & (table.num_gpus <= num_gpus))
+        return np.flatnonzero(
+            (table.device_type == self.device_types.index(group.device_type)) & (table.num_gpus <= num_gpus)
+        )
 
-    def rows_on(self, role: str, kind: str) -> Ints:
+    def rows_on(self, role: str, device_type: str) -> Ints:
         """Rows of a role's table on one kind of GPU."""
-        return np.flatnonzero(self.tables[role].kind == self.kinds.index(kind))
+        return np.flatnonzero(self.tables[role].device_type == self.device_types.index(device_type))
 
     def turns(self, role: str) -> Ints:
         """Ticks that each row of a role keeps its pool busy, all calls together."""
@@ -130,17 +140,27 @@ class Instance:
 
     def spent(self, pools: tuple[tuple[Group, int], ...]) -> int:
         """What pools count together."""
-        return sum(self.weight[group.kind] * n for group, n in pools)
+        return sum(self.weight[group.device_type] * n for group, n in pools)
+
+    @property
+    def floor_ticks(self) -> int:
+        """Ticks that no choice is below: every call as short as its shortest row, in the placement that suits best."""
+        return least_ticks(self, {key: self.shortest(key) for calls in self.ticks.values() for key in calls})
 
     def shortest(self, key: str) -> int:
         """The least ticks that a call takes in any row."""
-        return next(int(t[key].min()) for t in self.ticks.values() if key in t)
+        return next(int(t[key].min(initial=NONE_RUNS)) for t in self.ticks.values() if key in t)
 
 
-def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None) -> Instance:
-    """Price, filter, prune and round everything the search may choose from; ``priced`` are tables priced before."""
+def make_instance(
+    problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None, deadline: Deadline = NEVER
+) -> Instance:
+    """Price, filter, prune and round what the search may choose from; ``priced`` are tables priced before.
+
+    All of it, or the most promising part when ``deadline`` is over (``Instance.unpriced_ticks``).
+    """
     facts = problem.facts
-    whole = priced or {role: bounding_table(problem, role, prune) for role in problem.roles}
+    whole = priced or bounding_tables(problem, problem.roles, prune, deadline)
     tables = {role: table.listed() for role, table in whole.items()}
     seconds: dict[str, dict[str, np.ndarray]] = {role: dict(table.durations_s) for role, table in tables.items()}
     seconds[CONTROLLER] = {
@@ -149,15 +169,15 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         if is_controller(call)
     }
     tick = _tick_s(seconds)
-    on = {kind: facts.on(kind) for kind in facts.kinds}
+    on = {device_type: facts.on(device_type) for device_type in facts.device_types}
     capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
     x = Instance(
         flow=problem.flow,
         partitions=problem.partitions,
-        kinds=facts.kinds,
+        device_types=facts.device_types,
         sizes={},
         gpus=problem.gpus,
-        weight=dict.fromkeys(facts.kinds, 1),
+        weight=dict.fromkeys(facts.device_types, 1),
         budget=problem.num_gpus,
         equal_sizes=problem.equal_sizes,
         tables=tables,
@@ -166,12 +186,30 @@ def make_instance(problem: Problem, prune: bool = True, priced: dict[str, RoleTa
         transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         capacity_mib=capacity,
         tick_s=tick,
-        sync=WeightSync(facts, tick) if ROLLOUT in tables else None,
+        sync=WeightSync(facts, tick) if GENERATOR in tables else None,
         neighbours=neighbours_of(problem, tick),
         bounding={role: table for role, table in whole.items() if len(table) > len(tables[role])},
     )
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
-    return replace(x, sizes={group: _sizes_that_fit(problem, group, least) for group in problem.groups})
+    sizes = {group: _sizes_that_fit(problem, group, least) for group in problem.groups}
+    return replace(x, sizes=sizes, unpriced_ticks=_unpriced_ticks(least, whole.values()))
+
+
+def _unpriced_ticks(instance: Instance, tables: Iterable[RoleTable]) -> int | None:
+    """``Instance.unpriced_ticks`` of tables whose priced rows ``instance`` has, each as good as what it stands for."""
+    unpriced = {key: s for table in tables if table.unpriced_s is not None for key, s in table.unpriced_s.items()}
+    if not unpriced:
+        return None
+    least = {key: instance.shortest(key) for calls in instance.ticks.values() for key in calls}
+    return least_ticks(
+        instance, least | {key: min(least[key], math.floor(s / instance.tick_s)) for key, s in unpriced.items()}
+    )
+
+
+def least_ticks(instance: Instance, shortest: dict[str, int]) -> int:
+    """Ticks of an iteration whose calls are all as short as that, in whichever of the placements is best."""
+    durations = {key: np.asarray(float(ticks)) for key, ticks in shortest.items()}
+    return min(int(makespan(instance, partition, durations)) for partition in instance.partitions)
 
 
 def to_ticks(seconds: Floats, tick_s: float) -> Ints:
@@ -197,15 +235,15 @@ def _sizes_that_fit(problem: Problem, group: Group, instance: Instance) -> tuple
     Without a size that no role of the group gains a row from: the next smaller pool does the same. But groups that must
     agree on a size, by ``equal_sizes`` or by a pin, may need just that one.
     """
-    known = problem.sizes[group.kind]
+    known = problem.sizes[group.device_type]
     sizes = np.asarray(problem.sizes_of(group), dtype=np.int64)
-    rows = {role: instance.rows_on(role, group.kind) for role in group.roles}
+    rows = {role: instance.rows_on(role, group.device_type) for role in group.roles}
     gpus = {role: instance.tables[role].num_gpus[r] for role, r in rows.items()}
     need = sum(least_up_to(gpus[role], instance.resident_mib[role][r], sizes) for role, r in rows.items())
     need = need + np.max(
         [least_up_to(gpus[role], instance.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0
     )
-    keep = need <= instance.capacity_mib[group.kind]
+    keep = need <= instance.capacity_mib[group.device_type]
     if not problem.equal_sizes and len(sizes) == len(known):
         keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
     return tuple(sizes[keep].tolist())

@@ -42,12 +42,13 @@ class GpusSuffice:
     """
 
     def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
-        for kind, most in instance.gpus.items():
-            pools = [n * var for (group, n), var in v.pool.items() if group.kind == kind]
+        for device_type, most in instance.gpus.items():
+            pools = [n * var for (group, n), var in v.pool.items() if group.device_type == device_type]
             model.add(sum(pools) <= most)
-        if instance.budget < sum(instance.weight[kind] * most for kind, most in instance.gpus.items()):
+        if instance.budget < sum(instance.weight[device_type] * most for device_type, most in instance.gpus.items()):
             model.add(
-                sum(instance.weight[group.kind] * n * var for (group, n), var in v.pool.items()) <= instance.budget
+                sum(instance.weight[group.device_type] * n * var for (group, n), var in v.pool.items())
+                <= instance.budget
             )
 
 
@@ -74,17 +75,23 @@ class OneConfiguration:
     def build(self, model: cp_model.CpModel, instance: Instance, v: Variables) -> None:
         for role, picks in v.pick.items():
             model.add_exactly_one(picks)
-            for i, kind in enumerate(instance.kinds):
-                self._of_kind(model, instance, v, role, i, kind)
+            for i, device_type in enumerate(instance.device_types):
+                self._of_kind(model, instance, v, role, i, device_type)
 
-    def _of_kind(self, model: cp_model.CpModel, instance: Instance, v: Variables, role: str, i: int, kind: str) -> None:
+    def _of_kind(
+        self, model: cp_model.CpModel, instance: Instance, v: Variables, role: str, i: int, device_type: str
+    ) -> None:
         table, picks = instance.tables[role], v.pick[role]
-        mine = table.kind == i
+        mine = table.device_type == i
         sizes = sorted(set(table.num_gpus[mine].tolist()))
-        needs = [model.new_bool_var(f"{role} needs {n} {kind}") for n in sizes]
+        needs = [model.new_bool_var(f"{role} needs {n} {device_type}") for n in sizes]
         for n, need in zip(sizes, needs, strict=True):
             model.add(sum(picks[j] for j in np.flatnonzero(mine & (table.num_gpus == n))) == need)
-        held = [(size, var) for (group, size), var in v.pool.items() if group.kind == kind and role in group.roles]
+        held = [
+            (size, var)
+            for (group, size), var in v.pool.items()
+            if group.device_type == device_type and role in group.roles
+        ]
         for j, n in enumerate(sizes):
             model.add(sum(needs[j:]) <= sum(var for size, var in held if size >= n))
 
@@ -109,7 +116,9 @@ class MemoryShared:
         for group, chosen in v.shared.items():
             resident = sum(v.resident[role] for role in group.roles)
             for role in group.roles:
-                model.add(resident + v.transient[role] <= instance.capacity_mib[group.kind]).only_enforce_if(chosen)
+                model.add(resident + v.transient[role] <= instance.capacity_mib[group.device_type]).only_enforce_if(
+                    chosen
+                )
 
 
 def _dot(values: Ints, picks: list[cp_model.IntVar]) -> cp_model.LinearExprT:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from ortools.sat.python import cp_model
 
+from mapper.deadline import TimeUpError
 from mapper.model.objective import build_iteration_time
 from mapper.model.rules import RULES
 from mapper.model.variables import Choice, Variables, extract, hint, make_variables
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
@@ -49,7 +49,7 @@ def solve(
 
     ``start``, a known choice of ``start_ticks``, is where the search begins and what is left if time runs out.
     The same instance, seed and number of workers give the same answer when the search ends before its limit.
-    Raises ``InputError`` if time runs out with nothing known.
+    Raises ``TimeUpError`` if time runs out with nothing known.
     """
     began = time.perf_counter()
     if not any(all(instance.sizes[group] for group in partition) for partition in instance.partitions):
@@ -64,10 +64,12 @@ def solve(
         return Solution("infeasible", None, 0, 0, seconds)
     if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         if start is None:
-            raise InputError(f"no plan was found or ruled out within {time_limit_s:g} s; give a longer time limit")
-        return Solution("feasible", start, start_ticks, 0, seconds)
+            raise TimeUpError(time_limit_s)
+        return Solution("feasible", start, start_ticks, min(instance.floor_ticks, start_ticks), seconds)
     bound = math.floor(solver.best_objective_bound + 1e-6)  # the bound is a float, the objective whole
     ticks = round(solver.objective_value)
+    if code == cp_model.FEASIBLE:
+        bound = min(max(bound, instance.floor_ticks), ticks)
     if start is not None and start_ticks < ticks:  # time ran out before the search caught up with the known choice
         return Solution("feasible", start, start_ticks, bound, seconds)
     status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"

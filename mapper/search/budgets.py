@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import bisect
 import heapq
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mapper.deadline import TimeUpError
 from mapper.model.choices import ticks_of, with_budget
 from mapper.search.best import best_choice
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from mapper.deadline import Deadline
     from mapper.model.instance import Instance
     from mapper.model.variables import Choice
 
@@ -46,32 +46,31 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """How to solve one budget: the instance, the seed, until when (``time.perf_counter`` seconds), solver threads."""
+    """How to solve one budget: the instance, the seed, until when, solver threads."""
 
     x: Instance
     seed: int
-    deadline: float
+    deadline: Deadline
     workers: int = 1
 
     def at(self, budget: int, known: Choice | None, cutoff: int | None = None) -> tuple[Choice | None, int]:
         """The best choice found whose GPUs count at most ``budget``, and a lower bound in ticks (0: nothing known)."""
-        left_s = max(self.deadline - time.perf_counter(), 0.05)
+        left_s = self.deadline.left_s
         try:
             choice, solution = best_choice(with_budget(self.x, budget), self.seed, left_s, known, cutoff, self.workers)
-        except InputError:  # time is up
+        except TimeUpError:  # time is up
             return None, 0
         bound = solution.bound_ticks
         return choice, bound if choice is not None or cutoff is not None else _NEVER
 
     def with_share(self, share: float) -> Search:
         """The same search with this share of the time that is left."""
-        now = time.perf_counter()
-        return replace(self, deadline=now + share * (self.deadline - now))
+        return replace(self, deadline=self.deadline.share(share))
 
     @property
     def over(self) -> bool:
         """Whether time is up."""
-        return time.perf_counter() >= self.deadline
+        return self.deadline.is_over()
 
 
 _NEVER = 2**62
@@ -88,16 +87,16 @@ def budgets_of(instance: Instance) -> list[int]:
     reachable = 0
     for partition in instance.partitions:
         sums = {
-            kind: 1 for kind in instance.kinds
+            device_type: 1 for device_type in instance.device_types
         }  # bit n is set if the pools of the kind so far may have n GPUs together
         for group in partition:
-            mask, grown = (1 << (instance.gpus[group.kind] + 1)) - 1, 0
+            mask, grown = (1 << (instance.gpus[group.device_type] + 1)) - 1, 0
             for n in instance.sizes[group]:
-                grown |= sums[group.kind] << n
-            sums[group.kind] = grown & mask
+                grown |= sums[group.device_type] << n
+            sums[group.device_type] = grown & mask
         whole = 1
-        for kind, of_kind in sums.items():
-            whole = _shifted(whole, [n * instance.weight[kind] for n in _bits(of_kind)])
+        for device_type, of_kind in sums.items():
+            whole = _shifted(whole, [n * instance.weight[device_type] for n in _bits(of_kind)])
         reachable |= whole
     return [n for n in _bits(reachable) if 1 <= n <= instance.budget]
 
@@ -117,7 +116,7 @@ def _shifted(number: int, by: list[int]) -> int:
 def least_gpu_time(search: Search, known: Choice | None) -> Found | None:
     """The choice with the least ticks x what its GPUs count; ``None`` if nothing fits.
 
-    Raises ``InputError`` if nothing is found in time. Branch and bound over ranges of budgets: a range is worth at
+    Raises ``TimeUpError`` if nothing is found in time. Branch and bound over ranges of budgets: a range is worth at
     least its smallest budget times the bound of its largest. Only ranges that may beat the best choice are looked into,
     and there only choices that would.
     """
@@ -154,7 +153,7 @@ def least_gpu_time(search: Search, known: Choice | None) -> Found | None:
 def fewest_gpus_within(search: Search, most_ticks: int, known: Choice | None) -> Found | None:
     """The choice on the fewest GPUs that takes at most ``most_ticks``, the fastest there; ``None`` if none does.
 
-    Raises ``InputError`` if nothing is found in time.
+    Raises ``TimeUpError`` if nothing is found in time.
     """
     budgets = budgets_of(search.x)
     choice, bound = search.at(search.x.budget, known, most_ticks)
@@ -183,9 +182,9 @@ def _found(search: Search, choice: Choice, least: int, floor: int) -> Found:
 
 
 def _check_proven(bound: int) -> None:
-    """Raise ``InputError`` unless ``bound`` says that nothing fits: then time was up."""
+    """Raise ``TimeUpError`` unless ``bound`` says that nothing fits: then time was up."""
     if not is_never(bound):
-        raise InputError("no plan was found or ruled out within the time limit; give a longer one")
+        raise TimeUpError
 
 
 def _push(ranges: list[tuple[int, int, int, int]], budgets: list[int], low: int, high: int, bound: int) -> None:

@@ -16,51 +16,48 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.execution_mode import ROLLOUT
+from mapper.deadline import TimeUpError
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import fits, senders, ticks_of
 from mapper.model.solver import Solution
 from mapper.model.variables import Choice
 from mapper.search.proof import best_as_priced
 from mapper.search.prune import restricted
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
     from profiles.records import Ints
-
-LEAST_S = 0.05
-"""Seconds that a range gets at least when time is nearly up."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Range:
     """Rows of the actor, all of one kind of GPU, whose numbers of senders are neighbours."""
 
-    kind: str
+    device_type: str
     rows: Ints
 
 
 def best_with_transfers(
     instance: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
-    """As ``best_choice``, for an instance whose actor generates on a pool of its own."""
+    """As ``best_choice``, for an instance whose actor generates on a dedicated pool."""
     began = time.perf_counter()
     best = _known(instance, known)
     order = itertools.count()
     open_ranges: list[tuple[int, int, _Range]] = []
-    for kind in instance.kinds:
-        if len(rows := instance.rows_on("actor", kind)):
-            heapq.heappush(open_ranges, (0, next(order), _Range(kind, rows)))
+    for device_type in instance.device_types:
+        if len(rows := instance.rows_on("actor", device_type)):
+            heapq.heappush(open_ranges, (0, next(order), _Range(device_type, rows)))
     proven = True
     while open_ranges:
         limit = _limit(best, cutoff)
         bound, _, one = heapq.heappop(open_ranges)
         if limit is not None and bound > limit:
             break
-        left_s = max(time_limit_s - (time.perf_counter() - began), LEAST_S)
+        left_s = time_limit_s - (time.perf_counter() - began)
         try:
             choice, solution = _solved(instance, one, seed, left_s, limit, workers)
-        except InputError:  # time is up
+        except TimeUpError:
             heapq.heappush(open_ranges, (bound, next(order), one))
             proven = False
             break
@@ -93,11 +90,12 @@ def _answer(
     least = min((bound for bound, _, _ in left), default=None)
     if best is None:
         if not proven and cutoff is None:
-            raise InputError("no plan was found or ruled out within the time limit; give a longer one")
+            raise TimeUpError
         bound = cutoff + 1 if cutoff is not None and proven else least or 0
         return None, Solution("infeasible", None, 0, bound, seconds)
     choice, ticks = best
-    bound = ticks if least is None else min(ticks, least)
+    bounds = (ticks, least, None if cutoff is None else cutoff + 1)  # of a choice above the cutoff nothing is proven
+    bound = min(bound for bound in bounds if bound is not None)
     return choice, Solution("optimal" if bound >= ticks else "feasible", choice, ticks, bound, seconds)
 
 
@@ -115,11 +113,13 @@ def _solved(
     instance: Instance, one: _Range, seed: int, time_limit_s: float, limit: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:
     """The best choice of a range at the least price of its transfers; row numbers are those of ``instance``."""
-    assert instance.sync is not None, "the actor generates on a pool of its own"
-    least = instance.sync.least(instance.tables[ROLLOUT], one.kind, senders(instance)[one.rows])
-    partitions = tuple(p for p in instance.partitions if any("actor" in g.roles and g.kind == one.kind for g in p))
+    assert instance.sync is not None, "the actor generates on a dedicated pool"
+    least = instance.sync.least(instance.tables[GENERATOR], one.device_type, senders(instance)[one.rows])
+    partitions = tuple(
+        p for p in instance.partitions if any("actor" in g.roles and g.device_type == one.device_type for g in p)
+    )
     sizes = {group: instance.sizes[group] for p in partitions for group in p}
-    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": least}}
+    ticks = instance.ticks | {GENERATOR: instance.ticks[GENERATOR] | {"transition": least}}
     inside = restricted(
         replace(instance, ticks=ticks, partitions=partitions, sizes=sizes, sync=None), {"actor": one.rows}
     )
@@ -132,7 +132,9 @@ def _solved(
 def _split(instance: Instance, one: _Range, at: int, keep_apart: bool) -> list[_Range]:
     """The range below, at and above a number of senders; at a single number the price is exact, and nothing is left."""
     number = senders(instance)[one.rows]
-    parts = [_Range(one.kind, one.rows[mask]) for mask in (number < at, number == at, number > at) if np.any(mask)]
+    parts = [
+        _Range(one.device_type, one.rows[mask]) for mask in (number < at, number == at, number > at) if np.any(mask)
+    ]
     if len(parts) == 1 and keep_apart:
         return []
     return parts

@@ -8,7 +8,8 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mapper.execution_mode import ROLLOUT
+from mapper.deadline import Deadline, TimeUpError
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import named_partition, sets_of
@@ -34,8 +35,16 @@ NAMED_PLACEMENTS = ("colocate", "split", "standalone")
 BESIDE_NEIGHBOURS = (
     "the bound counts calls alone, the plan's time also what ranks that share this host's cores cost each other"
 )
+NOT_PRICED = (
+    "time was up before all layouts were priced; the bound counts what the others could gain at most: give a longer "
+    "time limit (--time-limit)"
+)
+NOT_SEARCHED = "time was up before another schedule that the job allows had a plan, so nothing is known to bound it"
 LEAST_S = 1.0
 """Seconds that each mode is searched at least."""
+
+PRICING_SHARE = 0.9
+"""Share of the time limit in which layouts are priced; what is left then is for the best of those."""
 
 
 def find_plan(request: SearchRequest) -> Result:
@@ -45,35 +54,46 @@ def find_plan(request: SearchRequest) -> Result:
     ------
     InfeasibleError
         Nothing fits; says which role needs what and the fewest GPUs that would do, or which pins conflict.
+    TimeUpError
+        The time limit was up before a plan was found.
     """
-    began = time.perf_counter()
+    deadline = Deadline.after(request.time_limit_s)
     results: list[Result] = []
-    refusal: InputError | None = None
+    refusal: InfeasibleError | None = None
+    time_up = False
     for i, mode in enumerate(request.modes):
-        left_s = (request.time_limit_s - (time.perf_counter() - began)) / (len(request.modes) - i)
+        left_s = deadline.left_s / (len(request.modes) - i)
         share = replace(request, time_limit_s=max(left_s, LEAST_S))
         try:
             results.append(_find(share.problem(mode), share))
         except InfeasibleError as error:
             refusal = refusal or error
+        except TimeUpError:
+            time_up = True
     if not results:
+        if time_up:
+            raise TimeUpError(request.time_limit_s)
         assert refusal is not None, "every mode found a plan or said why not"
         raise refusal
-    return best_of(tuple(results))
+    best = best_of(tuple(results))
+    if not time_up:
+        return best
+    why = (*best.open_because, NOT_SEARCHED)
+    return replace(best, status="feasible", bound_s=0.0, value_bound=0.0, gap=1.0, open_because=why)
 
 
 def _find(problem: Problem, request: SearchRequest) -> Result:
     """The best plan of one mode."""
     began, facts, objective = time.perf_counter(), problem.facts, request.objective
-    weight, unit = objective.weights(facts.kinds)
-    instance = make_instance(problem)
+    weight, unit = objective.weights(facts.device_types)
+    deadline = Deadline.after(request.time_limit_s)
+    instance = make_instance(problem, deadline=deadline.share(PRICING_SHARE))
     instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
     known, notes = _known(instance, request.hint)
-    deadline = began + request.time_limit_s
     found = _search(instance, objective, Search(instance, request.seed, deadline, request.workers), known)
     if found is None:
         raise _nothing_found(problem, instance, objective, request.seed, deadline)
-    left_s = max(deadline - time.perf_counter(), LEAST_S)
+    found, left_s = _with_unpriced(instance, objective, found), max(deadline.left_s, LEAST_S)
     choice = tidy(instance, found.choice, found.ticks, left_s, request.workers)
     ticks = ticks_of(instance, choice)
     plan = build_plan(instance, choice, problem)
@@ -86,6 +106,8 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     status: Status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
     if instance.neighbours is not None:
         why = (*why, BESIDE_NEIGHBOURS)
+    if instance.unpriced_ticks is not None:
+        why = (*why, NOT_PRICED)
     on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
     others = _runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
     return Result(
@@ -150,13 +172,26 @@ def _with_left_out(
     )
 
 
+def _with_unpriced(instance: Instance, objective: Objective, found: Found) -> Found:
+    """``found`` with bounds that cover the candidates that time did not suffice to price, on any number of GPUs."""
+    if (ticks := instance.unpriced_ticks) is None:
+        return found
+    one = min(instance.weight.values())  # what a plan on a single GPU counts
+    return replace(
+        found,
+        bound_ticks=min(found.bound_ticks, ticks),
+        least=min(found.least, one if objective.goal == "gpus" else ticks * one),
+        floor_ticks=min(found.floor_ticks, ticks),
+    )
+
+
 def _listed(instance: Instance, objective: Objective, search: Search, known: Choice | None) -> Found | None:
     """The best choice of the listed degrees under the objective; ``None`` if there is none."""
     if objective.goal in ("throughput_per_gpu", "cost"):
         return least_gpu_time(search, known)
     if objective.goal == "gpus":
         return fewest_gpus_within(search, _target_ticks(instance, objective), known)
-    left_s = max(search.deadline - time.perf_counter(), LEAST_S)
+    left_s = max(search.deadline.left_s, LEAST_S)
     choice, solution = best_choice(instance, search.seed, left_s, known, workers=search.workers)
     bound = solution.bound_ticks
     return None if choice is None else Found(choice, solution.objective_ticks, bound, bound, bound)
@@ -189,18 +224,23 @@ def _known(instance: Instance, hint: Plan | None) -> tuple[Choice | None, tuple[
     if hint is None:
         return None, ()
     choice = choice_of_plan(instance, hint)
-    return (None, (f"the hint is left aside: {choice}",)) if isinstance(choice, str) else (choice, ())
+    if not isinstance(choice, str):
+        return choice, ()
+    late = "" if instance.unpriced_ticks is None else ", or time was up before they were priced"
+    return None, (f"the hint is ignored: {choice}{late}",)
 
 
 def _nothing_found(
-    problem: Problem, instance: Instance, objective: Objective, seed: int, deadline: float
+    problem: Problem, instance: Instance, objective: Objective, seed: int, deadline: Deadline
 ) -> InputError:
     """Why there is no plan: the target is too short, or nothing fits."""
+    if instance.unpriced_ticks is not None:
+        return TimeUpError()
     if objective.goal != "gpus":
-        return explain_infeasible(problem)
-    choice, bound = Search(instance, seed, max(deadline, time.perf_counter() + 1.0)).at(instance.budget, None)
+        return explain_infeasible(problem, deadline)
+    choice, bound = Search(instance, seed, Deadline.after(max(deadline.left_s, LEAST_S))).at(instance.budget, None)
     if choice is None:
-        return explain_infeasible(problem)
+        return explain_infeasible(problem, deadline)
     fastest_s = simulate(build_plan(instance, choice, problem), problem.facts).iteration_s
     return InfeasibleError(
         f"no plan ends an iteration within {objective.target_iteration_s:,g} s: the fastest on all "
@@ -210,12 +250,12 @@ def _nothing_found(
 
 
 def _runners_up(
-    instance: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: float
+    instance: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: Deadline
 ) -> tuple[RunnerUp, ...]:
     """The best plan of each other named placement and of all other placements, fastest first, each placement once.
 
-    They share what the winner left of the time limit; each has a second at least. A placement for which nothing is
-    known when its time is up is left out.
+    They share what the winner left of the time limit; each has a second at least, or is
+    the quick choice of its placement when time is up. A placement for which nothing is known then is left out.
     """
     won = {group for group, _ in winner.pools}
     families: list[tuple[Placement, ...]] = []
@@ -224,7 +264,7 @@ def _runners_up(
             sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
         except InputError:  # these roles have no split
             continue
-        whole = {*sets, (ROLLOUT,)} if problem.mode.dedicated_rollout else {*sets}
+        whole = {*sets, (GENERATOR,)} if problem.mode.dedicated_rollout else {*sets}
         families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
     families.append(instance.partitions)
     found: dict[frozenset[Group], RunnerUp] = {}
@@ -233,12 +273,12 @@ def _runners_up(
         if not inside:
             continue
         sizes = {group: instance.sizes[group] for p in inside for group in p}
-        left_s = max(1.0, deadline - time.perf_counter())
+        left_s = 0.0 if deadline.is_over() else max(deadline.left_s, LEAST_S)
         try:
             choice, _ = best_choice(
                 replace(instance, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers
             )
-        except InputError:  # time is up and nothing was found
+        except TimeUpError:
             continue
         if choice is not None:
             plan = build_plan(instance, choice, problem)

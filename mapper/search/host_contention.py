@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mapper.deadline import TimeUpError
 from mapper.model.choices import fits, gpus_of, with_budget
 from mapper.model.solver import Solution
 from mapper.search.tie_breaking import tidy
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -84,7 +84,7 @@ def best_beside_neighbours(
             within = None if limit == _NO_LIMIT else limit
             alone = _alone(instance, one)
             choice, solution = best_alone(alone, seed, max(left_s, LEAST_S), None, within, workers)
-        except InputError as error:  # time is up
+        except TimeUpError as error:
             heapq.heappush(ranges, (bound, next(order), one))
             refusal = error
             break
@@ -123,7 +123,7 @@ def _answer(
         bound = 0 if cutoff is None else min(cutoff + 1, least)
         return None, Solution("infeasible", None, 0, bound, seconds)
     choice, ticks = best
-    bound = min(ticks, least)
+    bound = min(ticks, least, _NO_LIMIT if cutoff is None else cutoff + 1)  # above the cutoff nothing is proven
     return choice, Solution("optimal" if bound == ticks else "feasible", choice, ticks, bound, seconds)
 
 

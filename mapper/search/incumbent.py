@@ -60,7 +60,11 @@ def greedy(instance: Instance) -> tuple[Choice | None, int]:
     from the least hungry start, until nothing changes; several orders of the first turn are tried. Then every
     allocation of every placement is played with those picks.
     """
-    worth = {(role, kind): _worth_picking(instance, role, kind) for role in instance.tables for kind in instance.kinds}
+    worth = {
+        (role, device_type): _worth_picking(instance, role, device_type)
+        for role in instance.tables
+        for device_type in instance.device_types
+    }
     picks = {group: _picked(instance, group, sizes, worth) for group, sizes in instance.sizes.items()}
     best: tuple[int, Choice | None] = (0, None)
     for partition in instance.partitions:
@@ -70,9 +74,9 @@ def greedy(instance: Instance) -> tuple[Choice | None, int]:
     return best[1], best[0]
 
 
-def _worth_picking(instance: Instance, role: str, kind: str) -> _Rows:
+def _worth_picking(instance: Instance, role: str, device_type: str) -> _Rows:
     """Rows that no other of the kind beats in GPUs, total time and memory: a pick depends on nothing else."""
-    of_kind = instance.rows_on(role, kind)
+    of_kind = instance.rows_on(role, device_type)
     gpus, resident = instance.tables[role].num_gpus[of_kind], instance.resident_mib[role][of_kind]
     transient, load = instance.transient_mib[role][of_kind], instance.turns(role)[of_kind]
     kept = non_dominated(np.stack([gpus, load, resident, resident + transient], axis=1).astype(np.float64))
@@ -88,12 +92,12 @@ def _picked(instance: Instance, group: Group, sizes: tuple[int, ...], worth: dic
     if not sizes:
         return _Picks(np.zeros(0, dtype=np.int64), {})
     roles, every = group.roles, np.asarray(sizes, dtype=np.int64)
-    rows = {role: worth[role, group.kind] for role in roles}
+    rows = {role: worth[role, group.device_type] for role in roles}
     gained, of = _sizes_that_gain(every, rows)
     best = np.full(len(gained), NEVER)
     chosen = {role: np.zeros(len(gained), dtype=np.int64) for role in roles}
     for order in _orders(roles):
-        at, fits = _descend(gained, order, rows, instance.capacity_mib[group.kind])
+        at, fits = _descend(gained, order, rows, instance.capacity_mib[group.device_type])
         load = np.sum([rows[role].load[at[role]] for role in roles], axis=0)
         better = np.flatnonzero(fits & (load < best))
         best[better] = load[better]
@@ -149,8 +153,12 @@ def _descend(
 def _best_allocation(instance: Instance, partition: Placement, picks: dict[Group, _Picks]) -> tuple[int, Choice] | None:
     """The fastest allocation of one placement, all of them played at once."""
     sizes = [picks[group].sizes for group in partition]
-    kinds = [group.kind for group in partition]
-    at = _allocations(instance, kinds, sizes) if all(map(len, sizes)) else np.zeros((0, len(sizes)), dtype=np.int64)
+    device_types = [group.device_type for group in partition]
+    at = (
+        _allocations(instance, device_types, sizes)
+        if all(map(len, sizes))
+        else np.zeros((0, len(sizes)), dtype=np.int64)
+    )
     if not len(at):
         return None
     durations = {key: np.asarray(t, dtype=np.float64)[0] for key, t in instance.ticks["controller"].items()}
@@ -165,47 +173,57 @@ def _best_allocation(instance: Instance, partition: Placement, picks: dict[Group
     return int(ends[best]), Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()})
 
 
-def _allocations(instance: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+def _allocations(instance: Instance, device_types: list[str], sizes: list[Ints]) -> Ints:
     """Positions in ``sizes`` of tuples that the cluster holds, ``[A, groups]``: all, or a sample if they are too many.
 
     The last group takes the largest pool that is left: a larger one is never slower.
     """
     if instance.equal_sizes:  # of one kind
         same = reduce(np.intersect1d, sizes)
-        same = same[same * len(sizes) <= instance.gpus[kinds[0]]]
+        same = same[same * len(sizes) <= instance.gpus[device_types[0]]]
         return np.stack([np.searchsorted(s, same) for s in sizes], axis=1)
     *free, last = sizes
     shape = [len(s) for s in free]
     total = math.prod(shape)
-    at = np.indices(shape).reshape(len(shape), total).T if total <= MAX_ALLOCATIONS else _drawn(instance, kinds, sizes)
-    left = {kind: np.full(len(at), most) for kind, most in instance.gpus.items()}
+    at = (
+        np.indices(shape).reshape(len(shape), total).T
+        if total <= MAX_ALLOCATIONS
+        else _drawn(instance, device_types, sizes)
+    )
+    left = {device_type: np.full(len(at), most) for device_type, most in instance.gpus.items()}
     budget = np.full(len(at), instance.budget)
-    for kind, s, position in zip(kinds[:-1], free, at.T, strict=True):
-        left[kind] = left[kind] - s[position]
-        budget = budget - instance.weight[kind] * s[position]
+    for device_type, s, position in zip(device_types[:-1], free, at.T, strict=True):
+        left[device_type] = left[device_type] - s[position]
+        budget = budget - instance.weight[device_type] * s[position]
     there = np.all([n >= 0 for n in left.values()], axis=0)
-    room = np.minimum(left[kinds[-1]], budget // instance.weight[kinds[-1]])
+    room = np.minimum(left[device_types[-1]], budget // instance.weight[device_types[-1]])
     largest = np.searchsorted(last, room, side="right") - 1
     return np.asarray(np.concatenate([at, largest[:, None]], axis=1)[there & (largest >= 0)], dtype=np.int64)
 
 
-def _drawn(instance: Instance, kinds: list[str], sizes: list[Ints]) -> Ints:
+def _drawn(instance: Instance, device_types: list[str], sizes: list[Ints]) -> Ints:
     """A fixed random sample of positions for all groups but the last.
 
     One group after another takes a size that leaves room for the smallest ones after it.
     """
     random = np.random.default_rng(0)
-    least = {kind: sum(int(s[0]) for k, s in zip(kinds, sizes, strict=True) if k == kind) for kind in instance.gpus}
-    left = {kind: np.full(MAX_ALLOCATIONS, most - least[kind], dtype=np.int64) for kind, most in instance.gpus.items()}
-    counted = sum(instance.weight[kind] * n for kind, n in least.items())
+    least = {
+        device_type: sum(int(s[0]) for k, s in zip(device_types, sizes, strict=True) if k == device_type)
+        for device_type in instance.gpus
+    }
+    left = {
+        device_type: np.full(MAX_ALLOCATIONS, most - least[device_type], dtype=np.int64)
+        for device_type, most in instance.gpus.items()
+    }
+    counted = sum(instance.weight[device_type] * n for device_type, n in least.items())
     budget = np.full(MAX_ALLOCATIONS, instance.budget - counted, dtype=np.int64)
     if budget[0] < 0 or any(n[0] < 0 for n in left.values()):
         return np.zeros((0, len(sizes) - 1), dtype=np.int64)
     columns = []
-    for kind, s in zip(kinds[:-1], sizes[:-1], strict=True):
-        room = np.minimum(left[kind], budget // instance.weight[kind])
+    for device_type, s in zip(device_types[:-1], sizes[:-1], strict=True):
+        room = np.minimum(left[device_type], budget // instance.weight[device_type])
         fitting = np.searchsorted(s, room + s[0], side="right")
         columns.append((random.random(MAX_ALLOCATIONS) * fitting).astype(np.int64))
         more = s[columns[-1]] - s[0]
-        left[kind], budget = left[kind] - more, budget - instance.weight[kind] * more
+        left[device_type], budget = left[device_type] - more, budget - instance.weight[device_type] * more
     return np.stack(columns, axis=1)

@@ -14,6 +14,9 @@ from mapper.search.prune import prune_beyond
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
 
+LEAST_S = 0.05
+"""Seconds that the solver gets at least where a choice is still to be found."""
+
 
 def best_as_priced(
     instance: Instance,
@@ -25,6 +28,9 @@ def best_as_priced(
 ) -> tuple[Choice | None, Solution]:
     """As ``best.best_choice``, where every duration is that of one row."""
     start, limit = _start(instance, known)
+    if time_limit_s <= 0 and start is not None and (cutoff is None or limit <= cutoff):
+        return start, Solution("feasible", start, limit, min(instance.floor_ticks, limit), 0.0)
+    time_limit_s = max(time_limit_s, LEAST_S)
     if cutoff is not None and (start is None or limit > cutoff):
         return _within(instance, seed, time_limit_s, cutoff, workers)
     if start is None:

@@ -50,7 +50,7 @@ def prune_beyond(instance: Instance, limit: int) -> tuple[Instance, dict[str, In
 def _prune_partition(instance: Instance, partition: Placement, limit: int) -> tuple[Sizes, dict[str, Ints]] | None:
     """Pool sizes and rows that this placement may still use within ``limit``; ``None`` if it cannot at all."""
     sizes: Sizes = {group: instance.sizes[group] for group in partition}
-    rows = {role: instance.rows_on(role, group.kind) for group in partition for role in group.roles}
+    rows = {role: instance.rows_on(role, group.device_type) for group in partition for role in group.roles}
     for _ in range(ROUNDS):
         sizes = _within_budget(instance, sizes)
         if not all(sizes.values()):
@@ -82,11 +82,11 @@ def _within_budget(instance: Instance, sizes: Sizes) -> Sizes:
 def _room(instance: Instance, sizes: Sizes, taken: tuple[Group, ...], own: Group, pool: NDArray[Any]) -> Floats:
     """GPUs that ``own`` may have at most where the group in ``taken`` has ``pool`` of them, all others the fewest."""
     others = [group for group in sizes if group != own and group not in taken]
-    left = instance.gpus[own.kind] - sum(sizes[g][0] for g in others if g.kind == own.kind)
-    budget = instance.budget - sum(instance.weight[g.kind] * sizes[g][0] for g in others)
-    same = sum(g.kind == own.kind for g in taken)
-    weight = sum(instance.weight[g.kind] for g in taken)
-    return np.asarray(np.minimum(left - same * pool, (budget - weight * pool) // instance.weight[own.kind]))
+    left = instance.gpus[own.device_type] - sum(sizes[g][0] for g in others if g.device_type == own.device_type)
+    budget = instance.budget - sum(instance.weight[g.device_type] * sizes[g][0] for g in others)
+    same = sum(g.device_type == own.device_type for g in taken)
+    weight = sum(instance.weight[g.device_type] for g in taken)
+    return np.asarray(np.minimum(left - same * pool, (budget - weight * pool) // instance.weight[own.device_type]))
 
 
 def _rows_on_time(
@@ -140,7 +140,7 @@ def _sizes_that_serve(
     resident = sum(_least(instance, role, instance.resident_mib[role], rows, at) for role in group.roles)
     transient = np.max([_least(instance, role, instance.transient_mib[role], rows, at) for role in group.roles], axis=0)
     fastest = sum(_least(instance, role, instance.turns(role), rows, at) for role in group.roles)
-    return tuple(at[(resident + transient <= instance.capacity_mib[group.kind]) & (fastest <= limit)].tolist())
+    return tuple(at[(resident + transient <= instance.capacity_mib[group.device_type]) & (fastest <= limit)].tolist())
 
 
 def _rows_with_room(
@@ -152,7 +152,7 @@ def _rows_with_room(
     """
     out = dict(rows)
     for group in partition:
-        at, capacity = np.asarray(sizes[group], dtype=np.int64), instance.capacity_mib[group.kind]
+        at, capacity = np.asarray(sizes[group], dtype=np.int64), instance.capacity_mib[group.device_type]
         for role in group.roles:
             r = out[role][instance.tables[role].num_gpus[out[role]] <= at[-1]]
             pool = at[np.searchsorted(at, instance.tables[role].num_gpus[r])]

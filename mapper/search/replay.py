@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.cost.kv_budget import kv_budget_bytes
-from simulator.cost.pricing import RoleLayouts, controller_cost, is_controller, role_costs
+from simulator.cost.pricing import controller_cost, is_controller, role_costs
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.play.simulate import scheduled, simulate

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ortools.sat.python import cp_model
 
-from mapper.execution_mode import ROLLOUT
+from mapper.execution_mode import GENERATOR
 from mapper.model.choices import senders, ticks_of, transfer_ticks
 from mapper.model.solver import build_model, configured, solved
 from mapper.model.variables import Choice, extract, hint
@@ -61,11 +61,15 @@ def _at_this_transfer(instance: Instance, choice: Choice) -> tuple[Instance, np.
     if instance.sync is None:
         return instance, None
     row = choice.rows["actor"]
-    kind = instance.tables["actor"].kind[row]
-    rows = np.flatnonzero((senders(instance) == senders(instance)[row]) & (instance.tables["actor"].kind == kind))
-    exact = instance.sync.ticks(instance.tables[ROLLOUT], instance.kinds[int(kind)], int(senders(instance)[row]))
-    assert exact[choice.rows[ROLLOUT]] == transfer_ticks(instance, choice)
-    ticks = instance.ticks | {ROLLOUT: instance.ticks[ROLLOUT] | {"transition": exact}}
+    device_type = instance.tables["actor"].device_type[row]
+    rows = np.flatnonzero(
+        (senders(instance) == senders(instance)[row]) & (instance.tables["actor"].device_type == device_type)
+    )
+    exact = instance.sync.ticks(
+        instance.tables[GENERATOR], instance.device_types[int(device_type)], int(senders(instance)[row])
+    )
+    assert exact[choice.rows[GENERATOR]] == transfer_ticks(instance, choice)
+    ticks = instance.ticks | {GENERATOR: instance.ticks[GENERATOR] | {"transition": exact}}
     return restricted(replace(instance, ticks=ticks, sync=None), {"actor": rows}), rows
 
 
@@ -74,7 +78,9 @@ def _rule(instance: Instance, v: Variables) -> cp_model.LinearExpr:
     longest = sum(int(t.max(initial=0)) for calls in instance.ticks.values() for t in calls.values()) + 1
     bits = min(TIE_BITS, MOST_BITS - (longest * (instance.budget + 1)).bit_length())
     draw = random.Random(0)
-    spent = cp_model.LinearExpr.sum([instance.weight[group.kind] * n * var for (group, n), var in v.pool.items()])
+    spent = cp_model.LinearExpr.sum(
+        [instance.weight[group.device_type] * n * var for (group, n), var in v.pool.items()]
+    )
     ties = [draw.getrandbits(max(bits - 4, 0)) * var for var in v.pool.values()]
     ties += [draw.getrandbits(max(bits - 4, 0)) * var for picks in v.pick.values() for var in picks]
     work = cp_model.LinearExpr.sum(list(v.duration.values()))

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.importer.source import PACKAGE, Source, open_source, version_key
 from profiles.importer.tables import ALLOWED_FAMILIES, RULES, SLOWER_THAN_LARGER, Part, TableRule
+from profiles.yaml_text import yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,8 +178,7 @@ def _write_table(rule: TableRule, parts: list[_Found], package_version: str, fol
         "dropped": dropped,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    text = yaml.safe_dump(sidecar, sort_keys=False, width=110, allow_unicode=True)
-    (folder / f"{rule.name}.yaml").write_text(text, encoding="utf-8")
+    (folder / f"{rule.name}.yaml").write_text(yaml_of(sidecar), encoding="utf-8")
 
 
 def _one_row_per_key(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

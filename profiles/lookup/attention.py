@@ -33,7 +33,15 @@ _ELT = DTYPE_BYTES["bf16"]
 
 
 class PrefillLookup:
-    """Causal self-attention of whole sequences."""
+    """Causal self-attention of whole sequences.
+
+    Parameters
+    ----------
+    table
+        Rows of batch, sequence length, heads and ``latency_s``.
+    reference
+        The device that they were measured on.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec) -> None:
         self._heads = _HeadGrids(table, reference, ("head_dim", "heads", "kv_heads"), "seq")
@@ -60,7 +68,15 @@ class PrefillLookup:
 
 
 class DecodeLookup:
-    """One new token per sequence against its KV cache."""
+    """One new token per sequence against its KV cache.
+
+    Parameters
+    ----------
+    table
+        Rows of batch, context length, heads and ``latency_s``, by format of the cache.
+    reference
+        The device that they were measured on.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec) -> None:
         self._reference = reference
@@ -97,7 +113,26 @@ class DecodeLookup:
 
 
 def prefill_floor(spec: DeviceSpec, b: Floats, s: Floats, h: ArrayLike, kv: ArrayLike, d: ArrayLike) -> Floats:
-    """``max(2 b s^2 h d / peak, 2 b s d (2 h + 2 kv) / bandwidth) + 8 us``: causal, two GEMMs, half the square."""
+    """``max(2 b s^2 h d / peak, 2 b s d (2 h + 2 kv) / bandwidth) + 8 us``: causal, two GEMMs, half the square.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    b, s
+        Sequences, and tokens of each.
+    h, kv, d
+        Query and KV heads of a rank, and their width; shapes broadcast.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Source: roofline (Williams et al. 2009).
+    """
     heads, kv_heads, dim = (np.asarray(x, dtype=np.float64) for x in (h, kv, d))
     compute = 2.0 * b * s * s * heads * dim / spec.peak("bf16")
     num_bytes = _ELT * b * s * dim * (2.0 * heads + 2.0 * kv_heads)
@@ -105,7 +140,24 @@ def prefill_floor(spec: DeviceSpec, b: Floats, s: Floats, h: ArrayLike, kv: Arra
 
 
 def decode_floor(spec: DeviceSpec, b: Floats, c: Floats, kv: ArrayLike, d: ArrayLike, kv_dtype: str) -> Floats:
-    """``KV bytes / bandwidth + 8 us + 20 ns per sequence and KV head``; KV bytes are ``2 b c kv d elt``."""
+    """``KV bytes / bandwidth + 8 us + 20 ns per sequence and KV head``; KV bytes are ``2 b c kv d elt``.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    b, c
+        Sequences, and tokens of cache of each.
+    kv, d
+        KV heads of a rank, and their width; shapes broadcast.
+    kv_dtype
+        Number format of the cache.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+    """
     kv_heads, dim = np.asarray(kv, dtype=np.float64), np.asarray(d, dtype=np.float64)
     num_bytes = 2.0 * b * c * kv_heads * dim * DTYPE_BYTES[kv_dtype]
     return num_bytes / spec.memory_bytes_per_s + ATTENTION_LAUNCH_S + DECODE_ITEM_S * b * kv_heads

@@ -26,7 +26,17 @@ _MODES = {True: "graph", False: "eager"}
 
 
 class CollectiveLookup:
-    """NCCL tables (and vLLM's all-reduce, when there is one), one grid over (gpus, bytes) per kind."""
+    """NCCL tables (and vLLM's all-reduce, when there is one), one grid over (gpus, bytes) per kind.
+
+    Parameters
+    ----------
+    table
+        NCCL's rows by format and kind of collective.
+    reference
+        The device that they were measured on.
+    custom
+        The rows of vLLM's own all-reduce, by launch mode; ``None`` where there are none.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec, custom: Table | None) -> None:
         self._reference = reference
@@ -72,7 +82,27 @@ class CollectiveLookup:
 
 
 def collective_floor(spec: DeviceSpec, kind: str, gpus: Floats, num_bytes: Floats) -> Floats:
-    """``alpha log2(g) / 3 + passes (g - 1) / g bytes / nvlink``: alpha is 5 us for the three hops of 8 GPUs."""
+    """``alpha log2(g) / 3 + passes (g - 1) / g bytes / nvlink``: alpha is 5 us for the three hops of 8 GPUs.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    kind
+        Of collective.
+    gpus, num_bytes
+        Group size and whole tensor; shapes broadcast.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Source: alpha-beta model of ring collectives (Thakur et al. 2005); inside the tables its ratio to the measured time
+    is interpolated.
+    """
     wire = PASSES[kind] * num_bytes * (gpus - 1.0) / gpus / spec.nvlink_bytes_per_s
     return COLLECTIVE_ALPHA_S * np.log2(gpus) / 3.0 + wire
 

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
 
 class DeviceTables:
-    """The lookups of one folder, read and pivoted when first used; shared by hypothetical variants of a device."""
+    """The lookups of one folder, read and pivoted when first used; shared by hypothetical variants of a device.
+
+    Parameters
+    ----------
+    folder
+        Where the tables lie.
+    reference
+        The device that they were measured on.
+    cards
+        Sidecar of each table, by the table's name.
+    """
 
     def __init__(self, folder: Path, reference: DeviceSpec, cards: Mapping[str, TableCard]) -> None:
         self._folder, self.reference, self.cards = folder, reference, cards
@@ -84,7 +94,18 @@ class DeviceTables:
         return BytesLookup(self._table("copy", "copies"), "kind", "host_to_device", self.reference.pcie_bytes_per_s)
 
     def grids(self, name: str) -> list[RatioGrid]:
-        """Every grid of a table, by the table's name; none for a table that no price is looked up in."""
+        """Every grid of a table, by the table's name; none for a table that no price is looked up in.
+
+        Parameters
+        ----------
+        name
+            Of a table.
+
+        Returns
+        -------
+        list[RatioGrid]
+            Grids over the sizes.
+        """
         owner = {
             "gemm": "gemm",
             "attention_prefill": "prefill",
@@ -100,5 +121,16 @@ class DeviceTables:
         return list(getattr(self, owner).grids()) if owner and name in self.cards else []
 
     def covers(self, name: str) -> bool:
-        """Whether an MLA table holds the whole attention module, projections included."""
+        """Whether an MLA table holds the whole attention module, projections included.
+
+        Parameters
+        ----------
+        name
+            Of a table.
+
+        Returns
+        -------
+        bool
+            What its sidecar says; false without such a table.
+        """
         return bool(self.cards[name].facts.get("covers_projections")) if name in self.cards else False

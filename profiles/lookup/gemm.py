@@ -24,7 +24,15 @@ _OUTPUT_BYTES = 2
 
 
 class GemmLookup:
-    """Grids of one device, one per dtype, built on first use."""
+    """Grids of one device, one per dtype, built on first use.
+
+    Parameters
+    ----------
+    table
+        Rows of ``m``, ``n``, ``k`` and ``latency_s``, by number format.
+    reference
+        The device that they were measured on.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec) -> None:
         self._table, self._reference = table, reference
@@ -57,7 +65,26 @@ class GemmLookup:
 
 
 def gemm_floor(spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str) -> Floats:
-    """Roofline: ``max(2 m n k / peak, (elt (m k + k n) + 2 m n) / bandwidth) + 2 us``."""
+    """Roofline: ``max(2 m n k / peak, (elt (m k + k n) + 2 m n) / bandwidth) + 2 us``.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    m, n, k
+        Sizes in elements, of ``[m, k] x [k, n]``; shapes broadcast.
+    dtype
+        Number format of the operands.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Source: roofline (Williams et al. 2009); output is 2 bytes an element.
+    """
     num_bytes = DTYPE_BYTES[dtype] * (m + n) * k + _OUTPUT_BYTES * m * n
     compute = 2.0 * m * n * k / spec.peak(dtype)
     return np.maximum(compute, num_bytes / spec.memory_bytes_per_s) + GEMM_LAUNCH_S

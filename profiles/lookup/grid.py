@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[Hashable, ...]
 _TINY = 1e-30
+_MOST_COUNTED = 2**16
+"""Numbers of keys are counted up to here, which takes no sorting."""
 MOST_CELLS = 20_000_000
 """Of a grid: 160 MB. A table whose rows share no sizes would make one of any size."""
 
@@ -47,10 +49,20 @@ class RatioGrid:
     cell_basis: NDArray[np.int8]
 
     def at(self, *sizes: ArrayLike) -> tuple[Floats, Ints]:
-        """Efficiency ratio and basis at ``sizes`` (one array per axis; they broadcast).
+        """Efficiency ratio and basis at some sizes.
 
-        ``MEASURED`` on a measured grid point, ``INTERPOLATED`` inside the box, ``ANALYTIC`` outside it or where
-        a filled corner carries weight.
+        ``MEASURED`` on a measured grid point, ``INTERPOLATED`` inside the box, ``ANALYTIC`` outside it or where a
+        filled corner carries weight.
+
+        Parameters
+        ----------
+        *sizes
+            One array per axis; they broadcast.
+
+        Returns
+        -------
+        tuple[Floats, Ints]
+            Measured over roofline, and basis; the broadcast shape.
         """
         base: Ints = np.zeros((), dtype=np.int64)
         exact: NDArray[np.bool_] = np.ones((), dtype=np.bool_)
@@ -118,7 +130,15 @@ def build_grid(sizes: Sequence[ArrayLike], ratio: ArrayLike, fill_order: Sequenc
         Axes along which holes are filled, in this order (default: as given). A hole between two measured
         neighbours is interpolated; one beyond the last takes that neighbour's ratio.
 
-    Raises ``FileFormatError`` for sizes that would make more than ``MOST_CELLS``.
+    Returns
+    -------
+    RatioGrid
+        A full box over the sizes that occur.
+
+    Raises
+    ------
+    FileFormatError
+        The sizes would make more than ``MOST_CELLS`` cells.
     """
     uniques = [np.unique(np.asarray(column), return_inverse=True) for column in sizes]
     if math.prod(values.size for values, _ in uniques) > MOST_CELLS:
@@ -164,10 +184,22 @@ def _filled_along(
 def split_by_key(columns: Sequence[NDArray[np.generic]], what: str) -> dict[Key, slice]:
     """Row range of every key of a table that is sorted by its key columns.
 
+    Parameters
+    ----------
+    columns
+        Key columns, ``[rows]`` each.
+    what
+        Name of the table, for messages.
+
+    Returns
+    -------
+    dict[Key, slice]
+        Rows of each key.
+
     Raises
     ------
     FileFormatError
-        The rows of one key are not together; ``what`` names the table.
+        The rows of one key are not together.
     """
     rows = columns[0].size
     if rows == 0:
@@ -189,9 +221,19 @@ def by_unique_key(
     sizes: Sequence[ArrayLike],
     lookup: Callable[[Key, Sequence[Floats]], tuple[Floats, Ints]],
 ) -> tuple[Floats, Ints]:
-    """Call ``lookup(key, sizes)`` once per distinct key and put the results together.
+    """Look up once per distinct key and put the results together.
 
-    ``keys`` and ``sizes`` broadcast together; keys that are all scalars take one call.
+    Parameters
+    ----------
+    keys, sizes
+        Arrays that broadcast together; keys that are all scalars take one lookup.
+    lookup
+        From a key and its sizes to ratio and basis.
+
+    Returns
+    -------
+    tuple[Floats, Ints]
+        Ratio and basis, the broadcast shape.
     """
     key_arrays = [np.asarray(k) for k in keys]
     size_arrays = [np.asarray(s, dtype=np.float64) for s in sizes]
@@ -200,9 +242,37 @@ def by_unique_key(
     shape = np.broadcast_shapes(*(a.shape for a in [*key_arrays, *size_arrays]))
     flat_keys = [np.broadcast_to(k, shape).reshape(-1) for k in key_arrays]
     flat_sizes = [np.broadcast_to(s, shape).reshape(-1) for s in size_arrays]
-    distinct, which = np.unique(np.stack(flat_keys, axis=1), axis=0, return_inverse=True)
+    which = _key_number(flat_keys)
     value, basis = np.empty(which.size), np.empty(which.size, dtype=np.int64)
-    for i, key in enumerate(distinct.tolist()):
-        here = which.reshape(-1) == i
-        value[here], basis[here] = lookup(tuple(key), [s[here] for s in flat_sizes])
+    for number in _present(which):
+        here = which == number
+        first = int(np.argmax(here))
+        key = tuple(k[first].item() for k in flat_keys)
+        value[here], basis[here] = lookup(key, [s[here] for s in flat_sizes])
     return value.reshape(shape), basis.reshape(shape)
+
+
+def _key_number(keys: Sequence[Ints]) -> Ints:
+    """A number for every distinct key, ascending as they are; ``keys`` are whole-number columns, ``[rows]`` each."""
+    number: Ints = np.zeros(keys[0].size, dtype=np.int64)
+    most = 0
+    for column in keys:
+        if not column.size or (low := column.min()) == (high := column.max()):
+            continue
+        span = int(high - low) + 1
+        if (most + 1) * span > _MOST_COUNTED:  # numbers that are close together again
+            values, number = np.unique(number, return_inverse=True)
+            most = values.size - 1
+        if (most + 1) * span > _MOST_COUNTED:
+            values, column = np.unique(column, return_inverse=True)
+            low, span = 0, values.size
+        number = number * span + (column - low)
+        most = (most + 1) * span - 1
+    return number
+
+
+def _present(number: Ints) -> list[int]:
+    """The numbers that occur, ascending."""
+    if number.size and int(number.max()) > _MOST_COUNTED:
+        return [int(n) for n in np.unique(number)]
+    return [int(n) for n in np.flatnonzero(np.bincount(number))]

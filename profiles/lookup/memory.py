@@ -23,7 +23,17 @@ BYTES_LAUNCH_S = 2e-6
 
 
 class BytesLookup:
-    """Rows of one kind of a table with ``num_bytes`` and ``latency_s``; ``rate`` scales them (bytes per second)."""
+    """Rows of one kind of a table with ``num_bytes`` and ``latency_s``.
+
+    Parameters
+    ----------
+    table
+        Where the rows are.
+    column, kind
+        Which rows: those with ``kind`` in ``column``.
+    rate
+        Bytes per second of the device that they were measured on.
+    """
 
     def __init__(self, table: Table, column: str, kind: str, rate: float) -> None:
         rows = table.split(column).get((kind,))

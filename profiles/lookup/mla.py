@@ -35,7 +35,19 @@ _ELT = DTYPE_BYTES["bf16"]
 
 
 class MlaLookup:
-    """Prefill or decode tables of one device; ``length`` is the name of the size column that tells which."""
+    """Prefill or decode tables of one device.
+
+    Parameters
+    ----------
+    table
+        Rows of batch, length, heads and ``latency_s``, by format of the projections.
+    reference
+        The device that they were measured on.
+    length
+        Name of the size column, which tells prefill (``seq``) from decode (``context``).
+    covers_projections
+        Whether the times hold the projections.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec, length: str, covers_projections: bool) -> None:
         self._table, self._reference, self._length = table, reference, length
@@ -104,7 +116,22 @@ class MlaLookup:
 
 
 def mla_projection_weights(heads: ArrayLike) -> Floats:
-    """Elements of the projections of one rank: down-projections whole, up- and output projection by its heads."""
+    """Elements of the projections of one rank: down-projections whole, up- and output projection by its heads.
+
+    Parameters
+    ----------
+    heads
+        Of one rank.
+
+    Returns
+    -------
+    Floats
+        Elements, the shape of ``heads``.
+
+    Notes
+    -----
+    Source: DeepSeek-V2 (2024), in the sizes of DeepSeek-V3.
+    """
     h = np.asarray(heads, dtype=np.float64)
     per_head = Q_RANK * (NOPE_DIM + ROPE_DIM) + KV_RANK * (NOPE_DIM + V_DIM) + V_DIM * HIDDEN
     return np.asarray(HIDDEN * (Q_RANK + _LATENT) + h * per_head, dtype=np.float64)

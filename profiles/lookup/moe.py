@@ -39,7 +39,15 @@ _PHASES = ("prefill", "decode")
 
 
 class MoeLookup:
-    """Expert MLP tables of one device, keyed (hidden, ffn, topk, experts, tp, ep) per dtype and distribution."""
+    """Expert MLP tables of one device, keyed (hidden, ffn, topk, experts, tp, ep) per dtype and distribution.
+
+    Parameters
+    ----------
+    table
+        Rows of tokens and ``latency_s`` by key.
+    reference
+        The device that they were measured on.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec) -> None:
         self._reference = reference
@@ -84,7 +92,15 @@ class MoeLookup:
 
 
 class MoeExchangeLookup:
-    """Dispatch plus combine of one layer inside a node, keyed (hidden, topk, experts, ep) per phase."""
+    """Dispatch plus combine of one layer inside a node, keyed (hidden, topk, experts, ep) per phase.
+
+    Parameters
+    ----------
+    table
+        Rows of tokens and ``latency_s`` by key.
+    reference
+        The device that they were measured on.
+    """
 
     def __init__(self, table: Table, reference: DeviceSpec) -> None:
         self._reference = reference
@@ -120,9 +136,28 @@ class MoeExchangeLookup:
 def moe_floor(spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtype: str) -> Floats:
     """``max(flop / peak, bytes / bandwidth) + 10 us`` of the three GEMMs of one rank's experts.
 
-    ``shape`` is (hidden, ffn, topk, experts, tp, ep).
     ``slots = tokens topk / ep`` rows go through them; ``experts / ep (1 - exp(-slots ep / experts))`` of them are
     touched and read; activations are read and written once per slot, the layer's input and output once per token.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    tokens
+        Of the expert-parallel group.
+    shape
+        Hidden, ffn, topk, experts, tp and ep; shapes broadcast.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Touched experts are those of uniform routing; the power law of real routing is in the measured ratio.
     """
     h, f, k, e, t, p = (np.asarray(x, dtype=np.float64) for x in shape)
     slots, local = tokens * k / p, e / p
@@ -138,6 +173,24 @@ def exchange_floor(spec: DeviceSpec, tokens: Floats, hidden: ArrayLike, topk: Ar
     """``2 tokens x hidden x 2 B x ranks / nvlink + 60 us``: a token goes once to every other rank that it chose.
 
     With uniform routing it chooses ``(ep - 1) (1 - (1 - 1/ep)^topk)`` other ranks; dispatch and combine are alike.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    tokens
+        Of one rank.
+    hidden, topk, ep
+        Width, experts of a token, ranks; shapes broadcast.
+
+    Returns
+    -------
+    Floats
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Source: DeepEP's dispatch, one copy per chosen rank.
     """
     h, k, p = (np.asarray(x, dtype=np.float64) for x in (hidden, topk, ep))
     ranks = (p - 1.0) * (1.0 - (1.0 - 1.0 / p) ** k)

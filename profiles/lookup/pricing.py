@@ -43,7 +43,23 @@ Located: TypeAlias = tuple[Floats, Ints]
 
 
 def checked(**sizes: ArrayLike) -> Sizes:
-    """Sizes as float arrays; ``InputError`` if one is negative or not finite."""
+    """Sizes as float arrays.
+
+    Parameters
+    ----------
+    **sizes
+        By the name that a message gives them.
+
+    Returns
+    -------
+    Sizes
+        The same sizes, in order.
+
+    Raises
+    ------
+    InputError
+        One is negative or not finite.
+    """
     out = []
     for name, size in sizes.items():
         array = np.asarray(size, dtype=np.float64)
@@ -56,7 +72,23 @@ def checked(**sizes: ArrayLike) -> Sizes:
 
 
 def checked_counts(**counts: ArrayLike) -> tuple[NDArray[np.int64], ...]:
-    """Turn counts that identify a table row (heads, GPUs, ranks) to integers; ``InputError`` if one is below 1."""
+    """Turn counts that identify a table row (heads, GPUs, ranks) to integers.
+
+    Parameters
+    ----------
+    **counts
+        By the name that a message gives them.
+
+    Returns
+    -------
+    tuple[NDArray[np.int64], ...]
+        The same counts, in order.
+
+    Raises
+    ------
+    InputError
+        One is below 1 or no whole number.
+    """
     out = []
     for name, count in counts.items():
         array = np.asarray(count)
@@ -69,31 +101,119 @@ def checked_counts(**counts: ArrayLike) -> tuple[NDArray[np.int64], ...]:
 
 
 def table_dtype(dtype: str) -> str:
-    """Return the dtype under which tables hold ``dtype``; ``NoBasisError`` for one that hybridmap has no size of."""
+    """Return the dtype under which tables hold a number format.
+
+    Parameters
+    ----------
+    dtype
+        Number format.
+
+    Returns
+    -------
+    str
+        Name in the tables.
+
+    Raises
+    ------
+    NoBasisError
+        hybridmap has no size of the format.
+    """
     if dtype not in DTYPE_BYTES:
         raise NoBasisError(f"dtype '{dtype}' is not priced; known: {', '.join(sorted(DTYPE_BYTES))}")
     return TABLE_DTYPE.get(dtype, dtype)
 
 
 def priced(located: Located, floor: Floats, nothing: NDArray[np.bool_] | bool, weakest: Basis) -> Priced:
-    """Seconds from ratio and floor; zero where there is ``nothing`` to do; never stronger than ``weakest``."""
+    """Seconds from ratio and floor.
+
+    Parameters
+    ----------
+    located
+        Ratio and basis.
+    floor
+        Seconds of the roofline.
+    nothing
+        Where there is nothing to do: zero seconds.
+    weakest
+        Basis that the price is never stronger than.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+    """
     ratio, basis = located
     return Priced.of(np.where(nothing, 0.0, ratio * floor), np.maximum(basis, int(weakest)))
 
 
 def missing(device: str, table: str, detail: str) -> NoBasisError:
-    """Make the error of a lookup whose measurement the device does not have."""
+    """Make the error of a lookup whose measurement the device does not have.
+
+    Parameters
+    ----------
+    device
+        Its name.
+    table
+        That it lacks.
+    detail
+        What was asked for.
+
+    Returns
+    -------
+    NoBasisError
+        The error, to be raised.
+    """
     return NoBasisError(f"{device}: no measurement of {detail}; it would be in {table}.parquet of the device folder")
 
 
 def memory_bound(spec: DeviceSpec, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
-    """``bytes / (0.8 memory_bw) + 2.5 us x kernels``, zero where there are neither bytes nor kernels."""
+    """``bytes / (0.8 memory_bw) + 2.5 us x kernels``, zero where there are neither bytes nor kernels.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    num_bytes, num_kernels
+        Read and written, by how many kernels; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+
+    Raises
+    ------
+    InputError
+        A size is negative.
+
+    Notes
+    -----
+    Both constants: see above them. The share is that of large kernels; smaller ones reach less.
+    """
     size, kernels = checked(num_bytes=num_bytes, num_kernels=num_kernels)
     seconds = size / (MEMORY_BOUND_SHARE * spec.memory_bytes_per_s) + GRAPH_LAUNCH_S * kernels
     return Priced.of(seconds, Basis.ANALYTIC)
 
 
 def host_copy(spec: DeviceSpec, num_bytes: ArrayLike) -> Priced:
-    """``bytes / pcie`` of one GPU, one direction."""
+    """``bytes / pcie`` of one GPU, one direction.
+
+    Parameters
+    ----------
+    spec
+        Device whose roofline it is.
+    num_bytes
+        Of one copy.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``num_bytes``.
+
+    Raises
+    ------
+    InputError
+        A size is negative.
+    """
     (size,) = checked(num_bytes=num_bytes)
     return Priced.of(size / spec.pcie_bytes_per_s, Basis.ANALYTIC)

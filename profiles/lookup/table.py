@@ -42,7 +42,23 @@ class Table:
     names: Mapping[str, tuple[str, ...]]
 
     def split(self, *keys: str) -> dict[Key, slice]:
-        """Row range of every key; text columns appear as text."""
+        """Row range of every key; text columns appear as text.
+
+        Parameters
+        ----------
+        *keys
+            Names of key columns.
+
+        Returns
+        -------
+        dict[Key, slice]
+            Rows of each key.
+
+        Raises
+        ------
+        FileFormatError
+            There is no such column, or the table is not sorted by them.
+        """
         for key in keys:
             if key not in self.data:
                 raise FileFormatError(f"{self.path}: no column '{key}'")
@@ -54,11 +70,40 @@ class Table:
         }
 
     def part(self, rows: slice) -> Table:
-        """Only these rows."""
+        """Only these rows.
+
+        Parameters
+        ----------
+        rows
+            Range to keep.
+
+        Returns
+        -------
+        Table
+            A table of them.
+        """
         return Table(self.path, {name: column[rows] for name, column in self.data.items()}, self.names)
 
     def columns(self, rows: slice, *names: str) -> tuple[Floats, ...]:
-        """Return number columns as floats."""
+        """Return number columns as floats.
+
+        Parameters
+        ----------
+        rows
+            Range to read.
+        *names
+            Of number columns.
+
+        Returns
+        -------
+        tuple[Floats, ...]
+            The columns, ``[rows]`` each.
+
+        Raises
+        ------
+        FileFormatError
+            There is no such column, or it holds names.
+        """
         for name in names:
             if name not in self.data:
                 raise FileFormatError(f"{self.path}: no column '{name}'")
@@ -79,7 +124,23 @@ class TableCard:
 
 
 def read_card(path: Path) -> TableCard:
-    """Read ``<table>.yaml``; ``FileFormatError`` names the file."""
+    """Read ``<table>.yaml``.
+
+    Parameters
+    ----------
+    path
+        Of the sidecar.
+
+    Returns
+    -------
+    TableCard
+        What it says.
+
+    Raises
+    ------
+    FileFormatError
+        The file is no sidecar; it names the file.
+    """
     try:
         content = read_yaml_file(path)
         return TableCard(
@@ -96,7 +157,22 @@ def read_card(path: Path) -> TableCard:
 def read_table(path: Path, card: TableCard) -> Table:
     """Read ``<table>.parquet`` without the rows whose measurement failed.
 
-    ``FileFormatError`` if it is not the file that the sidecar describes: by row and column where one can be named.
+    Parameters
+    ----------
+    path
+        Of the table.
+    card
+        What its sidecar says.
+
+    Returns
+    -------
+    Table
+        Its columns.
+
+    Raises
+    ------
+    FileFormatError
+        It is not the file that the sidecar describes: by row and column where one can be named.
     """
     # pyarrow takes a tenth of a second to import: only who reads a table pays it.
     import pyarrow as pa

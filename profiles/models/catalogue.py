@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles.errors import FileFormatError, UnknownNameError
-from profiles.models.hf_config import load_hf_config, parse_config, shape_from_hf_config
+from profiles.models.hf_config import load_hf_config, read_config, shape_from_hf_config
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -58,12 +58,9 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
     return load_hf_config(path)
 
 
-def model_config_file(name_or_path: str) -> Path:
-    """The ``config.json`` behind a model that ``load_model`` takes, by name or path."""
-    if name_or_path in _names():
-        return _FOLDER / f"{name_or_path}.json"
-    path = Path(name_or_path)
-    return path / "config.json" if path.is_dir() else path
+def model_config(name_or_path: str) -> Mapping[str, object]:
+    """The ``config.json`` behind a model that ``load_model`` takes, by name or path; errors as ``read_config``."""
+    return _config(name_or_path) if name_or_path in _names() else read_config(Path(name_or_path))[0]
 
 
 def published_num_params(name: str) -> int | None:
@@ -105,8 +102,7 @@ def _load(name: str) -> ModelShape:
 def _config(name: str) -> Mapping[str, object]:
     if name not in _names():
         raise UnknownNameError("model", _one_line(name), _names())
-    file = _FOLDER / f"{name}.json"
-    return parse_config(file.read_bytes(), str(file))
+    return read_config(_FOLDER / f"{name}.json")[0]
 
 
 def _fact(name: str, key: str) -> object:

@@ -313,15 +313,33 @@ def load_hf_config(path: Path) -> ModelShape:
     FileFormatError
         It is not JSON, or not a config that ``shape_from_hf_config`` accepts.
     """
+    config, file = read_config(path)
+    return shape_from_hf_config(config, config_name(file), str(file))
+
+
+def read_config(path: Path) -> tuple[Mapping[str, object], Path]:
+    """What a ``config.json`` holds, or the one in the folder ``path``, and which file it was.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it cannot be read, or it is larger than 4 MiB.
+    FileFormatError
+        It is not JSON, or not an object.
+    """
     try:
         path = path / "config.json" if path.is_dir() else path
         with path.open("rb") as file:
             raw = file.read(MAX_CONFIG_BYTES + 1)
-        name = path.resolve().parent.name if path.name == "config.json" else path.stem
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read the model config {_short(str(path), 300)}: {reason}") from None
-    return shape_from_hf_config(parse_config(raw, str(path)), name, str(path))
+    return parse_config(raw, str(path)), path
+
+
+def config_name(file: Path) -> str:
+    """What a model is called whose config is ``file``: its folder, or the file where that has a name of its own."""
+    return file.resolve().parent.name if file.name == "config.json" else file.stem
 
 
 def parse_config(raw: bytes, source: str) -> Mapping[str, object]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from profiles.atomic_write import write_all_or_none
 from profiles.errors import InputError
 from profiles.lookup.table_check import ERROR, TIME
+from profiles.yaml_text import yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,10 +104,9 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], abou
     arrays = {key: _column(pa, [row[key] for row in ordered]) for key in keys}
     for result in RESULTS:
         arrays[result] = _result(pa, result, [row.get(result) for row in ordered])
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.parquet"
-    aside = folder / f".{name}.parquet.writing"
-    pq.write_table(pa.table(arrays), aside, compression="zstd")
+    path, table = folder / f"{name}.parquet", pa.BufferOutputStream()
+    pq.write_table(pa.table(arrays), table, compression="zstd")
+    content = table.getvalue().to_pybytes()
     failed = sum(bool(row.get(ERROR)) for row in ordered)
     sidecar = {
         "table": name,
@@ -116,12 +114,9 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], abou
         "units": {**keys, **RESULTS},
         "rows": len(ordered),
         "failed_rows": failed,
-        "sha256": hashlib.sha256(aside.read_bytes()).hexdigest(),
+        "sha256": hashlib.sha256(content).hexdigest(),
     }
-    card = folder / f".{name}.yaml.writing"
-    card.write_text(yaml.safe_dump(sidecar, sort_keys=False, width=110, allow_unicode=True), encoding="utf-8")
-    os.replace(aside, path)
-    os.replace(card, folder / f"{name}.yaml")
+    write_all_or_none({path: content, folder / f"{name}.yaml": yaml_of(sidecar)})
     return path
 
 

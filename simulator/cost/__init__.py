@@ -1,1 +1,6 @@
-"""Prices: what a call costs in time and a role in memory. Pure functions on arrays; the only source of cost."""
+"""Prices: what a call costs in time and a role in memory. Pure functions on arrays; the only source of cost.
+
+Shapes: ``C`` candidate layouts, ``S`` segments of a rollout. Times are ``Priced`` seconds, or a ``Cost`` of compute and
+communication; memory is bytes of one GPU. A price whose operator was not measured raises ``NoBasisError``; sizes below
+zero raise ``InputError``. Errors against published rows are in docs/accuracy.md, which ``make accuracy`` writes.
+"""

@@ -26,18 +26,51 @@ class Cost:
 
     @staticmethod
     def of_compute(compute: Priced) -> Cost:
-        """A call without communication."""
+        """A call without communication.
+
+        Parameters
+        ----------
+        compute
+            Seconds, any shape.
+
+        Returns
+        -------
+        Cost
+            The same seconds, none of them communication.
+        """
         nothing = Priced.zero(compute.shape)
         return Cost(compute, nothing, nothing)
 
     @staticmethod
     def serial(compute: Priced, comm: Priced) -> Cost:
-        """Nothing overlaps."""
+        """Nothing overlaps.
+
+        Parameters
+        ----------
+        compute, comm
+            Seconds, of one shape.
+
+        Returns
+        -------
+        Cost
+            Their sum as time.
+        """
         return Cost(compute, comm, comm)
 
     @staticmethod
     def overlapped(compute: Priced, comm: Priced) -> Cost:
-        """Communication runs beside compute; what is longer is left."""
+        """Communication runs beside compute; what is longer is left.
+
+        Parameters
+        ----------
+        compute, comm
+            Seconds, of one shape.
+
+        Returns
+        -------
+        Cost
+            The longer of the two as time.
+        """
         return Cost(compute, comm, exposed(comm, compute))
 
     @property
@@ -51,7 +84,18 @@ class Cost:
         return Cost(self.compute * factor, self.comm * factor, self.exposed * factor)
 
     def hide(self, more_comm: Priced) -> Cost:
-        """Run ``more_comm`` beside the compute that no communication is hidden behind yet."""
+        """Run ``more_comm`` beside the compute that no communication is hidden behind yet.
+
+        Parameters
+        ----------
+        more_comm
+            Seconds, of this cost's shape.
+
+        Returns
+        -------
+        Cost
+            This cost, and what of ``more_comm`` nothing hides.
+        """
         hidden = self.comm + self.exposed * -1.0
         window = Priced.of(self.compute.s - hidden.s, 0)
         return Cost(self.compute, self.comm + more_comm, self.exposed + exposed(more_comm, window))
@@ -61,7 +105,20 @@ class Cost:
 
 
 def choose(condition: ArrayLike, a: Cost, b: Cost) -> Cost:
-    """Elementwise choice between two costs."""
+    """Elementwise choice between two costs.
+
+    Parameters
+    ----------
+    condition
+        Where ``a`` holds, ``[C]``.
+    a, b
+        Two costs of the same candidates.
+
+    Returns
+    -------
+    Cost
+        ``a`` or ``b`` of each candidate.
+    """
     return Cost(
         where(condition, a.compute, b.compute),
         where(condition, a.comm, b.comm),

@@ -22,20 +22,62 @@ _PASSES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
 
 
 def domain_bandwidth(facts: Facts) -> float:
-    """Bytes per second, one direction, between two NVLink domains: the NICs of all nodes of a domain together."""
+    """Bytes per second, one direction, between two NVLink domains: the NICs of all nodes of a domain together.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    float
+        Bytes per second, one direction.
+
+    Notes
+    -----
+    Datasheet rate of the NICs times the engine's ``network_efficiency``, which is fitted for some
+    releases.
+    """
     group = facts.group
     nodes_per_domain = max(1, group.nvlink_domain_gpus // group.gpus_per_node)
     return group.inter_node_bytes_per_s * nodes_per_domain * facts.training.network_efficiency
 
 
 def network_basis(facts: Facts) -> Basis:
-    """What a time between domains rests on: a rule at best, and weaker where its constants are."""
+    """What a time between domains rests on: a rule at best, and weaker where its constants are.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    Basis
+        The weakest of the rule and of its two constants.
+    """
     known = (facts.training.basis("network_efficiency"), facts.device.spec.basis("inter_node_latency_s"))
     return max(Basis.ANALYTIC, *known)
 
 
 def ranks_in_domain(facts: Facts, ranks: ArrayLike, stride: ArrayLike) -> Ints:
-    """How many of a group's ``ranks``, placed at ``stride``, share an NVLink domain; same shape."""
+    """How many of a group's ``ranks``, placed at ``stride``, share an NVLink domain; same shape.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    ranks
+        Size of each group.
+    stride
+        Distance between neighbours in a group, in ranks; shape broadcast.
+
+    Returns
+    -------
+    Ints
+        Ranks of one domain, at least 1; the broadcast shape.
+    """
     r, s = np.asarray(ranks, dtype=np.int64), np.asarray(stride, dtype=np.int64)
     return np.clip(facts.group.nvlink_domain_gpus // s, 1, np.maximum(r, 1))
 
@@ -45,6 +87,18 @@ def replicas_in_domain(facts: Facts, tp: Ints, cp: Ints, pp: Ints, dp: Ints) -> 
 
     Context-parallel ranks lie at stride ``t``, data-parallel ones at stride ``t c p``: only where a whole model
     replica fits into the domain do several of those share it.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    tp, cp, pp, dp
+        Degrees, ``[C]``.
+
+    Returns
+    -------
+    Ints
+        Ranks, between 1 and ``cp x dp``; ``[C]``.
     """
     domain = facts.group.nvlink_domain_gpus
     context = np.clip(domain // tp, 1, cp)
@@ -53,17 +107,59 @@ def replicas_in_domain(facts: Facts, tp: Ints, cp: Ints, pp: Ints, dp: Ints) -> 
 
 
 def strided(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Priced:
-    """``collective`` in groups whose ranks lie at a constant ``stride``."""
+    """``collective`` in groups whose ranks lie at a constant ``stride``.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    kind
+        ``all_gather``, ``reduce_scatter``, ``all_reduce`` or ``all_to_all``.
+    num_bytes
+        As in ``collective``.
+    ranks, stride
+        Size of each group, and the distance between neighbours in it, in ranks.
+
+    Returns
+    -------
+    Priced
+        Seconds, shape broadcast of the arguments.
+    """
     return collective(facts, kind, num_bytes, ranks, ranks_in_domain(facts, ranks, stride))
 
 
 def collective(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, inside: ArrayLike) -> Priced:
-    """Time of one collective in every such group at once, shape broadcast of the arguments.
+    """Time of one collective in every such group at once.
 
-    ``num_bytes`` is the whole tensor of a group (for ``all_to_all`` what one rank sends); ``inside`` of its
-    ``ranks`` share a domain. Inside a domain the measured table is used. Across domains the tensor crosses each
-    domain's NICs once per pass, shared by all groups that have ranks there, while the inside part goes on beside
-    it; plus one latency per hop of the ring. The inter-domain part is analytic: no table covers it.
+    Inside a domain the measured table is used. Across domains the tensor crosses each domain's NICs once per pass,
+    shared by all groups that have ranks there, while the inside part goes on beside it; plus one latency per hop of the
+    ring.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    kind
+        ``all_gather``, ``reduce_scatter``, ``all_reduce`` or ``all_to_all``.
+    num_bytes
+        Whole tensor of a group; for ``all_to_all`` what one rank sends.
+    ranks, inside
+        Ranks of a group, and how many of them share a domain; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of collectives.
+
+    Notes
+    -----
+    Source: ring collectives (Thakur et al. 2005) at NIC rate across domains. No table covers that part: it is analytic,
+    and latency of trees or rails is not in it.
     """
     b, r, i = np.broadcast_arrays(
         np.asarray(num_bytes, dtype=np.float64), np.asarray(ranks, dtype=np.int64), np.asarray(inside, dtype=np.int64)
@@ -91,11 +187,26 @@ def _crossing_bytes(facts: Facts, kind: str, b: Floats, r: Ints, inside: Ints, d
 def pipeline_hops(
     facts: Facts, num_bytes: ArrayLike, width: Ints, stages: Ints, replicas: Ints, passes: ArrayLike
 ) -> Priced:
-    """Time that ``passes`` tensors of ``num_bytes`` per GPU take from stage to stage, one way; shape broadcast.
+    """Time that tensors take from stage to stage, one way.
 
-    The first passes every border between stages, then the slowest border paces the others. ``replicas`` pipelines of
-    ``stages`` x ``width`` GPUs lie one after another from the first GPU of a domain; the one that leaves most domains
-    counts. Zero for a single stage.
+    The first passes every border between stages, then the slowest border paces the others. Replicas lie one after
+    another from the first GPU of a domain; the one that leaves most domains counts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    num_bytes
+        Bytes of one tensor per GPU.
+    width, stages, replicas
+        GPUs of a stage, stages, and pipelines beside each other.
+    passes
+        How many tensors follow each other; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape; zero for a single stage.
     """
     borders = np.maximum(stages - 1, 0)
     leaving = borders_across(facts, width, stages, replicas)
@@ -106,9 +217,21 @@ def pipeline_hops(
 
 
 def borders_across(facts: Facts, width: Ints, stages: Ints, replicas: Ints) -> Ints:
-    """At how many borders between stages some GPU's next one is in another NVLink domain; shape broadcast.
+    """At how many borders between stages some GPU's next one is in another NVLink domain.
 
-    Of the replica with most of them. Stages are ``width`` neighbours, and replicas follow each other without gaps.
+    Stages are ``width`` neighbours, and replicas follow each other without gaps.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    width, stages, replicas
+        GPUs of a stage, stages, and pipelines; shapes broadcast.
+
+    Returns
+    -------
+    Ints
+        Borders of the replica with most of them, the broadcast shape.
     """
     domain = facts.group.nvlink_domain_gpus
     columns = np.broadcast_arrays(width, stages, replicas)
@@ -138,9 +261,21 @@ def _most_borders(domain: int, width: Ints, stages: Ints, replicas: Ints) -> Int
 
 
 def point_to_point(facts: Facts, num_bytes: ArrayLike, across: ArrayLike) -> Priced:
-    """One transfer of every GPU to its partner at once: over NVLink, or ``across`` domains over its share of the NICs.
+    """One transfer of every GPU to its partner at once: bytes over the link, plus its latency.
 
-    Analytic: bytes over the link plus its latency.
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    num_bytes
+        Bytes of one transfer.
+    across
+        Whether the partner is in another domain, where all GPUs of one share its NICs; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape; analytic, no table covers it.
     """
     b, far = np.broadcast_arrays(np.asarray(num_bytes, dtype=np.float64), np.asarray(across, dtype=np.bool_))
     spec, group = facts.device.spec, facts.group

@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Priced, longer
+from simulator.cost.gemms import (
+    ACTIVATION_BYTES,
+    attention_gemms,
+    linear_training,
+    mlp_gemms,
+    mlp_width_per_token,
+    run_gemms,
+    run_gemms_backward,
+)
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
     from profiles.records import Floats, Ints
     from simulator.facts import Facts, Kernels
 
-ACTIVATION_BYTES = 2.0
-"""Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
 
 SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
 """Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
@@ -73,90 +80,26 @@ class LayerTime:
         return self.backward_input + self.backward_weight + self.backward_other
 
 
-def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
-    """``(n, k)`` of the attention projections of one rank."""
-    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
-    if shape.mla is None:
-        kv = _kv_width_per_rank(shape, tp)
-        return [(shape.q_width / t + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
-    mla, heads = shape.mla, shape.num_heads / t
-    down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
-    query_in = float(mla.q_lora_rank or shape.hidden)
-    return [
-        (down + 0 * t, h + 0 * t),
-        (heads * mla.qk_head_dim, query_in + 0 * t),
-        (heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank + 0 * t),
-        (h + 0 * t, heads * mla.v_head_dim),
-    ]
-
-
-def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
-    """``(n, k)`` of a (gated) MLP whose share on this rank is ``width`` wide."""
-    h = shape.hidden + 0 * width
-    return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
-
-
-def run_gemms(
-    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
-) -> Priced:
-    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed; ``sustained`` as in ``Batch``."""
-    n, k = _stack(gemms)
-    if sustained:
-        return _sustained_gemm(facts, rows + 0 * n, n, k, dtype).sum(axis=0)
-    return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
-
-
-def run_gemms_backward(
-    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str = "bf16"
-) -> tuple[Priced, Priced]:
-    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, each summed; sustained."""
-    n, k = _stack(gemms)
-    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, dtype).sum(axis=0)
-    weights = _sustained_gemm(facts, n, k, rows + 0 * n, dtype).sum(axis=0)
-    return inputs, weights
-
-
-def linear_training(
-    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
-) -> tuple[Priced, Priced, Priced]:
-    """Trained linear layers: ``(forward, input gradients, weight gradients)`` with what their implementation adds.
-
-    FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
-    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below
-    the width are memory traffic: read the input, write and add the output, and the same backward with their own
-    two gradients. ``grouped``: one of many experts whose kernels are launched together, so that launches are not its.
-    """
-    kernels = 0 if grouped else len(gemms)
-    forward = run_gemms(facts, rows, gemms, dtype, sustained)
-    inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
-    n, k = _stack(gemms)
-    if dtype.startswith("fp8"):
-        per_operand = ACTIVATION_BYTES + 2.0
-        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
-        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
-    if facts.implementation.lora_rank:
-        add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
-        back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
-        forward = forward + facts.device.memory_bound(add, 3 * kernels)
-        inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
-        weights = Priced.zero(weights.shape)
-    return forward, inputs, weights
-
-
-def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
-    """The table's time, or the time at the device's sustained rate where that is longer.
-
-    The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
-    and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
-    releases add (``gemm_ratio``).
-    """
-    spec = facts.device.spec
-    sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
-    return facts.training.scaled(longer(facts.device.gemm(m, n, k, dtype), sustained), "gemm_ratio")
-
-
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
-    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order)."""
+    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order).
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of one layer, ``[C]``.
+
+    Notes
+    -----
+    Source: measured prefill tables at the sequence's own length; ring attention (Liu et al. 2023) is taken as perfectly
+    balanced.
+    """
     heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
     if shape.mla is not None and not facts.device.mla_covers_projections:
         return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
@@ -171,8 +114,20 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
     casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
     20 per query and key element, the gated activation 10. All shared over ``t`` with sequence parallelism.
+
+    Parameters
+    ----------
+    shape, tp
+        The model; tensor-parallel degree, ``[C]``.
+    kernels
+        ``fused`` or ``eager``.
+
+    Returns
+    -------
+    Floats
+        Bytes per token, ``[C]``.
     """
-    heads, ffn = shape.q_width + shape.kv_width, _mlp_width_per_token(shape)
+    heads, ffn = shape.q_width + shape.kv_width, mlp_width_per_token(shape)
     if kernels == "eager":
         num_bytes = (2 * 34 + 2 * 6) * shape.hidden + 20 * heads + 10 * ffn
     else:
@@ -181,7 +136,22 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
 
 
 def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Priced:
-    """Time of the element-wise work of one layer's forward pass in the trainer."""
+    """Time of the element-wise work of one layer's forward pass in the trainer.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+    """
     kernels = facts.implementation.kernels
     num_bytes = elementwise_bytes_per_token(shape, tp, kernels) * tokens
     time = facts.device.memory_bound(num_bytes, SMALL_KERNELS_PER_LAYER[kernels])
@@ -193,6 +163,26 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
 
     Backward is the two transposed GEMMs of each forward GEMM from the same table, attention at the engine's
     backward ratio, and twice the element-wise traffic.
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    LayerTime
+        Seconds by part, ``[C]`` each.
+
+    Notes
+    -----
+    FLOPs are the ``6 N`` rule's per GEMM (Kaplan et al. 2020) plus attention's; times come from tables, not from a
+    utilisation. Attention backward has no table: 2.5 times the FLOPs (FlashAttention-2, Dao 2023) at lower efficiency,
+    as ``attention_backward_ratio`` of the engine states.
     """
     tokens = batch.tokens / cp
     width = shape.ffn / np.asarray(tp, dtype=np.float64)
@@ -202,7 +192,22 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
 def attention_layer(
     facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
 ) -> LayerTime:
-    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``."""
+    """The attention half and the element-wise work of an MoE layer; its experts are priced in ``moe``.
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp
+        Tensor- and context-parallel degrees, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    LayerTime
+        Seconds by part, ``[C]`` each.
+    """
     return _layer(facts, shape, batch, tp, cp, batch.tokens / cp, [], dtype)
 
 
@@ -251,6 +256,25 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
 
     By implementation: the fused head computes its logits once more in the backward pass; the fp32 head runs its
     three GEMMs at the FP32 rate, of which large GEMMs reach ``FP32_GEMM_EFFICIENCY``.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        That go through the head on this rank, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds forward and backward, ``[C]`` each.
+
+    Notes
+    -----
+    Bytes per logit are counted kernel by kernel (constants of this file); RL trainers that chunk their head come out
+    too fast without ``loss_head`` set.
     """
     t = np.asarray(tp, dtype=np.float64)
     gemm = [(shape.vocab / t, shape.hidden + 0 * t)]
@@ -270,23 +294,3 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
     back = UNFUSED_LOGIT_BYTES_BACKWARD if unfused else LOGIT_BYTES_BACKWARD
     forward = projection + facts.device.memory_bound(logits * there, 3)
     return forward, gradients + facts.device.memory_bound(logits * back, 3)
-
-
-def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
-    k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
-    return n, k
-
-
-def _kv_width_per_rank(shape: ModelShape, tp: Ints) -> Floats:
-    """Key (or value) width of one rank; a KV head is replicated when there are fewer of them than ranks."""
-    return shape.head_dim * np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
-
-
-def _mlp_width_per_token(shape: ModelShape) -> float:
-    """Feed-forward width one token goes through in an average layer."""
-    if shape.moe is None:
-        return float(shape.ffn)
-    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    dense = shape.num_dense_layers * shape.ffn
-    return float((dense + shape.num_moe_layers * routed) / shape.num_layers)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer, where
-from simulator.cost import comms, compute, moe
-from simulator.cost.compute import ACTIVATION_BYTES
+from simulator.cost import comms, moe
+from simulator.cost.gemms import ACTIVATION_BYTES, attention_gemms, mlp_gemms, mlp_width_per_token, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -34,33 +34,84 @@ sizes) has 14 us base latency and 8.5 us per network hop, up the tree and down a
 
 
 def attention_ranks(layouts: GenerationLayouts) -> Ints:
-    """GPUs that share the heads of one sequence, shape ``[C, 1]``."""
+    """GPUs that share the heads of one sequence.
+
+    Parameters
+    ----------
+    layouts
+        Layouts, ``[C]``.
+
+    Returns
+    -------
+    Ints
+        GPUs, ``[C, 1]``.
+    """
     return layouts.attention_ranks[:, None]
 
 
 def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:
-    """Projections, feed-forward and small kernels of one average layer, shape of ``rows``."""
+    """Projections, feed-forward and small kernels of one average layer.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    rows
+        Tokens of a step in the whole engine, ``[C, S]``.
+    precision
+        Number format of weights and GEMMs.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``rows``.
+
+    Notes
+    -----
+    Source: measured GEMM and MoE tables of one GPU; small kernels are their bytes at 0.8 of the bandwidth plus a launch
+    each.
+    """
     tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
     if shape.mla is None or not facts.device.mla_covers_projections:
-        work = work + compute.run_gemms(facts, own, compute.attention_gemms(shape, ranks), precision)
+        work = work + run_gemms(facts, own, attention_gemms(shape, ranks), precision)
     # A dense MLP runs with the attention: on the same ranks, as many copies.
-    mlp = compute.mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
+    mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
     if shape.moe is None:
-        return work + compute.run_gemms(facts, own, mlp, precision)
+        return work + run_gemms(facts, own, mlp, precision)
     share = shape.num_moe_layers / shape.num_layers
     experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, layouts.ep[:, None] + 0 * ranks, precision)
     if share == 1.0:
         return work + experts
-    return work + experts * share + compute.run_gemms(facts, own, mlp, precision) * (1.0 - share)
+    return work + experts * share + run_gemms(facts, own, mlp, precision) * (1.0 - share)
 
 
 def attention_of_decode(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, context: Floats, precision: str
 ) -> Priced:
-    """Attention of one new token per sequence over ``context`` tokens of cache, one layer, shape of ``sequences``."""
+    """Attention of one new token per sequence, one layer.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    sequences, context
+        Sequences of a step in the whole engine, and mean tokens of cache of each, ``[C, S]``.
+    precision
+        Number format of weights and GEMMs.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``sequences``.
+
+    Notes
+    -----
+    Source: measured decode tables; left-out points are 2 to 3 % off on the median. All sequences are taken at the mean
+    context.
+    """
     own, heads, kv = _heads(shape, layouts, sequences)
     if shape.mla is not None:
         return facts.device.mla_decode(own, context, heads)
@@ -76,7 +127,20 @@ def attention_of_decode(
 def attention_of_prefill(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats
 ) -> Priced:
-    """Causal attention of ``sequences`` prompts of ``length`` tokens, one layer, shape of ``sequences``."""
+    """Causal attention of prompts, one layer.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    sequences, length
+        Prompts of a step in the whole engine, and tokens of each, ``[C, S]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``sequences``.
+    """
     own, heads, kv = _heads(shape, layouts, sequences)
     if shape.mla is not None:
         return facts.device.mla_prefill(own, length, heads)
@@ -84,17 +148,43 @@ def attention_of_prefill(
 
 
 def kv_dtype(facts: Facts, precision: str) -> str:
-    """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them."""
+    """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    precision
+        Number format of the weights.
+
+    Returns
+    -------
+    str
+        ``fp8``, or the plain format.
+    """
     return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
-    """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling."""
+    """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    sequences
+        That are sampled in a step, ``[C, S]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``sequences``.
+    """
     own = sequences / layouts.attention_dp[:, None]
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape).astype(np.float64)
     gemm = [(shape.vocab / ranks, shape.hidden + 0 * ranks)]
     sampling = facts.device.memory_bound(SAMPLING_BYTES_PER_LOGIT * own * shape.vocab, SAMPLING_KERNELS)
-    return compute.run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
+    return run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
 
 
 def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
@@ -102,6 +192,18 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
 
     With attention copies the second is a gather before the experts and a scatter after them, over all ``tp`` GPUs;
     it moves what an all-reduce moves. A dense feed-forward stays with its attention copy.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    rows
+        Tokens of a step in the whole engine, ``[C, S]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``rows``.
     """
     own, ranks = rows / layouts.attention_dp[:, None], np.broadcast_to(attention_ranks(layouts), rows.shape)
     token = shape.hidden * facts.activation_bytes
@@ -114,10 +216,27 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
 
 
 def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
-    """All-reduce of an engine's step, shape broadcast: measured inside an NVLink domain, hierarchical across.
+    """All-reduce of an engine's step: measured inside an NVLink domain, hierarchical across.
 
-    Across, the inside part scatters and gathers (as long as its all-reduce), and between them each rank's share
-    crosses the network: ``base + 2 log2(domains) hop + 2 (d - 1) / d bytes / network of a domain``.
+    Across, the inside part scatters and gathers (as long as its all-reduce), and between them each rank's share crosses
+    the network: ``base + 2 log2(domains) hop + 2 (d - 1) / d bytes / network of a domain``.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    num_bytes, ranks
+        Bytes of the tensor and ranks that reduce it; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+
+    Notes
+    -----
+    Source: vLLM's and NCCL's tables inside, NCCL's tuning model (``tuning.cc``) across; that part was checked on one
+    published row, whose two all-reduces a layer imply about 50 us each.
     """
     domain = facts.group.nvlink_domain_gpus
     inside = np.minimum(ranks, domain)
@@ -131,7 +250,20 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 
 
 def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
-    """Activations of a group from stage to stage and back to the first, once a step."""
+    """Activations of a group from stage to stage and back to the first, once a step.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    rows
+        Tokens of one group, ``[C, S]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of a step, the shape of ``rows``.
+    """
     pp, tp = layouts.pp[:, None], layouts.tp[:, None]
     num_bytes = rows * shape.hidden * facts.activation_bytes / tp
     return comms.pipeline_hops(facts, num_bytes, tp, pp, layouts.dp[:, None], 2.0)  # back to the first is one more
@@ -150,13 +282,5 @@ def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:
     Two norms with the residual each read and write two tensors on every rank (8 h; engines have no sequence
     parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks.
     """
-    inner = 2 * (shape.q_width + shape.kv_width) + 3 * _mlp_width_per_token(shape)
+    inner = 2 * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
     return np.asarray(ACTIVATION_BYTES * (8 * shape.hidden + inner / ranks), dtype=np.float64)
-
-
-def _mlp_width_per_token(shape: ModelShape) -> float:
-    """Feed-forward width that one token goes through in an average layer."""
-    if shape.moe is None:
-        return float(shape.ffn)
-    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers

@@ -44,7 +44,18 @@ if TYPE_CHECKING:
 
 
 def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
-    """Step profile of each candidate's fullest replica, less the steps that its engine has no need of."""
+    """Step profile of each candidate's fullest replica, less the steps that its engine has no need of.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+
+    Returns
+    -------
+    list[RolloutProfile]
+        One profile per candidate.
+    """
     found = drained_profiles(facts, layouts)
     mean = facts.workload.response.mean
     return [_without_first(p, mean) for p in found] if facts.generation.first_token_in_prefill else found
@@ -58,7 +69,20 @@ def _without_first(profile: RolloutProfile, mean_response: float) -> RolloutProf
 def generation_bytes(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str, steady_steps: int | None = None
 ) -> dict[str, Floats]:
-    """Memory of one GPU while the engine runs, by class, without what the pool's roles keep anyway."""
+    """Memory of one GPU while the engine runs, without what the pool's roles keep anyway.
+
+    Parameters
+    ----------
+    facts, shape, layouts, precision
+        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
+    steady_steps
+        As in ``kv_budget_bytes``.
+
+    Returns
+    -------
+    dict[str, Floats]
+        Bytes by class, ``[C]`` each.
+    """
     return {
         "generation weights": memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
         "kv cache": stated_bytes(facts, shape, layouts, steady_steps),
@@ -66,10 +90,38 @@ def generation_bytes(
     }
 
 
-def generation_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16") -> Cost:
-    """Time of one ``generate_sequences`` call, shape ``[C]``."""
+def generation_cost(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16", num_segments: int = 0
+) -> Cost:
+    """Time of one ``generate_sequences`` call.
+
+    Parameters
+    ----------
+    facts, shape, layouts, precision
+        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
+    num_segments
+        Of the profile that has most of them, where not all layouts are priced at once: sums of as many terms are
+        rounded alike.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of an operator.
+    InfeasibleError
+        A stated KV cache does not hold the longest sequence.
+
+    Notes
+    -----
+    Makespan of the fullest replica under continuous batching (Orca, Yu et al. 2022; vLLM, Kwon et al. 2023). On
+    published decode steps it is 7 % off on the mean, on HybridFlow's Fig 15 12 % (docs/accuracy.md).
+    """
     profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
-    decode = profile_cost(facts, shape, layouts, profiles, precision)
+    decode = profile_cost(facts, shape, layouts, profiles, precision, num_segments)
     prefill = prefill_cost(facts, shape, layouts, precision)
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
@@ -94,10 +146,26 @@ def _in_cache(
 def steady_generation_cost(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str = "bf16", steps_in_flight: int = 1
 ) -> Cost:
-    """Time in which engines that never drain make one iteration's responses, shape ``[C]``.
+    """Time in which engines that never drain make one iteration's responses.
 
-    Asynchronous schedules keep ``steps_in_flight`` iterations of samples in the engines, so each replica always runs
-    as many as its slots and its cache take, each a token further with every decode step.
+    Asynchronous schedules keep several iterations of samples in the engines, so each replica always runs as many as its
+    slots and its cache take, each a token further with every decode step.
+
+    Parameters
+    ----------
+    facts, shape, layouts, precision
+        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
+    steps_in_flight
+        Iterations of samples in the engines.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Throughput at the steady state (Little's law); waiting for stragglers at a policy's end is left out.
     """
     mine = sequences_per_replica(facts, layouts).astype(np.float64)
     state = steady_state(facts.workload.engine_prompt_tokens, facts.workload.response)
@@ -118,10 +186,33 @@ def _sharing(facts: Facts) -> int:
 
 
 def profile_cost(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, profiles: list[RolloutProfile], precision: str
+    facts: Facts,
+    shape: ModelShape,
+    layouts: GenerationLayouts,
+    profiles: list[RolloutProfile],
+    precision: str,
+    num_segments: int = 0,
 ) -> Cost:
-    """Decode steps of one profile per candidate, shape ``[C]``."""
+    """Decode steps of one profile per candidate.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    profiles
+        Steps of each candidate's fullest replica, ``[C]``.
+    precision
+        Number format of weights and GEMMs.
+    num_segments
+        As in ``generation_cost``.
+
+    Returns
+    -------
+    Cost
+        Seconds of all decode steps, ``[C]``.
+    """
     width = max((len(p.steps) for p in profiles), default=0)
+    width = max(width, num_segments)
     steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
     step = decode_step(facts, shape, layouts, active, context, precision)
     return Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
@@ -130,11 +221,30 @@ def profile_cost(
 def decode_step(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, active: Floats, context: Floats, precision: str
 ) -> Cost:
-    """One decode step of ``active`` sequences at mean ``context``, both ``[C, S]``.
+    """One decode step of the sequences that run.
 
-    With pipeline stages the sequences are dealt over ``pp`` groups that follow each other, so a step of all of
-    them lasts as long as one group takes through all layers. Nothing overlaps inside a layer: all-reduces wait
-    for their GEMM and are waited for.
+    With pipeline stages the sequences are dealt over ``pp`` groups that follow each other, so a step of all of them
+    lasts as long as one group takes through all layers. Nothing overlaps inside a layer: all-reduces wait for their
+    GEMM and are waited for.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    active, context
+        Sequences that run, and their mean tokens of cache, ``[C, S]``.
+    precision
+        Number format of weights and GEMMs.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C, S]``.
+
+    Notes
+    -----
+    Terms and constants: host time per step and sequence are fits of each engine's release; vLLM's published steps are 4
+    % off on the mean with them, 8 to 9 % without (docs/accuracy.md).
     """
     group = np.maximum(active / layouts.pp[:, None], 1.0)
     rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
@@ -156,7 +266,22 @@ def decode_step(
 
 
 def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
-    """Host time of ``steps`` steps of an engine with ``sequences`` in each, shape broadcast."""
+    """Host time of an engine's steps.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    sequences
+        In each step.
+    steps
+        How many; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+    """
     served = sequences * np.asarray(steps)
     return facts.generation.priced(host_s_per_step=steps, host_s_per_sequence=served, rollout_s_per_sequence=served)
 
@@ -166,6 +291,16 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
 
     Prompts that several samples share are computed once where the engine shares prefixes. Chunks follow each other
     through the pipeline stages.
+
+    Parameters
+    ----------
+    facts, shape, layouts, precision
+        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
+
+    Returns
+    -------
+    Cost
+        Seconds of all prompts, ``[C]``.
     """
     work = facts.workload
     prompts = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts))

@@ -28,9 +28,19 @@ if TYPE_CHECKING:
 def kv_budget_bytes(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
 ) -> Ints:
-    """KV cache that an engine is given on each of its GPUs, whole bytes, shape ``[C]``.
+    """KV cache that an engine is given on each of its GPUs.
 
-    ``steady_steps``: iterations of samples in engines that never drain; ``None`` where each generation drains them.
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    steady_steps
+        Iterations of samples in engines that never drain; ``None`` where each generation drains them.
+
+    Returns
+    -------
+    Ints
+        Whole bytes, ``[C]``.
     """
     peak = drained_peak_tokens(facts, layouts) if steady_steps is None else _steady_peak(facts, layouts, steady_steps)
     need = np.maximum(bytes_of_tokens(facts, shape, layouts, peak), longest_bytes(facts, shape, layouts))
@@ -40,48 +50,142 @@ def kv_budget_bytes(
 def with_kv_budget(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
 ) -> GenerationLayouts:
-    """The layouts, each with the budget that its engine is given."""
+    """The layouts, each with the budget that its engine is given.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    steady_steps
+        As in ``kv_budget_bytes``.
+
+    Returns
+    -------
+    GenerationLayouts
+        The same layouts with ``kv_cache_bytes`` set.
+    """
     return replace(layouts, kv_cache_bytes=kv_budget_bytes(facts, shape, layouts, steady_steps))
 
 
 def stated_bytes(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None
 ) -> Floats:
-    """The budgets that layouts state, and for those that state none (0) the budget that their engine is given."""
+    """The budgets that layouts state, and for those that state none (0) the budget that their engine is given.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    steady_steps
+        As in ``kv_budget_bytes``.
+
+    Returns
+    -------
+    Floats
+        Bytes of cache per GPU, ``[C]``.
+    """
     own = layouts.kv_cache_bytes
     given = own if np.all(own > 0) else np.where(own > 0, own, kv_budget_bytes(facts, shape, layouts, steady_steps))
     return np.asarray(given, dtype=np.float64)
 
 
 def longest_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Cache bytes of the longest sequence on one GPU of the attention copy that holds it, shape ``[C]``."""
+    """Cache of the longest sequence on one GPU of the attention copy that holds it.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     longest = facts.workload.engine_prompt_tokens + facts.workload.response.maximum
     return bytes_per_token(facts, shape, layouts) * longest
 
 
 def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, tokens: Floats) -> Floats:
-    """Cache bytes on one GPU of ``tokens`` that a replica's attention copies share evenly, shape ``[C]``."""
+    """Cache on one GPU of tokens that a replica's attention copies share evenly.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    tokens
+        Of a whole replica, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     return np.asarray(tokens * bytes_per_token(facts, shape, layouts) / layouts.attention_dp, dtype=np.float64)
 
 
 def tokens_in_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Tokens that the caches which the layouts state hold in a whole replica, shape ``[C]``."""
+    """Tokens that the caches which the layouts state hold in a whole replica.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``.
+    """
     held = layouts.kv_cache_bytes / bytes_per_token(facts, shape, layouts)
     return np.asarray(held * layouts.attention_dp, dtype=np.float64)
 
 
 def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Cache bytes of one token on one GPU of the attention copy that holds its sequence, shape ``[C]``."""
+    """Cache of one token on one GPU of the attention copy that holds its sequence.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     return memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
 
 
 def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
-    """Responses that the fullest replica generates in one call."""
+    """Responses that the fullest replica generates in one call.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+
+    Returns
+    -------
+    Ints
+        Responses, ``[C]``.
+    """
     return np.asarray(-(-facts.workload.num_samples // layouts.dp), dtype=np.int64)
 
 
 def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
-    """Step profile of each candidate's fullest replica, which begins and ends a call without a sequence."""
+    """Step profile of each candidate's fullest replica, which begins and ends a call without a sequence.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+
+    Returns
+    -------
+    list[RolloutProfile]
+        One profile per candidate.
+    """
     work, loads = facts.workload, sequences_per_replica(facts, layouts)
     return [
         rollout_profile(int(q), int(b), work.engine_prompt_tokens, work.response, work.num_samples)
@@ -90,12 +194,36 @@ def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutPr
 
 
 def drained_peak_tokens(facts: Facts, layouts: GenerationLayouts) -> Floats:
-    """Most tokens that a replica holds at once in a call that begins and ends without a sequence, shape ``[C]``."""
+    """Most tokens that a replica holds at once in a call that begins and ends without a sequence.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``.
+    """
     return np.asarray([p.peak_tokens for p in drained_profiles(facts, layouts)])
 
 
 def steady_sequences(facts: Facts, layouts: GenerationLayouts, steady_steps: int) -> Ints:
-    """Sequences that a replica which never drains always runs, shape ``[C]``."""
+    """Sequences that a replica which never drains always runs.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+    steady_steps
+        Iterations of samples in the engines.
+
+    Returns
+    -------
+    Ints
+        Sequences, ``[C]``.
+    """
     return np.minimum(layouts.max_num_seqs, sequences_per_replica(facts, layouts) * steady_steps)
 
 

@@ -6,11 +6,12 @@ the sum of the resident parts plus the largest transient part plus the reserve.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost.compute import ACTIVATION_BYTES
+from simulator.cost.gemms import ACTIVATION_BYTES
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -29,7 +30,24 @@ it is combined."""
 
 
 def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: Numbers) -> Floats:
-    """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head)."""
+    """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head).
+
+    Parameters
+    ----------
+    shape, head
+        The model; its end, the vocabulary (``lm``) or a scalar a token.
+    tp, pp, ep
+        Degrees, shapes broadcast.
+
+    Returns
+    -------
+    Floats
+        Parameters, the broadcast shape.
+
+    Notes
+    -----
+    Exact for Hugging Face's tensors of the model; uneven pipelines hold ``ceil(L / p)`` layers on the fullest stage.
+    """
     layers = np.ceil(shape.num_layers / pp)
     experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
     moe_layers = np.minimum(layers, shape.num_moe_layers)
@@ -45,9 +63,27 @@ def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: 
 
 
 def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, trained: bool) -> dict[str, Floats]:
-    """Parameters, gradients and optimizer states that a role keeps on each GPU, by class, each ``[C]``.
+    """Parameters, gradients and optimizer states that a role keeps on each GPU.
 
     ZeRO stage 1 shards the optimizer over the data-parallel ranks, 2 the gradients, 3 the parameters too.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+    trained
+        Whether the role has gradients and an optimizer.
+
+    Returns
+    -------
+    dict[str, Floats]
+        Bytes by class, ``[C]`` each.
+
+    Notes
+    -----
+    Source: ZeRO (Rajbhandari et al. 2020), with the bytes per parameter that the engine states (18 for Megatron's bf16
+    with fp32 gradients and states); allocator fragments are in the engine's reserve.
     """
     params = params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
@@ -63,7 +99,26 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
 
 def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
-    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too."""
+    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    rank
+        Rank of the adapters.
+    layouts
+        Layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Parameters, ``[C]``.
+
+    Notes
+    -----
+    Source: LoRA (Hu et al. 2021); both factors are taken as cut, where some trainers keep one of them whole.
+    """
     heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
     matrices = 3 if shape.gated_mlp else 2
     mlps = float(matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers)
@@ -84,6 +139,18 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
     gate, up and product (3 f), over ``t`` with sequence parallelism. For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
     recomputation restores (the normalised inputs and the product); ``full`` keeps the layer's input alone.
+
+    Parameters
+    ----------
+    shape, layouts
+        The model; layouts, ``[C]``.
+    element_bytes
+        Bytes of one activation.
+
+    Returns
+    -------
+    Floats
+        Bytes per token of one layer, ``[C]``.
     """
     width = _mlp_width(shape)
     everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
@@ -93,9 +160,26 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
 
 
 def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
-    """Activations and logits alive at the peak of a training step, by class, each ``[C]``.
+    """Activations and logits alive at the peak of a training step.
 
     The first pipeline stage holds up to ``pp`` micro-batches; each at its longest, not its mean.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    logits
+        Whether the loss needs logits of the vocabulary.
+
+    Returns
+    -------
+    dict[str, Floats]
+        Bytes by class, ``[C]`` each.
+
+    Notes
+    -----
+    Source: Korthikanti et al. 2022, 1F1B of Narayanan et al. 2021. Published peaks are 12 % off on the
+    mean, 68 % at worst (docs/accuracy.md).
     """
     work = facts.workload
     longest = facts.implementation.packed_tokens or work.padded_length
@@ -123,7 +207,20 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
 
 
 def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
-    """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32."""
+    """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    logits
+        Whether log-probs are asked for.
+
+    Returns
+    -------
+    dict[str, Floats]
+        Bytes by class, ``[C]`` each.
+    """
     longest = facts.implementation.packed_tokens or facts.workload.padded_length
     tokens = layouts.micro_batch * longest / layouts.cp
     out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens}
@@ -133,12 +230,36 @@ def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: b
 
 
 def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
-    """Bytes of the generation copy of the weights on one GPU."""
+    """Bytes of the generation copy of the weights on one GPU.
+
+    Parameters
+    ----------
+    shape, layouts
+        The model; layouts, ``[C]``.
+    precision_bytes
+        Bytes of one weight.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     return generation_params(shape, layouts) * precision_bytes
 
 
 def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once."""
+    """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once.
+
+    Parameters
+    ----------
+    shape, layouts
+        The model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Parameters, ``[C]``.
+    """
     params = params_per_gpu(shape, "lm", layouts.attention_ranks, layouts.pp, np.ones(len(layouts)))
     if shape.moe is not None:
         layers = np.minimum(np.ceil(shape.num_layers / layouts.pp), shape.num_moe_layers)
@@ -148,7 +269,18 @@ def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
 
 
 def widest_layer_tensor(shape: ModelShape) -> int:
-    """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked."""
+    """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked.
+
+    Parameters
+    ----------
+    shape
+        The model.
+
+    Returns
+    -------
+    int
+        Parameters.
+    """
     gate_up = (2 if shape.gated_mlp else 1) * shape.hidden
     experts = shape.moe.num_experts * shape.moe.expert_ffn if shape.moe else 0
     return gate_up * max(shape.ffn if shape.num_dense_layers else 0, experts)
@@ -159,6 +291,16 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
 
     No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
     attention's (query, key, value, output) and the feed-forward's (gate, up, product).
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
     """
     inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
     width = 2 * shape.hidden + inner / layouts.tp
@@ -170,7 +312,22 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
 
 
 def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
-    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them."""
+    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp, pp
+        Ranks that share a sequence's heads, and stages; shapes broadcast.
+    element_bytes
+        Bytes of one element of the cache.
+
+    Returns
+    -------
+    Floats
+        Bytes, the broadcast shape.
+    """
     if shape.mla is not None:
         per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
     else:
@@ -179,7 +336,18 @@ def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_byte
 
 
 def total(classes: dict[str, Floats]) -> Floats:
-    """Sum over the classes, shape ``[C]``."""
+    """Sum over the classes.
+
+    Parameters
+    ----------
+    classes
+        Bytes by class, ``[C]`` each.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     return np.asarray(sum(classes.values()), dtype=np.float64)
 
 
@@ -199,14 +367,4 @@ def _layers(shape: ModelShape) -> int:
 
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:
-    return type(layouts)(
-        layouts.dp,
-        layouts.tp,
-        layouts.pp,
-        layouts.cp,
-        layouts.ep,
-        layouts.zero_stage,
-        layouts.micro_batch,
-        np.full_like(layouts.recompute, level),
-        layouts.vpp,
-    )
+    return replace(layouts, recompute=np.full_like(layouts.recompute, level))

@@ -13,16 +13,37 @@ import numpy as np
 from profiles.errors import NoBasisError
 from profiles.records import Basis, where
 from simulator.cost import comms
-from simulator.cost.compute import ACTIVATION_BYTES, Batch, linear_training, mlp_gemms, run_gemms
+from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape, MoeShape
     from profiles.records import Floats, Ints, Priced
+    from simulator.cost.compute import Batch
     from simulator.facts import Facts
 
 
 def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats:
-    """Token copies that one GPU's experts work on; with expert parallelism each GPU brings its share of the tokens."""
+    """Token copies that one GPU's experts work on; with expert parallelism each GPU brings its share of the tokens.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp, ep
+        Tensor- and expert-parallel degrees, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Rows, ``[C]``.
+
+    Raises
+    ------
+    NoBasisError
+        The model has no experts.
+    """
     moe = _moe(shape)
     return np.asarray(tokens * moe.experts_per_token / np.where(ep > 1, tp, 1), dtype=np.float64)
 
@@ -30,9 +51,31 @@ def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats
 def experts_training(
     facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, ep: Ints
 ) -> tuple[Priced, Priced]:
-    """Router, routed and shared experts of one layer, ``(forward, backward)`` on one rank, balanced routing.
+    """Router, routed and shared experts of one layer, on one rank.
 
     Each local expert is one GEMM of its mean number of rows; the table prices it at that size.
+
+    Parameters
+    ----------
+    facts, shape, batch
+        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    tp, cp, ep
+        Degrees, ``[C]``.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds forward and backward, ``[C]`` each.
+
+    Raises
+    ------
+    NoBasisError
+        The model has no experts.
+
+    Notes
+    -----
+    No table holds grouped training GEMMs: launches and host time of small experts are not in it, and published mixtures
+    train slower than predicted (docs/accuracy.md).
     """
     moe = _moe(shape)
     tokens = batch.tokens / cp
@@ -55,10 +98,35 @@ def experts_training(
 
 
 def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
-    """Routed and shared experts of one layer in an engine, from the measured MoE table; shape of ``tokens``.
+    """Routed and shared experts of one layer in an engine, from the measured MoE table.
 
     ``tp`` GPUs hold the layer: experts whole over ``ep`` groups of them, sliced inside a group. The router stays in
     bf16; shared experts are sliced over all ``tp``.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of a step in the whole engine, ``[C, S]``.
+    tp, ep
+        GPUs of the layer and groups of experts, the shape of ``tokens``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``tokens``.
+
+    Raises
+    ------
+    NoBasisError
+        The model has no experts, or the device no MoE table.
+
+    Notes
+    -----
+    Routing is the tables' power law, as engines see it; left-out points are 2 % off on the median.
     """
     moe = _moe(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
@@ -78,7 +146,31 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
 
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
-    """All-to-all there and back of one layer forward (the backward pass moves the same again)."""
+    """All-to-all there and back of one layer forward (the backward pass moves the same again).
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp, ep
+        Tensor- and expert-parallel degrees, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+
+    Raises
+    ------
+    NoBasisError
+        The model has no experts.
+
+    Notes
+    -----
+    NCCL's all-to-all with a copy for each chosen expert; kernels that send a token once per rank (DeepEP) are faster.
+    """
     sent = routed_rows(shape, tokens, tp, ep) * facts.implementation.expert_imbalance
     sent = sent * shape.hidden * ACTIVATION_BYTES
     return comms.strided(facts, "all_to_all", sent, ep, np.ones_like(ep)) * 2.0

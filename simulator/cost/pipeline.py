@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
+from simulator.cost.micro_batches import NUM_LENGTHS, sample_lengths
+
 if TYPE_CHECKING:
     from profiles.records import Floats, Ints
-    from profiles.workload import LengthDistribution, Workload
+    from profiles.workload import LengthDistribution
+    from simulator.cost.compute import Batch
+    from simulator.facts import Facts
     from simulator.plan.layouts import Layouts
 
-NUM_LENGTHS = 512
-"""Quantiles that stand for the distribution of sample lengths."""
 DRAWN = 2048
 """Micro-batches that are drawn for each number of them in a step: few of them in many steps, or many in few."""
 FEWEST_STEPS = 256
@@ -49,7 +51,20 @@ class Waiting:
     deviation: Floats
 
     def at(self, num_micro: Floats, ramp: float) -> tuple[Floats, Floats]:
-        """Mean and deviation at any numbers of micro-batches, same shape; ``ramp`` is what equal ones take more."""
+        """Mean and deviation at any numbers of micro-batches.
+
+        Parameters
+        ----------
+        num_micro
+            Micro-batches, ``[N]``.
+        ramp
+            What a pipeline of equal micro-batches takes more than their number, in micro-batches.
+
+        Returns
+        -------
+        tuple[Floats, Floats]
+            Factors on the time with equal micro-batches, ``[N]`` each.
+        """
         most = self.num_micro[-1]
         inside = np.minimum(num_micro, most)
         mean = np.interp(np.log(inside), np.log(self.num_micro), self.mean)
@@ -60,35 +75,32 @@ class Waiting:
         return mean, deviation * np.sqrt(inside / num_micro)
 
 
-def sample_lengths(workload: Workload) -> Floats:
-    """Tokens of a sample, prompt and response, at evenly spread quantiles, shape ``[512]``."""
-    return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
+def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, backward: bool = True) -> Floats:
+    """Time of a rank's micro-batches over that with equal lengths, of the slowest data-parallel rank.
 
-
-def waiting(workload: Workload, layouts: Layouts, sequences: Floats, num_micro: Floats, *, backward: bool) -> Floats:
-    """Time of a rank's micro-batches over that with equal lengths, of the slowest data-parallel rank; shape ``[C]``.
+    The mean of one pipeline, and for ``d`` data-parallel ranks its deviation times the expected maximum of ``d``
+    standard normals (Blom's approximation). Without stages the mean is 1 and the deviation ``cv / sqrt(n)`` of the
+    ``n`` sequences until ranks meet: all of a step, or those of a micro-batch where ZeRO 3 gathers in each. Packs are
+    full, so packing leaves no such difference; context-parallel ranks share their sequences.
 
     Parameters
     ----------
-    workload
-        Whose lengths.
-    layouts
-        Candidates; ``dp``, ``pp``, ``vpp`` and ``zero_stage`` count.
-    sequences
-        Sequences of a micro-batch, shape ``[C]``.
+    facts, layouts, batch
+        What is known of job, device and engines; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
     num_micro
-        Micro-batches of a data-parallel rank until ranks meet, shape ``[C]``.
+        Micro-batches of a data-parallel rank until ranks meet, ``[C]``.
     backward
         Whether it is a training step in 1F1B, or passes forward only.
 
     Returns
     -------
     Floats
-        The mean of one pipeline, and for ``d`` data-parallel ranks its deviation times the expected maximum of ``d``
-        standard normals (Blom's approximation). Without stages the mean is 1 and the deviation ``cv / sqrt(n)`` of
-        the ``n`` sequences until ranks meet: all of a step, or those of a micro-batch where ZeRO 3 gathers in each.
+        Factor of at least 1, ``[C]``.
     """
-    lengths = sample_lengths(workload)
+    if facts.implementation.packed_tokens is not None:
+        return np.ones(len(layouts))
+    work = facts.workload
+    lengths, sequences = sample_lengths(work), batch.tokens / work.trained_tokens_per_sample
     spread = float(lengths.std() / lengths.mean())
     latest = np.maximum(ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25)), 0.0)
     together = sequences * np.where(layouts.zero_stage == 3, 1.0, num_micro)
@@ -101,7 +113,7 @@ def waiting(workload: Workload, layouts: Layouts, sequences: Floats, num_micro: 
     for key in np.unique(keys[layouts.pp > 1], axis=0):
         rows = np.flatnonzero((keys == key).all(axis=1))
         stages, each, few = (int(part) for part in key)
-        found = _waiting(workload.prompt_length, workload.response, stages, each, few, backward)
+        found = _waiting(work.prompt_length, work.response, stages, each, few, backward)
         mean, deviation = found.at(num_micro[rows], (stages - 1) / each)
         factor[rows] = 1.0 + np.sqrt(few / drawn[rows]) * (mean - 1.0 + latest[rows] * deviation)
     return factor
@@ -115,7 +127,7 @@ def _waiting(
     counts = PLAYED if backward else STREAMED
     means, deviations = [], []
     for n in counts:
-        times = drawn_micro_batches(prompt_length, response, together, n)
+        times = _drawn(prompt_length, response, together, n)
         if backward:
             ends = played(schedule(num_stages, n, num_chunks), times)
         else:
@@ -126,7 +138,7 @@ def _waiting(
     return Waiting(np.asarray(counts, dtype=np.float64), np.asarray(means), np.asarray(deviations))
 
 
-def drawn_micro_batches(prompt_length: int, response: LengthDistribution, together: int, num: int) -> Floats:
+def _drawn(prompt_length: int, response: LengthDistribution, together: int, num: int) -> Floats:
     """Times of ``num`` micro-batches of ``together`` sequences over their mean, shape ``[num, steps]``.
 
     Over the steps every sequence takes each equal part of the distribution once, so that means are those of the job.
@@ -167,7 +179,20 @@ class Schedule:
 
 
 def played(schedule: Schedule, times: Floats) -> Floats:
-    """When each of the steps ends: ``times`` are ``[n, steps]``, the result ``[steps]``."""
+    """When a step ends.
+
+    Parameters
+    ----------
+    schedule
+        The passes of a step.
+    times
+        What each micro-batch takes on a stage, forward and backward, ``[n, steps]``.
+
+    Returns
+    -------
+    Floats
+        End of each of the steps, in the unit of ``times``, ``[steps]``.
+    """
     ends = np.zeros((len(schedule.micro) + 1, times.shape[1]))
     takes = schedule.work[:, None] * times[schedule.micro]
     for wave in schedule.waves:
@@ -177,8 +202,19 @@ def played(schedule: Schedule, times: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=1024)
 def schedule(num_stages: int, num_micro: int, num_chunks: int = 1) -> Schedule:
-    """1F1B of ``num_stages``, interleaved where stages have several chunks of layers."""
-    orders = [stage_order(num_stages, num_micro, num_chunks, stage) for stage in range(num_stages)]
+    """1F1B, interleaved where stages have several chunks of layers.
+
+    Parameters
+    ----------
+    num_stages, num_micro, num_chunks
+        Stages, micro-batches of a step, chunks of a stage.
+
+    Returns
+    -------
+    Schedule
+        Its passes.
+    """
+    orders = [_stage_order(num_stages, num_micro, num_chunks, stage) for stage in range(num_stages)]
     of: dict[tuple[int, ...], int] = {}
     for stage, order in enumerate(orders):
         of |= {(stage, *each): len(of) + i for i, each in enumerate(order)}
@@ -202,7 +238,7 @@ def schedule(num_stages: int, num_micro: int, num_chunks: int = 1) -> Schedule:
     )
 
 
-def stage_order(num_stages: int, num_micro: int, num_chunks: int, stage: int) -> list[tuple[bool, int, int]]:
+def _stage_order(num_stages: int, num_micro: int, num_chunks: int, stage: int) -> list[tuple[bool, int, int]]:
     """``(forward, chunk, micro-batch)`` of one stage in the order in which it runs them.
 
     Micro-batches go through a stage's chunks in groups of as many as there are stages. Before its first backward pass

@@ -1,4 +1,4 @@
-"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a pool of its own.
+"""Price of moving the actor's weights from training to generation: on the same GPUs, or to a dedicated pool.
 
 Volumes per GPU are Table 2 of the HybridFlow paper; the time adds the engine's own terms, because volumes alone
 explain 7 to 16 % of the measured transitions.
@@ -30,22 +30,72 @@ def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: 
 
     ``ds-chat`` gathers over all ``p t d`` GPUs, ``hybridflow-v`` inside the training tensor-pipeline group,
     ``hybridflow`` inside each micro-DP group of ``d_g = p t / (p_g t_g)`` GPUs.
+
+    Parameters
+    ----------
+    method
+        Resharding of Table 2.
+    weight_bytes
+        ``M``, the whole model's.
+    p, t, d
+        Training degrees: pipeline, tensor, data.
+    pg, tg
+        Generation degrees: pipeline, tensor.
+
+    Returns
+    -------
+    float
+        Bytes.
+
+    Raises
+    ------
+    InputError
+        The degrees do not fill the GPUs, or do not nest where they must.
+
+    Notes
+    -----
+    Source: Table 2 of HybridFlow (Sheng et al. 2025), ring volumes; equal to the printed digit.
     """
     return weight_bytes * float(transition_shares(method, Degrees(p, t, d, pg, tg)).moved)
 
 
 def transition_peak_bytes(method: Resharding, weight_bytes: float, pg: int, tg: int) -> float:
-    """Peak parameter bytes per GPU (Table 2)."""
+    """Peak parameter bytes per GPU (Table 2).
+
+    Parameters
+    ----------
+    method
+        Resharding of Table 2.
+    weight_bytes
+        ``M``, the whole model's.
+    pg, tg
+        Generation degrees: pipeline, tensor.
+
+    Returns
+    -------
+    float
+        Bytes.
+
+    Notes
+    -----
+    Source: Table 2 of HybridFlow. The conversion bucket comes on top (``conversion_bucket_bytes``).
+    """
     return weight_bytes * float(transition_shares(method, Degrees(pg, tg, 1, pg, tg)).peak)
 
 
-def transition_redundancy_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int) -> float:
-    """Training shard kept beside a generation shard that does not contain it (Table 2)."""
-    return weight_bytes * float(transition_shares(method, Degrees(p, t, d, p, t)).redundant)
-
-
 def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
-    """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``, as 0 or 1, ``[C]``."""
+    """Whether each pair can use the strided groups of HybridFlow: ``t_g | t`` and ``p_g | p``.
+
+    Parameters
+    ----------
+    training, generation
+        Pairs of layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        0 or 1, ``[C]``.
+    """
     return np.asarray(
         ((training.tp % generation.tp) == 0) & ((training.pp % generation.pp) == 0) & (training.cp == 1),
         dtype=np.float64,
@@ -53,7 +103,20 @@ def nests(training: Layouts, generation: GenerationLayouts) -> Floats:
 
 
 def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayouts) -> NDArray[np.bool_]:
-    """Whether generation runs from the training buffers: equal layouts, whole shards, an engine that can."""
+    """Whether generation runs from the training buffers: equal layouts, whole shards, an engine that can.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    training, generation
+        Pairs of layouts, ``[C]``.
+
+    Returns
+    -------
+    NDArray[np.bool_]
+        Booleans, ``[C]``.
+    """
     alike = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
     return np.asarray(alike & facts.generation.shares_weights, dtype=np.bool_)
 
@@ -66,12 +129,33 @@ def transition_cost(
     precision: str,
     method: Resharding = "hybridflow",
 ) -> Cost:
-    """Time of the transition for pairs of layouts, shape ``[C]``; zero where generation runs from the training buffers.
+    """Time of the transition for pairs of layouts; zero where generation runs from the training buffers.
 
     ``hybridflow``: nested layouts gather inside micro-DP groups; others go through the general resharder, which
-    receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested).
-    ``hybridflow-v`` gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer
-    by layer, each layer a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_time``.
+    receives the whole generation shard, as if nothing overlapped (FSDP shards count as not nested). ``hybridflow-v``
+    gathers the whole model inside the tensor-pipeline group, ``ds-chat`` over all GPUs, both layer by layer, each layer
+    a round in which all GPUs meet. On top: the engine's fixed time, and ``conversion_time``.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    training, generation
+        Pairs of layouts, ``[C]``.
+    precision
+        Number format of weights and GEMMs.
+    method
+        Resharding of Table 2.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Source: Table 2 of HybridFlow for the volumes. Volumes alone are 84 to 93 % below Fig 14; with the engine's fitted
+    terms the figure is 15 % off on the mean (docs/accuracy.md).
     """
     whole = shape.num_params * DTYPE_BYTES[precision]
     if method == "hybridflow":
@@ -95,18 +179,45 @@ def transition_cost(
 
 
 def conversion_time(facts: Facts, handled: Floats) -> Priced:
-    """Time of passing ``handled`` bytes on each GPU through the bucket into the engine's own tensors."""
+    """Time of passing weights through the bucket into the engine's own tensors.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    handled
+        Bytes on each GPU, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+    """
     return Priced.of(handled / facts.generation.reload_bytes_per_s, facts.generation.basis("reload_bytes_per_s"))
 
 
 def conversion_bucket_bytes(
     facts: Facts, shape: ModelShape, training: Layouts, generation: GenerationLayouts, precision: str
 ) -> Floats:
-    """Most bytes on a GPU in which weights change from the trainer's layout to the engine's, ``[C]``.
+    """Most bytes on a GPU in which weights change from the trainer's layout to the engine's.
 
     The executor's own bound: a bucket holds ``BUCKET_ELEMENTS``, but a gathered tensor is never cut. It has the size of
     its generation shard, a layer's for each of the training stages that meet in one of generation's. Zero where
     generation runs from the training buffers.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    training, generation
+        Pairs of layouts, ``[C]``.
+    precision
+        Number format of weights and GEMMs.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
     """
     one = DTYPE_BYTES[precision]
     stages = np.maximum(training.pp // generation.pp, 1)
@@ -119,19 +230,60 @@ def conversion_bucket_bytes(
 
 
 def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, precision: str) -> Floats:
-    """Most bytes in which a GPU of a generation pool receives weights: two broadcasts, one of them on its way."""
+    """Most bytes in which a GPU of a generation pool receives weights: two broadcasts, one of them on its way.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    generation
+        Engine layouts, ``[C]``.
+    precision
+        Number format of weights and GEMMs.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
     whole = shape.num_params * DTYPE_BYTES[precision]
     largest = max(shape.embedding_params, memory.widest_layer_tensor(shape)) * DTYPE_BYTES[precision]
     return np.full(len(generation), 2.0 * min(whole, max(largest, LINK_BUCKET_BYTES)))
 
 
 def export_time(facts: Facts, shape: ModelShape) -> Priced:
-    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint; a scalar."""
+    """Host time of handing the model over tensor by tensor, in the naming of its checkpoint.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+
+    Returns
+    -------
+    Priced
+        Seconds, a scalar.
+    """
     return facts.training.priced(export_s_per_tensor=num_tensors(shape))
 
 
 def num_tensors(shape: ModelShape) -> int:
-    """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert."""
+    """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert.
+
+    Parameters
+    ----------
+    shape
+        The model.
+
+    Returns
+    -------
+    int
+        Tensors.
+
+    Notes
+    -----
+    Counted from the shape; equal to the published checkpoints that the tests name. Experts count one by one.
+    """
     mlp = 3 if shape.gated_mlp else 2
     attention = 4 if shape.mla is None else 5 if shape.mla.q_lora_rank is None else 7  # latents have norms
     num = shape.num_layers * (attention + shape.norms_per_layer + (2 if shape.qk_norm else 0))
@@ -163,13 +315,36 @@ def weight_sync_cost(
     precision: str,
     receiver: Facts | None = None,
 ) -> Cost:
-    """Time to bring new weights from a trainer pool to a separate generation pool, shape ``[C]``.
+    """Time to bring new weights from a trainer pool to a dedicated generation pool.
 
     A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
-    pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools
-    that share one domain use NVLink; GPUs of another kind (``receiver``) share none. On top come the engine's own
-    terms, as in the transition, and where it hands tensors over one by one from a single rank, the host time of that:
-    per byte, growing by a share with each doubling of the domains that the tree of receivers reaches.
+    pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools that
+    share one domain use NVLink; GPUs of another type share none. On top come the engine's own terms, as in the
+    transition, and where it hands tensors over one by one from a single rank, the host time of that: per byte, growing
+    by a share with each doubling of the domains that the tree of receivers reaches.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    trainer_gpus
+        GPUs of the trainer's pool, ``[C]``.
+    generation
+        Engine layouts, ``[C]``.
+    precision
+        Number format of weights and GEMMs.
+    receiver
+        The job seen from the generation pool's GPUs, where those are of another type.
+
+    Returns
+    -------
+    Cost
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Analytic but for the engine's terms, which are fitted on OpenRLHF's bars of Fig 14 (18 % off on the mean with them,
+    30 to 50 % without one).
     """
     senders = np.asarray(trainer_gpus, dtype=np.float64)
     whole = shape.num_params * DTYPE_BYTES[precision]

@@ -26,7 +26,18 @@ _DEGREES = ("dp", "tp", "pp", "cp", "ep")
 
 
 def apart(training: Layouts, scoring: Layouts) -> NDArray[np.bool_]:
-    """Whether each pair needs a copy, ``[C]``: other degrees, or parameters that only training shards (ZeRO 3)."""
+    """Whether each pair needs a copy: other degrees, or parameters that only training shards (ZeRO 3).
+
+    Parameters
+    ----------
+    training, scoring
+        Pairs of layouts, ``[C]``.
+
+    Returns
+    -------
+    NDArray[np.bool_]
+        Booleans, ``[C]``.
+    """
     alike = (training.zero_stage == 3) == (scoring.zero_stage == 3)
     for name in _DEGREES:
         alike = alike & (getattr(training, name) == getattr(scoring, name))
@@ -34,10 +45,26 @@ def apart(training: Layouts, scoring: Layouts) -> NDArray[np.bool_]:
 
 
 def gather_time(facts: Facts, shape: ModelShape, training: Layouts, scoring: Layouts) -> Priced:
-    """Time to gather each copy, ``[C]``; zero where the two layouts are one.
+    """Time to gather each copy; zero where the two layouts are one.
 
     An all-gather of the whole model over the GPUs that hold it once (expert-parallel ranks among them, all
     data-parallel ones under ZeRO 3), and the engine's host time for each tensor.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    training, scoring
+        Pairs of layouts, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Source: volume of HybridFlow-V in Table 2; no published row has such a copy.
     """
     needed, nothing = apart(training, scoring), Priced.zero((len(training),))
     if not np.any(needed):
@@ -51,9 +78,23 @@ def gather_time(facts: Facts, shape: ModelShape, training: Layouts, scoring: Lay
 def copy_bytes(
     facts: Facts, shape: ModelShape, head: Head, copy: Layouts, working: dict[str, Floats]
 ) -> dict[str, Floats]:
-    """Bytes per GPU of copies in these layouts, and of what gathering adds to ``working``, the pass's own; ``[C]``.
+    """Bytes per GPU of copies in these layouts, and of what gathering adds.
 
     While a tensor is gathered its parts and the whole lie beside each other, so the largest one counts twice.
+
+    Parameters
+    ----------
+    facts, shape, head
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token.
+    copy
+        Layouts of the copies, ``[C]``.
+    working
+        Bytes by class of the pass itself, ``[C]`` each.
+
+    Returns
+    -------
+    dict[str, Floats]
+        Bytes by class, ``[C]`` each.
     """
     weights = memory.params_per_gpu(shape, head, copy.tp, copy.pp, copy.ep) * facts.activation_bytes
     largest = shape.hidden * max(shape.vocab, shape.ffn, shape.q_width) * facts.activation_bytes

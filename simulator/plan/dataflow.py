@@ -8,9 +8,13 @@ every later call of the script also waits for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError, UnknownNameError
+from simulator.plan.algorithms import algorithm_of
+
+if TYPE_CHECKING:
+    from simulator.plan.algorithms import Algorithm
 
 Stage = Literal["generation", "transition", "preparation", "training", "weight_sync", "other"]
 STAGES: tuple[Stage, ...] = ("generation", "transition", "preparation", "training", "weight_sync", "other")
@@ -67,25 +71,6 @@ class Dataflow:
         return any(call.kind == "generate" for call in self.calls_of(role))
 
 
-REQUIRED_ROLES: dict[str, tuple[str, ...]] = {
-    "ppo": ("actor", "critic", "reference", "reward"),
-    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
-    "remax": ("actor", "reference", "reward"),
-    "grpo": ("actor",),
-    "rloo": ("actor",),
-    "dapo": ("actor",),
-    "reinforce++": ("actor",),
-}
-"""Roles an algorithm cannot do without. The rest of ``OPTIONAL_ROLES`` may be named too."""
-
-OPTIONAL_ROLES: dict[str, tuple[str, ...]] = {
-    "grpo": ("reference", "reward"),
-    "rloo": ("reference", "reward"),
-    "dapo": ("reward",),
-    "reinforce++": ("reference", "reward"),
-}
-"""Without a reward model the reward is a function on CPU; without a reference there is no KL term."""
-
 _SCORERS: dict[str, str] = {
     "critic": "compute_values",
     "reference": "compute_ref_log_prob",
@@ -94,27 +79,21 @@ _SCORERS: dict[str, str] = {
 }
 
 
-def algorithm_names() -> list[str]:
-    """Every algorithm that has a dataflow."""
-    return sorted(REQUIRED_ROLES)
-
-
 def build_dataflow(algorithm: str, roles: tuple[str, ...], old_log_prob: bool = False) -> Dataflow:
     """The dataflow of ``algorithm`` for the models that are there; ``old_log_prob`` adds the actor's own scoring pass.
 
     Raises ``UnknownNameError`` for an unknown algorithm and ``InputError`` for a missing or superfluous role.
     """
-    if algorithm not in REQUIRED_ROLES:
-        raise UnknownNameError("algorithm", algorithm, algorithm_names())
-    _check_roles(algorithm, roles)
-    calls = _generation_calls(algorithm)
+    what = algorithm_of(algorithm)
+    _check_roles(what, roles)
+    calls = _generation_calls(what)
     if old_log_prob:
         sampled = ("generate_sequences",)
         calls.append(Call("compute_log_prob", "compute_log_prob", "actor", "preparation", "forward", sampled))
-    calls += _preparation_calls(algorithm, roles)
+    calls += _preparation_calls(what, roles)
     prepared = tuple(call.key for call in calls if call.stage in ("generation", "preparation", "other"))
     calls.append(Call("compute_advantage", "compute_advantage", CONTROLLER, "other", "controller", prepared))
-    calls += _training_calls(algorithm, roles)
+    calls += _training_calls(what, roles)
     order = tuple(r for r in ("actor", "critic", "reference", "reward", "cost") if r in roles)
     return Dataflow(algorithm, order, tuple(calls))
 
@@ -138,28 +117,30 @@ def overlapped_calls(calls: tuple[Call, ...], overlapped: bool, in_flight: bool)
     return tuple(out)
 
 
-def _check_roles(algorithm: str, roles: tuple[str, ...]) -> None:
-    required, optional = REQUIRED_ROLES[algorithm], OPTIONAL_ROLES.get(algorithm, ())
+def _check_roles(algorithm: Algorithm, roles: tuple[str, ...]) -> None:
+    known = (*algorithm.roles, *algorithm.optional_roles)
     for role in roles:  # before what is missing: a misspelt role is both
-        if role not in required and role not in optional:
-            raise UnknownNameError(f"role of {algorithm}", role, (*required, *optional))
-    missing = [r for r in required if r not in roles]
+        if role not in known:
+            raise UnknownNameError(f"role of {algorithm.name}", role, known)
+    missing = [r for r in algorithm.roles if r not in roles]
     if missing:
-        raise InputError(f"{algorithm} needs a model for {', '.join(missing)}; models names {', '.join(sorted(roles))}")
+        raise InputError(
+            f"{algorithm.name} needs a model for {', '.join(missing)}; models names {', '.join(sorted(roles))}"
+        )
 
 
-def _generation_calls(algorithm: str) -> list[Call]:
+def _generation_calls(algorithm: Algorithm) -> list[Call]:
     generate = "generate_sequences"
     calls = [
         Call("transition", "transition", "actor", "transition", "transition"),
         Call(generate, generate, "actor", "generation", "generate", ("transition",)),
     ]
-    if algorithm == "remax":  # the greedy baseline of ReMax, do_sample=False
+    if algorithm.greedy_baseline:  # do_sample=False
         calls.append(Call(f"{generate}:greedy", generate, "actor", "generation", "generate", ("transition",)))
     return calls
 
 
-def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
+def _preparation_calls(algorithm: Algorithm, roles: tuple[str, ...]) -> list[Call]:
     sampled = ("generate_sequences",)
     calls = []
     for role in ("critic", "reference", "reward", "cost"):
@@ -167,7 +148,7 @@ def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
             continue
         api = _SCORERS[role]
         calls.append(Call(api, api, role, "preparation", "forward", sampled))
-        if role == "reward" and algorithm == "remax":
+        if role == "reward" and algorithm.greedy_baseline:
             greedy = ("generate_sequences:greedy",)
             calls.append(Call(f"{api}:greedy", api, role, "preparation", "forward", greedy))
     if "reward" not in roles:
@@ -175,12 +156,12 @@ def _preparation_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
     return calls
 
 
-def _training_calls(algorithm: str, roles: tuple[str, ...]) -> list[Call]:
+def _training_calls(algorithm: Algorithm, roles: tuple[str, ...]) -> list[Call]:
     ready: tuple[str, ...] = ("compute_advantage",)
     calls = []
     if "critic" in roles:
         calls.append(Call("update_critic", "update_critic", "critic", "training", "train", ready))
-    if algorithm == "safe-rlhf":  # the pretraining loss of the actor on its own batch
+    if algorithm.pretraining_loss:  # of the actor on a batch of its own
         calls.append(Call("compute_loss", "compute_loss", "actor", "training", "forward", ready))
         ready = (*ready, "compute_loss")
     calls.append(Call("update_actor", "update_actor", "actor", "training", "train", ready))

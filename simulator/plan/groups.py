@@ -1,4 +1,4 @@
-"""Parallel groups and shards of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
+"""Parallel groups of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
 
 Ranks are numbered tensor parallel fastest, then pipeline, then data parallel. Closed forms are ours, derived from
 the groups that the paper prints in Figs 7 and 8. Table 2's volumes, peaks and redundancies are here too, as exact
@@ -78,115 +78,74 @@ class Degrees:
         return self.p * self.t * self.d
 
 
-@dataclass(frozen=True)
-class Shard:
-    """The part of the model a rank holds: an interval of layers times an interval of every tensor, as fractions."""
-
-    layers: tuple[Fraction, Fraction]
-    tensor: tuple[Fraction, Fraction]
-
-    def contains(self, other: Shard) -> bool:
-        """Whether ``other`` lies inside this shard."""
-        return (
-            self.layers[0] <= other.layers[0]
-            and other.layers[1] <= self.layers[1]
-            and self.tensor[0] <= other.tensor[0]
-            and other.tensor[1] <= self.tensor[1]
-        )
-
-    def overlaps(self, other: Shard) -> bool:
-        """Whether the two share any weights: both intervals meet in more than a point."""
-        layers = min(self.layers[1], other.layers[1]) > max(self.layers[0], other.layers[0])
-        return layers and min(self.tensor[1], other.tensor[1]) > max(self.tensor[0], other.tensor[0])
-
-
-def training_coordinates(rank: int, x: Degrees) -> tuple[int, int, int]:
+def training_coordinates(rank: int, degrees: Degrees) -> tuple[int, int, int]:
     """``(tp, pp, dp)`` of a rank."""
-    return rank % x.t, rank // x.t % x.p, rank // (x.p * x.t)
+    return rank % degrees.t, rank // degrees.t % degrees.p, rank // (degrees.p * degrees.t)
 
 
 def generation_coordinates(
-    rank: int, x: Degrees, grouping: GenerationGrouping | None = None
+    rank: int, degrees: Degrees, grouping: GenerationGrouping | None = None
 ) -> tuple[int, int, int, int]:
-    """``(tg, pg, micro-dp, dp)`` of a rank, by default in the grouping that ``x`` allows.
+    """``(tg, pg, micro-dp, dp)`` of a rank, by default in the grouping that the degrees allow.
 
     ``hybridflow-v`` reuses the consecutive rule of training inside each training replica; ``consecutive`` does so over
     all ranks, where ``micro-dp`` is then the number of the replica and ``dp`` 0.
     """
-    grouping = grouping or x.grouping
-    tp, pp, dp = training_coordinates(rank, x)
+    grouping = grouping or degrees.grouping
+    tp, pp, dp = training_coordinates(rank, degrees)
     if grouping == "consecutive":
-        return rank % x.tg, rank // x.tg % x.pg, rank // (x.pg * x.tg), 0
+        return rank % degrees.tg, rank // degrees.tg % degrees.pg, rank // (degrees.pg * degrees.tg), 0
     if grouping == "hybridflow-v":
-        micro = rank % (x.p * x.t) // (x.p * x.t // x.dg)
-        return rank % x.tg, rank // x.tg % x.pg, micro, dp
-    require_nested(x)
-    a, b = x.t // x.tg, x.p // x.pg
+        micro = rank % (degrees.p * degrees.t) // (degrees.p * degrees.t // degrees.dg)
+        return rank % degrees.tg, rank // degrees.tg % degrees.pg, micro, dp
+    require_nested(degrees)
+    a, b = degrees.t // degrees.tg, degrees.p // degrees.pg
     return tp // a, pp // b, pp % b * a + tp % a, dp
 
 
-def require_nested(x: Degrees) -> None:
+def require_nested(degrees: Degrees) -> None:
     """Raise ``InputError`` for degrees without strided groups."""
-    if not x.nests:
-        raise InputError(f"strided groups need t_g | t and p_g | p, got t {x.t}, t_g {x.tg}, p {x.p}, p_g {x.pg}")
+    if not degrees.nests:
+        raise InputError(
+            f"strided groups need t_g | t and p_g | p, got t {degrees.t}, t_g {degrees.tg}, "
+            f"p {degrees.p}, p_g {degrees.pg}"
+        )
 
 
-def generation_replica(rank: int, x: Degrees) -> int:
+def generation_replica(rank: int, degrees: Degrees) -> int:
     """Which generation replica a rank is in, numbered so that a training replica's own follow one another."""
-    _, _, micro, dp = generation_coordinates(rank, x)
-    return dp * x.dg + micro if x.nests else micro
+    _, _, micro, dp = generation_coordinates(rank, degrees)
+    return dp * degrees.dg + micro if degrees.nests else micro
 
 
-def training_shard(rank: int, x: Degrees) -> Shard:
-    """What a rank holds in training."""
-    tp, pp, _ = training_coordinates(rank, x)
-    return _shard(pp, x.p, tp, x.t)
-
-
-def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping | None = None) -> Shard:
-    """What a rank holds in generation."""
-    tg, pg, _, _ = generation_coordinates(rank, x, grouping)
-    return _shard(pg, x.pg, tg, x.tg)
-
-
-def micro_dp_groups(x: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
+def micro_dp_groups(degrees: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
     """Ranks that together hold one generation shard's training shards and gather it from each other."""
-    require_nested(x)
+    require_nested(degrees)
 
     def place(rank: int) -> tuple[int, ...]:
-        tg, pg, _, dp = generation_coordinates(rank, x, grouping)
+        tg, pg, _, dp = generation_coordinates(rank, degrees, grouping)
         return dp, tg, pg
 
-    return _groups(x, place)
+    return _groups(degrees, place)
 
 
-def ranks_without_overlap(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
-    """Ranks whose training shard shares nothing with their generation shard: there it is kept besides."""
-    return [r for r in range(x.num_ranks) if not training_shard(r, x).overlaps(generation_shard(r, x, grouping))]
-
-
-def generation_tp_groups(x: Degrees, grouping: GenerationGrouping | None = None) -> list[list[int]]:
-    """Ranks that share the tensors of one generation replica's pipeline stage."""
-    return _groups(x, lambda r: generation_coordinates(r, x, grouping)[1:])
-
-
-def generation_order(x: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
+def generation_order(degrees: Degrees, grouping: GenerationGrouping | None = None) -> list[int]:
     """Ranks in the order of an engine that numbers tensor parallel fastest, then pipeline, then replicas."""
 
     def place(rank: int) -> tuple[int, ...]:
-        tg, pg, micro, dp = generation_coordinates(rank, x, grouping)
+        tg, pg, micro, dp = generation_coordinates(rank, degrees, grouping)
         return dp, micro, pg, tg
 
-    return sorted(range(x.num_ranks), key=place)
+    return sorted(range(degrees.num_ranks), key=place)
 
 
-def gather_groups(method: TransitionMethod, x: Degrees) -> list[list[int]]:
+def gather_groups(method: TransitionMethod, degrees: Degrees) -> list[list[int]]:
     """Groups that all-gather in a method's transition: micro-DP groups, training replicas, or all ranks (Table 2)."""
     if method == "hybridflow":
-        return micro_dp_groups(x)
+        return micro_dp_groups(degrees)
     if method == "hybridflow-v":
-        return _groups(x, lambda r: training_coordinates(r, x)[2:])
-    return [list(range(x.num_ranks))]
+        return _groups(degrees, lambda r: training_coordinates(r, degrees)[2:])
+    return [list(range(degrees.num_ranks))]
 
 
 def in_buckets(sizes: Iterable[int], most: int) -> list[list[int]]:
@@ -211,37 +170,21 @@ class TransitionShares:
     redundant: Fraction
 
 
-def transition_shares(method: TransitionMethod, x: Degrees) -> TransitionShares:
+def transition_shares(method: TransitionMethod, degrees: Degrees) -> TransitionShares:
     """Table 2 of the HybridFlow paper for evenly sharded parameters; ring all-gather volumes.
 
     ``ds-chat`` gathers over all ``t p d`` ranks from shards of ``1 / (t p d)``; ``hybridflow-v`` inside the training
     tensor-pipeline group; ``hybridflow`` inside each micro-DP group, and only for degrees that nest.
     """
-    tp = x.t * x.p
+    tp = degrees.t * degrees.p
     if method == "hybridflow":
-        require_nested(x)
-        return TransitionShares(Fraction(x.dg - 1, tp), Fraction(1, x.tg * x.pg), Fraction(0))
-    ranks = tp * x.d if method == "ds-chat" else tp
+        require_nested(degrees)
+        return TransitionShares(Fraction(degrees.dg - 1, tp), Fraction(1, degrees.tg * degrees.pg), Fraction(0))
+    ranks = tp * degrees.d if method == "ds-chat" else tp
     return TransitionShares(Fraction(ranks - 1, ranks), Fraction(1), Fraction(1, ranks))
 
 
-def training_tp_groups(x: Degrees) -> list[list[int]]:
-    """Tensor-parallel groups of training: consecutive ranks."""
-    return _groups(x, lambda r: training_coordinates(r, x)[1:])
-
-
-def training_dp_groups(x: Degrees) -> list[list[int]]:
-    """Data-parallel groups of training: ranks at stride ``p t``."""
-    return _groups(x, lambda r: training_coordinates(r, x)[:2])
-
-
-def _shard(stage: int, stages: int, slice_: int, slices: int) -> Shard:
-    return Shard(
-        (Fraction(stage, stages), Fraction(stage + 1, stages)), (Fraction(slice_, slices), Fraction(slice_ + 1, slices))
-    )
-
-
-def _groups(x: Degrees, key: Callable[[int], tuple[int, ...]]) -> list[list[int]]:
+def _groups(degrees: Degrees, key: Callable[[int], tuple[int, ...]]) -> list[list[int]]:
     """Ranks with equal key, each group ascending, groups by their first rank."""
-    ranks = sorted(range(x.num_ranks), key=lambda r: (key(r), r))
+    ranks = sorted(range(degrees.num_ranks), key=lambda r: (key(r), r))
     return sorted([list(g) for _, g in groupby(ranks, key=key)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -16,10 +16,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Layouts:
-    """``ParallelLayout`` by column, each of shape ``[C]``; ``recompute`` indexes ``RECOMPUTE_LEVELS``."""
+class _Columns:
+    """Candidates by column: each field holds one number of every candidate, ``[C]``."""
 
     dp: Ints
+
+    def take(self, index: Ints) -> Self:
+        """The candidates at ``index``, in that order."""
+        return type(self)(*(getattr(self, f.name)[index] for f in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Several lists of candidates after each other."""
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    def __len__(self) -> int:
+        return int(self.dp.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts(_Columns):
+    """``ParallelLayout`` by column, each of shape ``[C]``; ``recompute`` indexes ``RECOMPUTE_LEVELS``."""
+
     tp: Ints
     pp: Ints
     cp: Ints
@@ -57,31 +75,9 @@ class Layouts:
             vpp=int(self.vpp[i]),
         )
 
-    def take(self, index: Ints) -> Layouts:
-        """The candidates at ``index``, in that order."""
-        return Layouts(
-            self.dp[index],
-            self.tp[index],
-            self.pp[index],
-            self.cp[index],
-            self.ep[index],
-            self.zero_stage[index],
-            self.micro_batch[index],
-            self.recompute[index],
-            self.vpp[index],
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[Layouts]) -> Layouts:
-        """Several lists of candidates after each other."""
-        return Layouts(*(np.concatenate([getattr(x, f.name) for x in parts]) for f in fields(Layouts)))
-
     @property
     def num_gpus(self) -> Ints:
         return self.dp * self.tp * self.pp * self.cp
-
-    def __len__(self) -> int:
-        return int(self.dp.shape[0])
 
 
 def _ones() -> Ints:
@@ -93,14 +89,13 @@ def _zero() -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class GenerationLayouts:
+class GenerationLayouts(_Columns):
     """``GenerationLayout`` by column, each of shape ``[C]``.
 
     ``kv_cache_bytes`` 0 states no budget: it stands for what ``kv_budget.kv_budget_bytes`` gives, so nothing waits for
     cache.
     """
 
-    dp: Ints
     tp: Ints
     pp: Ints
     max_num_seqs: Ints
@@ -123,24 +118,6 @@ class GenerationLayouts:
         """The ``i``-th candidate as a plan carries it."""
         return GenerationLayout(**{f.name: int(getattr(self, f.name)[i]) for f in fields(self)})
 
-    def take(self, index: Ints) -> GenerationLayouts:
-        """The candidates at ``index``, in that order."""
-        return GenerationLayouts(
-            self.dp[index],
-            self.tp[index],
-            self.pp[index],
-            self.max_num_seqs[index],
-            self.ep[index],
-            self.attention_dp[index],
-            self.kv_cache_bytes[index],
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
-        """Several lists of candidates after each other."""
-        columns = (np.concatenate([getattr(x, f.name) for x in parts]) for f in fields(GenerationLayouts))
-        return GenerationLayouts(*columns)
-
     @property
     def num_gpus(self) -> Ints:
         return self.dp * self.tp * self.pp
@@ -149,6 +126,3 @@ class GenerationLayouts:
     def attention_ranks(self) -> Ints:
         """GPUs that share the heads of one sequence: those of one attention copy."""
         return np.asarray(np.maximum(self.tp // self.attention_dp, 1), dtype=np.int64)
-
-    def __len__(self) -> int:
-        return int(self.dp.shape[0])

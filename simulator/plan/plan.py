@@ -21,8 +21,8 @@ Schedule = Literal["sync", "one-step-off", "async"]
 Offload = Literal["parameters", "optimizer", "swap"]
 
 
-ROLLOUT = "rollout"
-"""Stands for a generating actor where its engines have a pool of their own."""
+GENERATOR = "generator"
+"""Stands for a generating actor where its engines have a dedicated pool."""
 
 
 class Record(BaseModel):
@@ -95,12 +95,12 @@ class RolePlan(Record):
 
     @property
     def separate_generation(self) -> bool:
-        """Whether the role generates on GPUs of its own, with a weight copy of its own."""
+        """Whether the role generates on dedicated GPUs, from a weight copy there."""
         return self.generation_pool is not None and self.generation_pool != self.pool
 
 
 class Pool(Record):
-    """A set of GPUs ``[first_gpu, first_gpu + num_gpus)`` of one device kind, and the roles that live there.
+    """A set of GPUs ``[first_gpu, first_gpu + num_gpus)`` of one device type, and the roles that live there.
 
     A pool that only generates has no role of its own; the actor names it as its ``generation_pool``.
     """
@@ -117,7 +117,7 @@ class Plan(Record):
 
     ``schedule``: ``sync`` trains on what this iteration generated; ``one-step-off`` generates the next iteration's
     samples meanwhile, and ``async`` keeps ``steps_in_flight`` iterations of samples in the engines, which never
-    drain. Both need a generation pool of their own. ``in_flight_updates``: new weights reach engines while they
+    drain. Both need a dedicated generation pool. ``in_flight_updates``: new weights reach engines while they
     generate, instead of between two generations.
     """
 
@@ -150,7 +150,7 @@ class Plan(Record):
     def members(self, pool: Pool) -> tuple[str, ...]:
         """Who is on a pool: its roles, and ``rollout`` where the actor generates apart from its training."""
         apart = any(e.separate_generation and e.generation_pool == pool.name for e in self.roles)
-        return (*pool.roles, ROLLOUT) if apart else pool.roles
+        return (*pool.roles, GENERATOR) if apart else pool.roles
 
     def role(self, role: str) -> RolePlan:
         """The layouts of a role; ``KeyError`` if the plan does not know it."""
@@ -166,7 +166,7 @@ class Plan(Record):
 
     @property
     def gpus(self) -> dict[str, int]:
-        """GPUs that the plan uses, by kind."""
+        """GPUs that the plan uses, by device type."""
         out: dict[str, int] = {}
         for pool in self.pools:
             out[pool.device] = out.get(pool.device, 0) + pool.num_gpus

@@ -73,8 +73,8 @@ class PoolMemory(Record):
 class Timeline(Record):
     """One iteration, predicted or measured.
 
-    ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the share
-    of the iteration that rests on each kind of evidence.
+    ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
+    provenance of the iteration: its share on each kind of evidence.
     """
 
     schema_version: Literal[1] = 1

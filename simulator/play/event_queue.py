@@ -51,7 +51,18 @@ class Scheduled:
 
 
 def run_events(tasks: Sequence[Task]) -> tuple[Scheduled, ...]:
-    """Play ``tasks`` (in call order; inputs point backwards) and return one record each, in the same order."""
+    """Play tasks through the queue.
+
+    Parameters
+    ----------
+    tasks
+        In call order; inputs point backwards.
+
+    Returns
+    -------
+    tuple[Scheduled, ...]
+        One record each, in the same order.
+    """
     waits_for = [_waits_for(tasks, i) for i in range(len(tasks))]
     open_inputs = [len(w) for w in waits_for]
     followers: list[list[int]] = [[] for _ in tasks]
@@ -80,7 +91,18 @@ def run_events(tasks: Sequence[Task]) -> tuple[Scheduled, ...]:
 
 
 def critical_path(records: Sequence[Scheduled]) -> tuple[int, ...]:
-    """Positions of the tasks that hold the end of the iteration, first to last; their durations add up to it."""
+    """Positions of the tasks that hold the end of the iteration, first to last; their durations add up to it.
+
+    Parameters
+    ----------
+    records
+        Of an iteration, in call order.
+
+    Returns
+    -------
+    tuple[int, ...]
+        Positions, first to last.
+    """
     at: int | None = max(range(len(records)), key=lambda i: (records[i].end_s, i))
     path = []
     while at is not None:

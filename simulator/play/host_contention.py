@@ -1,9 +1,9 @@
 """Ranks that share one host's cores: calls that run side by side slow each other down, and so do more processes.
 
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
-take turns where there are more of them than cores. How long a call takes then depends on what runs beside it, which
-only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by what
-it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
+take turns where there are more of them than cores. How long a call takes then depends on what runs at the same time,
+which only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by
+what it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
 that is what the mapper searches by (``mapper.search.host_contention``).
 """
 
@@ -32,7 +32,7 @@ class SharedHost:
     num_cores
         Ranks that can compute at the same time.
     neighbour_slowdown
-        A call beside one of another rank, over the same call alone; at least 1.
+        A call while another rank runs one, over the same call alone; at least 1.
     further_rank_s
         What each rank beyond the first adds before a call: one more process for the controller and for batches.
     """
@@ -43,12 +43,23 @@ class SharedHost:
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
-        beside = self.neighbour_slowdown if ranks > 1 else 1.0
-        return beside * max(ranks / self.num_cores, 1.0)
+        contention = self.neighbour_slowdown if ranks > 1 else 1.0
+        return contention * max(ranks / self.num_cores, 1.0)
 
 
 def shared_host(facts: Facts) -> SharedHost | None:
-    """The host that the job's ranks share; ``None`` on GPUs, which share nothing."""
+    """The host that the job's ranks share; ``None`` on GPUs, which share nothing.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    SharedHost | None
+        The host, or nothing.
+    """
     if facts.device.spec.kind != "cpu":
         return None
     engine = facts.training
@@ -58,9 +69,25 @@ def shared_host(facts: Facts) -> SharedHost | None:
 def stretched(
     host: SharedHost, records: Sequence[Scheduled], alone_s: Sequence[float], ranks: Sequence[int]
 ) -> list[float]:
-    """Seconds of each call given when they run; ``alone_s`` are theirs alone, on as many ranks as ``ranks`` says.
+    """Seconds of each call given when they run.
 
     A call's own ranks are in its time already. A call of no ranks (the controller's) neither slows nor is slowed.
+
+    Parameters
+    ----------
+    host
+        That the ranks share.
+    records
+        When each call runs, in call order.
+    alone_s
+        Seconds of each call alone.
+    ranks
+        On how many ranks each runs.
+
+    Returns
+    -------
+    list[float]
+        Seconds of each call in company, in call order.
     """
     return [_one(host, records, alone_s[i], ranks, i) for i in range(len(records))]
 
@@ -87,9 +114,29 @@ def settle(
     play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
     num_ranks: int = 1,
 ) -> dict[str, float]:
-    """Seconds of every call, in call order, among the calls that it meets when ``play`` runs them.
+    """Seconds of every call among the calls that it meets.
 
-    What comes before a call for the ranks beyond the first, ``num_ranks`` in all, is in its time.
+    Parameters
+    ----------
+    host
+        That the ranks share.
+    durations
+        Seconds of each call alone, by call key in call order.
+    ranks
+        On how many ranks each runs, by call key.
+    play
+        Runs an iteration with given seconds by call key.
+    num_ranks
+        Of the whole job; what comes before a call for those beyond the first is in its time.
+
+    Returns
+    -------
+    dict[str, float]
+        Seconds by call key.
+
+    Notes
+    -----
+    Stops after ``ROUNDS`` rounds, whether the times still move or not.
     """
     keys, found = list(durations), dict(durations)
     for _ in range(ROUNDS):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.cost.call_cost import Cost
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
-    from simulator.plan.plan import Plan, Pool
+    from simulator.plan.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +33,51 @@ class PricedCall:
 
 
 def simulate(plan: Plan, facts: Facts) -> Timeline:
-    """Predict one iteration of ``plan``.
+    """Predict one iteration of a plan.
 
-    Raises ``InfeasibleError`` if ``check_plan`` finds a violation, ``NoBasisError`` if a measurement is missing.
+    Parameters
+    ----------
+    plan
+        What runs where.
+    facts
+        What is known of job, devices and engines.
+
+    Returns
+    -------
+    Timeline
+        Spans, stage times along the critical path, memory and provenance.
+
+    Raises
+    ------
+    InfeasibleError
+        ``check_plan`` finds a violation.
+    NoBasisError
+        A device lacks a measurement.
     """
     require_feasible(plan, facts)
     return build_timeline(plan, facts, price_calls(plan, facts))
 
 
 def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
-    """Cost of every call of the iteration by call key."""
+    """Cost of every call of the iteration.
+
+    Parameters
+    ----------
+    plan
+        What runs where.
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    dict[str, PricedCall]
+        Scalar costs by call key.
+
+    Raises
+    ------
+    NoBasisError
+        A device lacks a measurement.
+    """
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
         home = facts.on(plan.pool_of(entry.role).device)
@@ -60,14 +95,33 @@ def play(
     overlapped: bool = False,
     in_flight: bool = False,
 ) -> tuple[Scheduled, ...]:
-    """Run the calls of ``flow`` on the pools of their roles; one record per call, in call order.
+    """Run the calls of a dataflow on the pools of their roles.
 
-    With a ``generation_pool`` the actor generates there and the weight transfer occupies both ends. ``overlapped``
-    is the steady state of a schedule that trains on samples of an earlier iteration: nothing waits for this
-    iteration's generation, everything for the transfer that opens the iteration, and the next transfer waits for
-    the slower side. So the period is the transfer plus the longer of generation and the rest. With ``in_flight``
-    updates generation goes on beside the transfer, and the period is the longer of generation and of transfer and
-    rest.
+    With a generation pool the actor generates there and the weight transfer occupies both ends. ``overlapped`` is the
+    steady state of a schedule that trains on samples of an earlier iteration: nothing waits for this iteration's
+    generation, everything for the transfer that opens the iteration, and the next transfer waits for the slower side.
+    So the period is the transfer plus the longer of generation and the rest. With ``in_flight`` updates generation goes
+    on beside the transfer, and the period is the longer of generation and of transfer and rest.
+
+    Parameters
+    ----------
+    flow
+        The calls and what they wait for.
+    durations
+        Seconds by call key.
+    pool_of
+        Pool of each role, and of the controller.
+    generation_pool
+        Where the actor generates, if not on its own pool.
+    overlapped
+        Whether generation is one iteration ahead.
+    in_flight
+        Whether weights arrive while engines generate.
+
+    Returns
+    -------
+    tuple[Scheduled, ...]
+        One record per call, in call order.
     """
     index = {call.key: i for i, call in enumerate(flow.calls)}
     tasks = []
@@ -79,7 +133,27 @@ def play(
 
 
 def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) -> Timeline:
-    """Play the priced calls and collect spans, stage times along the critical path, memory and provenance."""
+    """Play the priced calls and collect spans, stage times along the critical path, memory and provenance.
+
+    Parameters
+    ----------
+    plan
+        What runs where.
+    facts
+        What is known of job, device and engines.
+    calls
+        Priced, by call key.
+
+    Returns
+    -------
+    Timeline
+        The iteration.
+
+    Raises
+    ------
+    InputError
+        The iteration would take longer than any number of a file may say.
+    """
     flow = facts.dataflow
     pools, engine = _pools_of(plan)
     records = scheduled(plan, facts, {call.key: float(calls[call.key].time.s) for call in flow.calls})
@@ -105,9 +179,23 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
 
 
 def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[Scheduled, ...]:
-    """When each call of ``plan`` runs, in call order, given the seconds that it takes by itself.
+    """When each call of a plan runs, given the seconds that it takes by itself.
 
     Calls are longer beside others where ranks share a host's cores.
+
+    Parameters
+    ----------
+    plan
+        What runs where.
+    facts
+        What is known of job, device and engines.
+    alone_s
+        Seconds by call key.
+
+    Returns
+    -------
+    tuple[Scheduled, ...]
+        One record per call, in call order.
     """
     pools, engine = _pools_of(plan)
     host = shared_host(facts)
@@ -125,32 +213,9 @@ def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[S
 
 
 def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:
-    """The pool of each role and of the controller, and that of the engines where they have one of their own."""
+    """The pool of each role and of the controller, and that of the engines where it is a dedicated one."""
     pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
     return pools, next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
-
-
-def d_cost(plan: Plan, facts: Facts) -> float:
-    """The paper's cost (Algorithm 1, lines 25 to 34): stages are barriers; sum in a set, maximum over sets.
-
-    It has no transition, no transfer and no controller: only the three stages of Fig 1 count.
-    """
-    calls = price_calls(plan, facts)
-
-    def runs_on(call: Call, pool: Pool) -> bool:
-        if is_controller(call):
-            return False
-        home = plan.generation_pool_of if call.kind == "generate" else plan.pool_of
-        return home(call.role) == pool
-
-    total = 0.0
-    for stage in ("generation", "preparation", "training"):
-        per_pool = [
-            sum(float(calls[c.key].time.s) for c in facts.dataflow.calls if c.stage == stage and runs_on(c, pool))
-            for pool in plan.pools
-        ]
-        total += max(per_pool, default=0.0)
-    return total
 
 
 def _spans(

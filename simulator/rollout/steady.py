@@ -54,7 +54,24 @@ class SteadyState:
 
 @functools.lru_cache(maxsize=1024)
 def steady_state(prompt_tokens: float, response: LengthDistribution) -> SteadyState:
-    """What the running sequences hold of whose responses the lengths are ``response``."""
+    """What the running sequences hold when their responses are drawn from one distribution for ever.
+
+    Parameters
+    ----------
+    prompt_tokens
+        Of each sequence.
+    response
+        Distribution of the response lengths.
+
+    Returns
+    -------
+    SteadyState
+        Tokens of a running sequence.
+
+    Notes
+    -----
+    Source: length-biased sampling of renewal theory (the inspection paradox); exact as the number of quantiles grows.
+    """
     lengths = response.sample(NUM_QUANTILES)
     mean = float(lengths.mean())
     so_far, square = float((lengths**2).mean() / mean / 2.0), float((lengths**3).mean() / mean / 3.0)

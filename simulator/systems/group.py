@@ -1,4 +1,4 @@
-"""The fastest way a system can run the models that share a pool: every role in the pool's spread, what fits."""
+"""The fastest way a system can run the models that share a pool: every role in the pool's degrees, what fits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from simulator.cost import memory, pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.legality import engine_fault, tensor_fault
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import RECOMPUTE_LEVELS, RolePlan
+from simulator.systems.system import ParallelDegrees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
     from simulator.plan.plan import Offload
-    from simulator.systems.system import Spread, System
+    from simulator.systems.system import System
 
 MAX_WAVES = 256
 """A replica works off its responses in at most this many waves."""
@@ -42,13 +44,13 @@ def best_group(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: i
     """
     found = [
         group
-        for spread, offload in product(spreads(system, facts, roles, num_gpus), system.offloads)
-        if (group := _group(system, facts, roles, spread, offload)) is not None
+        for degrees, offload in product(parallel_degrees(system, facts, roles, num_gpus), system.offloads)
+        if (group := _group(system, facts, roles, degrees, offload)) is not None
     ]
     return min(found, key=lambda group: sum(group.seconds.values()), default=None)
 
 
-def spreads(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> list[Spread]:
+def parallel_degrees(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> list[ParallelDegrees]:
     """How the system may split models over ``num_gpus`` GPUs.
 
     All data parallel with ZeRO 3; else tensor parallelism inside a node and as many pipeline stages as it allows.
@@ -57,29 +59,29 @@ def spreads(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int)
     samples = facts.workload.minibatch_samples if trained else facts.workload.num_samples
     shapes = [facts.roles[role].shape for role in roles]
     if system.zero_stage == 3:
-        return [(num_gpus, 1, 1)] if num_gpus <= samples else []
+        return [ParallelDegrees(num_gpus, 1, 1)] if num_gpus <= samples else []
     out = []
     for tp, pp in product((1, 2, 4, 8), (1, 2, 4, 8, 16)):
         dp, rest = divmod(num_gpus, tp * pp)
         whole = all(not tensor_fault(shape, tp) and shape.num_layers % pp == 0 for shape in shapes)
         if not rest and 1 <= dp <= samples and pp <= system.max_pipeline and tp <= facts.group.gpus_per_node and whole:
-            out.append((dp, tp, pp))
+            out.append(ParallelDegrees(dp, tp, pp))
     return out
 
 
 def _group(
-    system: System, facts: Facts, roles: tuple[str, ...], spread: Spread, offload: tuple[Offload, ...]
+    system: System, facts: Facts, roles: tuple[str, ...], degrees: ParallelDegrees, offload: tuple[Offload, ...]
 ) -> Group | None:
-    """Every role in ``spread``; each call as fast as the memory that all of them leave allows."""
-    candidates = {role: _candidates(system, facts, role, spread, offload) for role in roles}
-    kept = {r: pricing.role_memory(facts, r, x, system.resharding).resident_bytes for r, x in candidates.items()}
-    resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the spread
+    """Every role in ``degrees``; each call as fast as the memory that all of them leave allows."""
+    candidates = {role: _candidates(system, facts, role, degrees, offload) for role in roles}
+    kept = {r: role_memory(facts, r, layouts, system.resharding).resident_bytes for r, layouts in candidates.items()}
+    resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the degrees
     left = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes - resident
     entries: list[RolePlan] = []
     seconds: dict[str, float] = {}
     for role, layouts in candidates.items():
         here = [c for c in facts.dataflow.calls_of(role) if _runs_here(system, c)]
-        needs = pricing.role_memory(facts, role, layouts, system.resharding).transient
+        needs = role_memory(facts, role, layouts, system.resharding).transient
         need = np.max([memory.total(needs[c.key]) for c in here if c.key in needs], axis=0)
         costs = {c.key: pricing.call_cost(facts, c, layouts, system.resharding).time.s for c in here}
         total = np.where(need <= left, sum(costs.values()), np.inf)
@@ -96,16 +98,18 @@ def _runs_here(system: System, call: Call) -> bool:
     return not (system.separate_generator and call.kind in ("generate", "transition"))
 
 
-def _candidates(system: System, facts: Facts, role: str, spread: Spread, offload: tuple[Offload, ...]) -> RoleLayouts:
+def _candidates(
+    system: System, facts: Facts, role: str, degrees: ParallelDegrees, offload: tuple[Offload, ...]
+) -> RoleLayouts:
     """Every combination of micro-batch, recomputation and engine that the system tries for a role, by column."""
     kinds = {call.kind for call in facts.dataflow.calls_of(role)}
     trained, zero = "train" in kinds, system.zero_stage if system.zero_stage == 3 or "train" in kinds else 0
     train = [(zero, b, RECOMPUTE_LEVELS.index(r)) for b, r in product(system.micro_batches, system.recompute)]
     score = [(zero, b, 0) for b in system.micro_batches]
     priced_here = "generate" in kinds and not system.separate_generator
-    engines = list(engine_rows(system, facts, role, spread)) if priced_here else [(1, 1, 1, 1)]
+    engines = list(engine_rows(system, facts, role, degrees)) if priced_here else [(1, 1, 1, 1)]
     rows = list(product(train if trained else [(zero, 1, 0)], score if "forward" in kinds else [(zero, 1, 0)], engines))
-    dp, tp, pp = spread
+    dp, tp, pp = degrees
 
     def layouts(part: int) -> Layouts:
         columns = [(dp, tp, pp, 1, 1, *row[part]) for row in rows]
@@ -122,18 +126,18 @@ def _candidates(system: System, facts: Facts, role: str, spread: Spread, offload
 
 
 def engine_rows(
-    system: System, facts: Facts, role: str, spread: Spread, num_gpus: int | None = None
+    system: System, facts: Facts, role: str, degrees: ParallelDegrees, num_gpus: int | None = None
 ) -> Iterator[tuple[int, int, int, int]]:
     """``(dp, tp, pp, sequences in flight)`` of every engine layout that the system tries.
 
     On the GPUs of the trainer, or on ``num_gpus`` of its own. Numbers in flight are those that whole waves need,
     halving down to one.
     """
-    dp, tp, pp = spread
+    dp, tp, pp = degrees
     n = num_gpus or dp * tp * pp
     shape, most = facts.roles[role].shape, int(facts.generation.max_num_seqs)
-    degrees = [(tp, pp)] if system.generates_as_trained else [(t, 1) for t in (1, 2, 4, 8)]
-    for t, p in degrees:
+    tried = [(tp, pp)] if system.generates_as_trained else [(t, 1) for t in (1, 2, 4, 8)]
+    for t, p in tried:
         replicas, rest = divmod(n, t * p)
         if rest or engine_fault(shape, t, p) or not 1 <= replicas <= facts.workload.num_samples:
             continue

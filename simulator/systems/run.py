@@ -11,13 +11,15 @@ import numpy as np
 from profiles.errors import InfeasibleError, UnknownNameError
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.pricing import RoleLayouts, controller_cost, is_controller
+from simulator.cost.pricing import controller_cost, is_controller
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.plan.dataflow import CONTROLLER
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
 from simulator.play.simulate import play, simulate
 from simulator.systems.group import Group, best_group, engine_rows
-from simulator.systems.system import SYSTEMS, System
+from simulator.systems.system import SYSTEMS, ParallelDegrees, System
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,13 +114,13 @@ def _pool_choice(system: System, facts: Facts, roles: tuple[str, ...], num_gpus:
 
 def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     """The engine on its own GPUs; the weights come from a trainer of the same size (its own size hardly matters)."""
-    rows = list(engine_rows(system, facts, "actor", (num_gpus, 1, 1)))
+    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1)))
     if not rows:
         return None
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))
     trainer = _trainer(num_gpus, len(rows))
     layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
-    need = pricing.role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
+    need = role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
     room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
     costs = {
         call.key: pricing.call_cost(facts, call, layouts, system.resharding).time.s

@@ -7,7 +7,7 @@ the functions that price every other plan, and its engines' costs stand in engin
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from simulator.facts import Implementation
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Offload, Recompute, Resharding
 
 Placement = Literal["colocate", "split", "standalone"]
-Spread = tuple[int, int, int]
-"""``(dp, tp, pp)`` of a model on its pool."""
+
+
+class ParallelDegrees(NamedTuple):
+    """Data, tensor and pipeline parallelism of a model on its pool."""
+
+    dp: int
+    tp: int
+    pp: int
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,9 @@ class System:
     placement
         All models on all GPUs; actor and reference apart from the rest; every model on its own.
     separate_generator
-        The actor generates on GPUs of its own, from a weight copy of its own.
+        The actor generates on dedicated GPUs, from a weight copy there.
     zero_stage
-        Of every model; below 3 models are split by ``spreads`` of tensor and pipeline parallelism.
+        Of every model; below 3 models are split by tensor and pipeline parallelism.
     max_pipeline
         Most pipeline stages (1: none).
     generates_as_trained

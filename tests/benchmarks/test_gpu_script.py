@@ -12,6 +12,8 @@ from executor.profiling import run_profile
 from profiles.tables.write import write_table
 from tests.work import Clock
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.slow
 def test_the_whole_script_at_toy_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

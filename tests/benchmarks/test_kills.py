@@ -18,7 +18,7 @@ from benchmarks.disturbed import (
     random_kill,
 )
 from benchmarks.kills import main, summary_of
-from executor.inject_faults import LOADING
+from executor.worker.inject_faults import LOADING
 from simulator.plan.dataflow import build_dataflow
 
 LINES = [
@@ -97,13 +97,13 @@ def test_kills_of_later_calls_are_none_of_loading():
 def load_nothing(models, controller, checkpoint):
     """What a broken loader does: weights and moments stay those that the run began with; all else goes on."""
     controller.count_on_from(checkpoint.manifest.next_call)
-    models.groups["actor"].go_on(checkpoint.manifest.iteration, checkpoint.manifest.iteration, {})
+    models.groups["actor"].resume(checkpoint.manifest.iteration, checkpoint.manifest.iteration, {})
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_loader_that_restores_nothing_fails_every_case(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("executor.checkpoint.load.load", load_nothing)
+    monkeypatch.setattr("executor.recovery.load.load", load_nothing)
     assert main(["--quick", "--out", str(tmp_path / "found.json")]) == 1
     for case in json.loads((tmp_path / "found.json").read_text())["cases"]:
         assert case["recoveries"] == 1

@@ -8,10 +8,9 @@ import torch
 from tensordict import TensorDict
 
 from executor.checks import UnequalWeightsError
-from executor.engines.base import Objective
-from executor.engines.native.engine import ModelSpec
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.records import Identity
+from executor.rl.objectives import Objective
 from executor.rl.sequences import sequences_of
 from simulator.plan.groups import training_coordinates
 from tests.executor.plans import TINY
@@ -55,11 +54,11 @@ def trained(engine, mine, value_head, scored=None):
 
 def trained_and_scored(rank, spec, training, scoring, value_head):
     """``trained`` of ``spec`` on one rank that scores by ``scoring`` degrees; then the bytes that its copy has left."""
-    engine = spec.build(Identity("A", rank, training.num_ranks), "", training)
+    engine = spec.build(Identity("A", rank, training.num_ranks), "", training).engine
     mine = rows().split(8 // training.d)[training_coordinates(rank, training)[2]]
     scored = rows().split(8 // scoring.d)[training_coordinates(rank, scoring)[2]]
     found = trained(engine, mine, value_head, scored)
-    left = sum(tensor.untyped_storage().nbytes() for tensor in engine._copy.weights().values())  # noqa: SLF001
+    left = sum(tensor.untyped_storage().nbytes() for tensor in engine.copy.weights().values())
     return found, left
 
 

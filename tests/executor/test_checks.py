@@ -12,12 +12,12 @@ from executor.checks import (
     require_equal_totals,
     require_numbers,
 )
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native.engine import TorchNativeEngine
 from executor.engines.native.transition import group_totals, require_gathered
-from executor.inject_faults import flip_bit
 from executor.records import Identity
 from executor.weights.checksum import require_arrived, sums_of_stored
+from executor.worker.inject_faults import flip_bit
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 

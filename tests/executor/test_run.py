@@ -3,7 +3,7 @@
 import pytest
 
 from executor.errors import WorkerInputError
-from executor.rl.algorithms import SCRIPTS
+from executor.rl.algorithms import RUNNABLE
 from executor.run import run
 from profiles.errors import InputError, NotYetError
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
@@ -21,7 +21,7 @@ def script_order(flow):
     return calls[:place] + function + calls[place:]
 
 
-@pytest.mark.parametrize("algorithm", sorted(SCRIPTS))
+@pytest.mark.parametrize("algorithm", sorted(RUNNABLE))
 def test_every_algorithm_makes_the_calls_of_its_dataflow_in_its_order(algorithm, tmp_path):
     timelines = run(job(algorithm, samples=2), colocated(algorithm), config(), tmp_path, 2)
     flow = build_dataflow(algorithm, ROLES[algorithm])

@@ -4,12 +4,13 @@ of layouts; losses equal those of the torch-native engine, and after each update
 
 import importlib.util
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from executor.rl.algorithms import SCRIPTS
-from executor.rl.algorithms.step import Step
+from executor.rl.algorithm import Step
+from executor.rl.algorithms import RUNNABLE
 from executor.run import run
 from tests.executor.plans import (
     ROLES,
@@ -30,7 +31,7 @@ if missing:
 
 from executor.launch.ray import RayLauncher  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.thorough]
 ITERATIONS = 2
 PAIRS = [  # (p, t, d) in training, (p_g, t_g) in generation
     ((2, 2, 1), (1, 2)),
@@ -85,7 +86,7 @@ def reference(weights, tmp_path_factory):
     """The curve of one torch-native process."""
     folder = tmp_path_factory.mktemp("reference")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SCRIPTS, "ppo", greedy_ppo)
+        patch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
         run(job("ppo", minibatches=2), colocated("ppo"), settings(weights, launcher="local"), folder, ITERATIONS)
     return metrics(folder)
 
@@ -139,7 +140,9 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
         expected = greedy_of_transformers(folder, given["prompts"], given["prompt_mask"], 3)
         checked.append(again["responses"].tolist() == expected)
 
-    monkeypatch.setitem(SCRIPTS, "ppo", lambda models, batches: greedy_ppo(models, batches, after))
+    monkeypatch.setitem(
+        RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=lambda models, batches: greedy_ppo(models, batches, after))
+    )
     made = colocated("ppo", training, generation=generation)
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
     assert checked == [True] * ITERATIONS
@@ -179,7 +182,11 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
     """Staleness is what the schedule says; greedy tokens and log-probs are transformers' under the weights named."""
     algorithm, trainer, training, generator, generation, schedule, ahead = case
     seen = []
-    monkeypatch.setitem(SCRIPTS, algorithm, lambda models, batches: watched(models, batches, tmp_path, seen))
+    monkeypatch.setitem(
+        RUNNABLE,
+        algorithm,
+        replace(RUNNABLE[algorithm], script=lambda models, batches: watched(models, batches, tmp_path, seen)),
+    )
     made = generating_apart(colocated(algorithm, training), generation, schedule, ahead or 1)
     engines = {"training": trainer, "generation": generator}
     learning = {"entropy_coefficient": 0.05}  # weights move even where all samples of a prompt score alike
@@ -239,7 +246,7 @@ FSDP = [  # (p, t, d), generation engine, (p_g, t_g)
 @pytest.mark.parametrize("case", FSDP, ids=str)
 def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeypatch):
     layout, generator, generation = case
-    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     made = plan("ppo", {"A": (ROLES["ppo"], layout)}, generation=generation)
     engines = {"training": "fsdp2", "generation": generator}
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)
@@ -248,7 +255,7 @@ def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeyp
 
 def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
     """Actor on Megatron-Core and vLLM, critic on FSDP2, reference and reward model torch-native, on the same ranks."""
-    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     ppo, models = job("ppo", minibatches=2), {"reward": None}
     run(ppo, colocated("ppo"), settings(weights, launcher="local", **models), tmp_path / "one", ITERATIONS)
     roles = {"critic": "fsdp2", "reference": "torch-native", "reward": "torch-native"}
@@ -260,7 +267,7 @@ def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_scoring_has_a_layout_of_its_own_on_either_trainer(weights, reference, tmp_path, monkeypatch):
     """Actor on FSDP2, critic on Megatron-Core; both score over two data-parallel ranks what they train over tensors."""
-    monkeypatch.setitem(SCRIPTS, "ppo", greedy_ppo)
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
     made = colocated("ppo", (1, 2, 1), generation=(1, 1), scoring=(1, 1, 2))
     engines = {"training": "fsdp2", "roles": {"critic": "megatron-core"}}
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=engines), tmp_path, ITERATIONS)

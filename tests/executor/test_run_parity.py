@@ -14,7 +14,7 @@ from executor.run import run
 from executor.weights.parameters import read_dense
 from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 ITERATIONS = 5
 JOB = job("ppo", prompts=8, minibatches=2)
 CONFIG = config(learning_rate=3e-3, launcher="ray")

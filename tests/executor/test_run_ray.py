@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from executor.controller.pools import Devices
-from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.errors import RankFailedError, WorkerInputError
 from executor.faults import Fault
@@ -40,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def fakes(*faults):
-    return {role: EngineChoice(FakeSpec(role, DURATIONS_S, 1.0, faults)) for role in ROLES["ppo"]}
+    return {role: FakeSpec(role, DURATIONS_S, faults) for role in ROLES["ppo"]}
 
 
 def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
@@ -49,6 +48,7 @@ def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
     engines = meetings(ROLES["ppo"], tmp_path / "met", {(a, i): (b, i) for a, b in beside for i in range(2)})
     timeline = run(job("ppo"), plan("ppo", SPLIT), config(launcher="ray"), tmp_path / "out", 2, engines=engines)[-1]
     of = {span.call: span for span in timeline.spans}
+    ranks = json.loads((tmp_path / "out" / "timeline-ranks.json").read_text())["spans"]
     flow = build_dataflow("ppo", ROLES["ppo"])
     pool_of = {"actor": "A", "reference": "A", "critic": "B", "reward": "B", CONTROLLER: CONTROLLER}
     played = play(flow, {call.key: DURATIONS_S.get(call.key, 0.0) for call in flow.calls}, pool_of)
@@ -59,7 +59,10 @@ def test_independent_pools_overlap_as_the_simulator_plays_it(on_ray, tmp_path):
     for pool in ("A", "B"):
         turns = sorted((call.key for call in flow.calls if pool_of[call.role] == pool), key=lambda k: at[k].start_s)
         assert sorted(turns, key=lambda k: of[k].start_s) == turns
-        assert all(of[a].end_s <= of[b].start_s for a, b in itertools.pairwise(turns))
+        for rank in {span["pool"] for span in ranks if span["pool"].startswith(f"{pool}/")}:  # each rank takes turns
+            own = {span["call"]: span for span in ranks if span["pool"] == rank}
+            ends = [(own[key]["start_s"], own[key]["end_s"]) for key in turns if key in own]
+            assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(ends)), rank
 
 
 def test_spans_per_rank_are_recorded_too(on_ray, tmp_path):
@@ -97,17 +100,17 @@ def test_weights_that_do_not_load_end_the_run_with_the_reason(on_ray, tmp_path):
 SCRIPT = """
 import signal
 import sys
-from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeSpec
 from executor.run import run
 from tests.executor.plans import ROLES, TINY, colocated, config, job
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell start without it
-fakes = {r: EngineChoice(FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2})) for r in ROLES["ppo"]}
+fakes = {r: FakeSpec(r, {"generate_sequences": 0.2, "update_actor": 0.2}) for r in ROLES["ppo"]}
 run(job("ppo"), colocated("ppo"), config(launcher="ray"), sys.argv[1], 1000, engines=fakes,
     watch=lambda i, m: print("iteration", i, flush=True))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whole_group", [False, True], ids=["signal", "terminal"])
 def test_ctrl_c_leaves_no_process_and_no_half_written_file(whole_group, tmp_path):
     child = subprocess.Popen(

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from tensordict import TensorDict
 
 from executor import collectives
-from executor.controller.protocols import register
-from executor.engines.choice import EngineChoice
 from executor.engines.fake import FakeEngine, FakeSpec
+from executor.engines.interfaces import RoleEngine
+from executor.worker.protocols import register
+from executor.worker.worker import Worker
 from profiles.errors import InputError
 from tests.work import HANGS_S, wait_until
 
 OPEN = "open"
 
 
-class Probe:
+class Probe(Worker):
     """Answers who it is, waits, fails on demand."""
 
     def __init__(self, identity, *, address, degrees, **options):
@@ -45,7 +46,7 @@ class Probe:
 
     @register(protocol="3D_PROTO")
     def double(self, batch, gate=None):
-        """With a ``gate``, a folder: says there that it has begun, and goes on when the gate is open."""
+        """With a ``gate``, a folder: says there that it has begun, and resumes when the gate is open."""
         if gate is not None:
             (Path(gate) / f"{self.identity.pool}-{self.identity.rank}").touch()
             wait_until((Path(gate) / OPEN).exists, "an open gate")
@@ -96,30 +97,31 @@ def broken_on_purpose(rank):
 
 
 @dataclass(frozen=True)
-class Meeting(EngineChoice):
+class Meeting(FakeSpec):
     """A fake whose calls meet others: ``meets`` says which call, by name and number, waits for which to have begun.
 
     Calls that wait for each other end if they run side by side, and never if one runs after the other.
     """
 
-    folder: str
-    meets: dict[tuple[str, int], tuple[str, int]]
+    folder: str = ""
+    meets: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
 
     def build(self, identity, address, degrees):
-        return MeetingEngine(identity.rank, self)
+        engine = MeetingEngine(identity.rank, self)
+        return RoleEngine.of_trainer(engine, engine)
 
 
 class MeetingEngine(FakeEngine):
-    def __init__(self, rank, choice):
-        super().__init__(rank, choice.spec)
-        self.choice, self.numbers = choice, {}
+    def __init__(self, rank, spec):
+        super().__init__(rank, spec)
+        self.numbers = {}
 
     def _play(self, api):
         number = self.numbers.get(api, 0)
         self.numbers[api] = number + 1
-        folder = Path(self.choice.folder)
+        folder = Path(self.spec.folder)
         (folder / f"{api}-{number}").touch()
-        if (other := self.choice.meets.get((api, number))) is not None:
+        if (other := self.spec.meets.get((api, number))) is not None:
             wait_until((folder / f"{other[0]}-{other[1]}").exists, f"{other} beside {api}")
         return super()._play(api)
 
@@ -128,4 +130,4 @@ def meetings(roles, folder, meets):
     """A fake that meets others for every role."""
     folder.mkdir()
     both = {**meets, **{there: here for here, there in meets.items()}}
-    return {role: Meeting(FakeSpec(role, {}), str(folder), both) for role in roles}
+    return {role: Meeting(role, {}, folder=str(folder), meets=both) for role in roles}

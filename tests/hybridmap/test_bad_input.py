@@ -114,13 +114,13 @@ BAD_JOBS = {
         at("schedule", {"kind": "any", "steps_in_flight": 2}),
         ["any takes the best of sync and one-step-off"],
     ),
-    "pin of a rollout that is not apart": (
-        at("pin", {"rollout": {"gpus": 4}}),
-        ["pin: rollout: the actor generates on the GPUs that it trains on"],
+    "pin of a generator without a pool": (
+        at("pin", {"generator": {"gpus": 4}}),
+        ["pin: generator: the actor generates on the GPUs that it trains on"],
     ),
     "generation pinned in the wrong place": (
         lambda j: at("pin", {"actor": {"generation": {"tp": 1}}})(at("schedule", "async")(j)),
-        ["pin rollout.generation"],
+        ["pin generator.generation"],
     ),
     # objectives that cannot be meant
     "unknown objective": (at("objective", "coost"), ["objective: got 'coost', expected one of time, cost, gpus"]),
@@ -179,7 +179,7 @@ BAD_JOBS = {
     "no node of any kind": (at("cluster", []), ["cluster: got an empty list"]),
     "spare nodes of no kind": (
         lambda j: at("pin", {"spare_nodes": 1})(with_a100(j)),
-        ["pin of spare_nodes: 1 of which kind?"],
+        ["pin of spare_nodes: 1 of which device?"],
     ),
     "spare nodes of another kind": (
         at("pin", {"spare_nodes": {"b200": 1}}),

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from hybridmap.job.load import load_job
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.model.instance import make_instance
 from mapper.problem import make_problem
 from mapper.search.find_plan import best_choice
+from tests.mapper.exhaustive import exhaustive
 from tests.work import HANGS_S
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

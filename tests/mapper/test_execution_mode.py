@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.execution_mode import ROLLOUT, SYNC, ExecutionMode, mode_of, search_flow
+from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, mode_of, search_flow
 from mapper.model.makespan import makespan
 from profiles.errors import InputError
-from simulator.plan.dataflow import CONTROLLER, REQUIRED_ROLES, build_dataflow
+from simulator.plan.algorithms import ALGORITHMS
+from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.play.simulate import play
 from tests.builders import TOY, make_facts, make_plan, toy_instance, with_engine_pool
 
@@ -23,8 +24,8 @@ OWN = (
 @pytest.mark.parametrize(
     ("given_mode", "reason"),
     [
-        ({"schedule": "one-step-off"}, "takes a generation pool of its own"),
-        ({"schedule": "async"}, "takes a generation pool of its own"),
+        ({"schedule": "one-step-off"}, "takes a dedicated generation pool"),
+        ({"schedule": "async"}, "takes a dedicated generation pool"),
         ({"dedicated_rollout": True, "steps_in_flight": 2}, "only async keeps several"),
         ({"schedule": "async", "dedicated_rollout": True, "steps_in_flight": 0}, "0 steps in flight"),
         ({"dedicated_rollout": True, "in_flight_updates": True}, "in-flight updates need a schedule"),
@@ -37,11 +38,11 @@ def test_what_makes_no_sense_is_refused(given_mode, reason) -> None:  # type: ig
 
 @pytest.mark.parametrize("algorithm", ["ppo", "remax", "grpo"])
 def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
-    flow = build_dataflow(algorithm, REQUIRED_ROLES[algorithm])
+    flow = build_dataflow(algorithm, ALGORITHMS[algorithm].roles)
     assert search_flow(flow, SYNC) is flow
     mine = search_flow(flow, ExecutionMode(dedicated_rollout=True))
-    assert mine.roles == ("actor", ROLLOUT, *flow.roles[1:])
-    assert {call.kind for call in mine.calls_of(ROLLOUT)} == {"transition", "generate"}
+    assert mine.roles == ("actor", GENERATOR, *flow.roles[1:])
+    assert {call.kind for call in mine.calls_of(GENERATOR)} == {"transition", "generate"}
     assert not mine.generates("actor")
     assert [call.key for call in mine.calls] == [call.key for call in flow.calls]
 
@@ -54,7 +55,7 @@ def test_on_its_own_pool_the_generating_actor_is_a_role(algorithm: str) -> None:
 )
 def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: ExecutionMode, seed: int, at: int) -> None:
     """The search's longest path over its own calls, and the event queue over the job's, for any placement."""
-    roles = REQUIRED_ROLES[algorithm]
+    roles = ALGORITHMS[algorithm].roles
     x = toy_instance(algorithm, roles, seed, sizes=(1,), most_rows=1, mode=mode)
     partition = x.partitions[at % len(x.partitions)]
     rng = np.random.default_rng(seed)
@@ -64,11 +65,11 @@ def test_the_searchs_calls_end_when_the_plans_do(algorithm: str, mode: Execution
         build_dataflow(algorithm, roles),
         durations,
         pools | {CONTROLLER: CONTROLLER},
-        pools[ROLLOUT],
+        pools[GENERATOR],
         mode.overlapped,
         mode.in_flight_updates,
     )
-    assert {group.kind for group in partition} == {TOY}
+    assert {group.device_type for group in partition} == {TOY}
     ends = makespan(x, partition, {key: np.asarray(value) for key, value in durations.items()})
     assert ends == max(record.end_s for record in records)
 

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
-from mapper.candidates.listing import role_table
 from mapper.model.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
@@ -15,6 +13,8 @@ from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError, InputError, UnknownNameError
 from tests.builders import make_facts, tiny_facts
+from tests.mapper.exhaustive import exhaustive
+from tests.mapper.tables import role_table
 
 
 def test_every_row_agrees_with_its_pin_and_is_a_row_of_the_free_table() -> None:

@@ -7,21 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.candidates.layouts import chunks
-from mapper.candidates.listing import role_table
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import make_instance
+from mapper.pins import Share
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS, PLAIN, SearchOptions
-from mapper.sharing import Share
 from profiles.errors import InfeasibleError, InputError
-from simulator.cost.pricing import role_costs, role_memory
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_memory import role_memory
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, workload
+from tests.mapper.exhaustive import exhaustive
+from tests.mapper.tables import role_table
 
 
 def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:
@@ -94,10 +95,10 @@ def test_pruning_with_offload_keeps_the_optimum(memory_gib: float) -> None:
 def test_tensor_parallelism_leaves_the_domain_only_where_allowed() -> None:
     facts = make_facts("grpo", "llama-2-7b", nodes=2, gpus_per_node=2, work=workload(64, 512, 512, minibatches=2))
     wide = SearchOptions(tensor_parallel_across_nodes=True)
-    for role, mode in (("actor", ExecutionMode()), (ROLLOUT, ExecutionMode(dedicated_rollout=True))):
+    for role, mode in (("actor", ExecutionMode()), (GENERATOR, ExecutionMode(dedicated_rollout=True))):
         near = role_table(make_problem(facts, mode=mode), role).layouts
         far = role_table(make_problem(facts, mode=mode, options=wide), role, prune=False).layouts
-        degrees = [layouts.generation if role == ROLLOUT else layouts.training for layouts in (near, far)]
+        degrees = [layouts.generation if role == GENERATOR else layouts.training for layouts in (near, far)]
         assert [int(d.tp.max()) for d in degrees if d is not None] == [2, 4]
     found = find_plan(SearchRequest(facts, options=wide, runners_up=False))
     assert found.iteration_s <= find_plan(SearchRequest(facts, runners_up=False)).iteration_s

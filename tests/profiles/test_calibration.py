@@ -8,7 +8,8 @@ import yaml
 
 from profiles.calibration import UNCALIBRATED, load_calibration
 from profiles.errors import FileFormatError
-from simulator.cost.pricing import RoleLayouts, role_costs
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import make_facts

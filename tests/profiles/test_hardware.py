@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
-from profiles.hardware import DEVICE_FILE, UNITS, Cluster, ClusterGroup, load_spec
+from profiles.hardware import DEVICE_FILE, UNITS, ClusterGroup, load_spec
 from profiles.records import Basis
 from profiles.store import DATA, device_names
 
@@ -124,11 +124,10 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, text: str) -> None:
         load_spec(tmp_path)
 
 
-def test_cluster_counts() -> None:
+def test_gpus_of_a_group() -> None:
     spec = load_spec(DATA / "h100-80gb-sxm")
-    cluster = Cluster((ClusterGroup.of(spec, 2), ClusterGroup("gb200", 18, 4, 2e11, 72)))
-    assert [group.num_gpus for group in cluster.groups] == [16, 72]
-    assert cluster.num_gpus == 88
+    assert ClusterGroup.of(spec, 2).num_gpus == 16
+    assert ClusterGroup("gb200", 18, 4, 2e11, 72).num_gpus == 72
 
 
 @pytest.mark.parametrize(
@@ -138,8 +137,3 @@ def test_impossible_clusters_are_refused(change: dict[str, float]) -> None:
     values = {"nodes": 1, "gpus_per_node": 8, "inter_node_bytes_per_s": 4e11, "nvlink_domain_gpus": 8, **change}
     with pytest.raises(InputError, match="h100-80gb-sxm"):
         ClusterGroup(device="h100-80gb-sxm", **values)  # type: ignore[arg-type]
-
-
-def test_an_empty_cluster_is_refused() -> None:
-    with pytest.raises(InputError):
-        Cluster(())

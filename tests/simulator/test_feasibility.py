@@ -9,7 +9,7 @@ import pytest
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError
-from simulator.cost.pricing import role_memory
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory, require_feasible
 from simulator.plan.plan import ParallelLayout, Plan
@@ -310,7 +310,7 @@ APART_BROKEN: list[tuple[str, Callable[[Plan], Plan], str]] = [
     (
         "overlapping on the same GPUs",
         lambda p: pool(alone(p), 1, roles=()).model_copy(update={"pools": p.pools[:1], "schedule": "one-step-off"}),
-        "the schedule is one-step-off, which generates while it trains; give the actor a generation_pool",
+        "the schedule is one-step-off, which generates while it trains; give the actor a dedicated generation_pool",
     ),
     (
         "its own pool by name",

@@ -7,7 +7,7 @@ import pytest
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
 from profiles.models.shape import ModelShape
-from simulator.cost.pricing import role_memory
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of
 from simulator.plan.plan import Plan

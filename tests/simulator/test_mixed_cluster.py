@@ -12,7 +12,7 @@ from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from simulator.cost.reshard import weight_sync_cost
-from simulator.facts import DeviceKind, Facts
+from simulator.facts import DeviceGroup, Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.layouts import GenerationLayouts
 from simulator.play.simulate import simulate
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
 
-def kind(name: str, nodes: int) -> DeviceKind:
+def kind(name: str, nodes: int) -> DeviceGroup:
     device = load_device(name)
-    return DeviceKind(ClusterGroup.of(device.spec, nodes), device)
+    return DeviceGroup(ClusterGroup.of(device.spec, nodes), device)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def split(facts: Facts, kinds: tuple[str, str]) -> Plan:
 
 def test_the_same_job_seen_from_each_kind(mixed: Facts) -> None:
     there = mixed.on(H100)
-    assert (mixed.kinds, there.kinds) == ((A100, H100), (H100, A100))
+    assert (mixed.device_types, there.device_types) == ((A100, H100), (H100, A100))
     assert (there.device.spec.name, there.group.num_gpus, there.num_gpus) == (H100, 16, 24)
     assert there.on(A100).facts_hash == mixed.facts_hash
     assert mixed.facts_hash != make_facts("ppo", nodes=1).facts_hash, "a plan knows which kinds it was made for"
@@ -105,7 +105,7 @@ def test_an_unknown_kind_and_too_many_of_one_are_named(mixed: Facts) -> None:
 
 def test_memory_is_that_of_the_pools_kind(mixed: Facts) -> None:
     spec = load_device(H100).spec
-    large = DeviceKind(ClusterGroup.of(spec, 2), load_device(H100).with_spec(replace(spec, memory_bytes=2**40)))
+    large = DeviceGroup(ClusterGroup.of(spec, 2), load_device(H100).with_spec(replace(spec, memory_bytes=2**40)))
     facts = replace(mixed, others=(large,))
     plan = split(facts, (H100, A100))
     assert [pool_memory(plan, p, facts).capacity_bytes for p in plan.pools] == [2**40, facts.memory_capacity_bytes]

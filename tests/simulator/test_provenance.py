@@ -7,9 +7,10 @@ import pytest
 
 from profiles.engine_facts import GenerationEngine, TrainingEngine
 from profiles.records import Basis, Priced
-from simulator.cost.pricing import Layouts, RoleLayouts, controller_cost, role_costs
+from simulator.cost.pricing import controller_cost, role_costs
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, Implementation
-from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout
 from simulator.play.simulate import simulate
 from tests.builders import TINY, call_of, make_facts, make_plan, workload

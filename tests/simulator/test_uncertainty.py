@@ -8,7 +8,7 @@ import pytest
 from profiles.errors import FileFormatError
 from profiles.records import Basis
 from simulator import uncertainty
-from simulator.uncertainty import Calibration, Spread, interval, load_calibration
+from simulator.uncertainty import Calibration, ErrorRange, interval, load_calibration
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def calibration(monkeypatch):
     """A calibration with one biased kind and one wide kind."""
     half = {"measured": 0.05, "published": 0.15, "interpolated": 0.08, "fitted": 0.15, "analytic": 0.25, "assumed": 0.3}
     kinds = {
-        "rl": Spread(low=1.05, high=1.30, rows=9, systems=2),  # everything measured took longer than predicted
-        "training": Spread(low=0.5, high=2.0, rows=40, systems=4),
+        "rl": ErrorRange(low=1.05, high=1.30, rows=9, systems=2),  # everything measured took longer than predicted
+        "training": ErrorRange(low=0.5, high=2.0, rows=40, systems=4),
     }
     found = Calibration(half_width=half, kinds=kinds)
     monkeypatch.setattr(uncertainty, "load_calibration", lambda: found)

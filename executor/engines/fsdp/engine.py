@@ -7,8 +7,6 @@ where they are.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,14 +19,13 @@ from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.fsdp.model import ScoredDecoder, compute_again
 from executor.engines.fsdp.optimizer import adamw, clip_gradients, expect_states, state_tensors
 from executor.engines.fsdp.tensor_parallel import cut_over
-from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
-from executor.engines.native.engine import DTYPES, ModelSpec
+from executor.engines.layout_state import MOMENTS, Held, chunks_to_read, chunks_to_write
 from executor.engines.native.heads import log_probs_and_entropy
-from executor.engines.native.offload import HostMemory, OnHost, spans_of
-from executor.engines.native.optimizer import MOMENTS
+from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
+from executor.records import WeightsMoved
 from executor.rl.sequences import sequences_of
-from executor.weights.architecture import read_architecture
+from executor.weights.architecture import read_architecture, read_config
 from executor.weights.checkpoint import fill, reader_of
 from executor.weights.native_layout import FsdpLayout
 from profiles.errors import InputError, NotYetError
@@ -39,37 +36,33 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.checkpoint.shards import Chunk
-    from executor.engines.base import Objective
+    from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
+    from executor.rl.objectives import Objective
     from simulator.plan.groups import Degrees
 
 
 class FsdpEngine(OnHost):
-    """The training part of ``executor.engines.base.Engine``, and what a transition needs: layout and local tensors."""
+    """``TrainingEngine`` of ``executor.engines.interfaces``."""
 
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
-        self.clock = CommClock()
+        self.clock, self.host = CommClock(), HostMemory({}, ())
         self.device = torch.device(spec.device)
         self.num_steps = 0
 
-    @property
-    def comm_s(self) -> float:
-        """Seconds in our own collectives; FSDP's are part of its passes."""
-        return self.clock.seconds
-
     def load(self) -> None:
-        x = self.degrees
-        if x.p != 1:
-            raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {x.p} must be 1")
+        degrees = self.degrees
+        if degrees.p != 1:
+            raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {degrees.p} must be 1")
         self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
         if self.arch.num_experts:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
-        self.dtype = DTYPES[self.spec.dtype]
-        self.layout = FsdpLayout(self.arch, x.num_ranks, x.t)
+        self.dtype = self.spec.torch_dtype
+        self.layout = FsdpLayout(self.arch, degrees.num_ranks, degrees.t)
         timeout_s = self.spec.collective_timeout_s
         join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
-        self.groups = make_groups(self.identity.rank, x, self.clock)
+        self.groups = make_groups(self.identity.rank, degrees, self.clock)
         self.model = self._sharded()
         read = reader_of(self.arch, self.spec.path, self.spec.seed)
         fill(self.arch, self.layout.stored(self.identity.rank), self.weights(), read)
@@ -84,11 +77,12 @@ class FsdpEngine(OnHost):
 
     def _sharded(self) -> Any:
         """The model, cut and sharded, its weights not yet those of the role; fp32 that runs in the role's type."""
-        path, x = Path(self.spec.path), self.degrees
-        config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
+        config, degrees = dict(read_config(self.spec.path)), self.degrees
         model = ScoredDecoder(config, has_score=self.spec.value_head).to(self.device)
-        mesh = init_device_mesh(self.device.type, (x.d, x.t), mesh_dim_names=("dp", "tp"))  # ranks: tp fastest
-        if x.t > 1:
+        mesh = init_device_mesh(
+            self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")
+        )  # ranks: tp fastest
+        if degrees.t > 1:
             cut_over(model, mesh["tp"], self.arch)
         compute_again(model, self.spec.recompute)
         how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}
@@ -108,6 +102,12 @@ class FsdpEngine(OnHost):
     def tensors(self) -> dict[str, torch.Tensor]:
         """The shards of this rank by name, in the type that generation uses."""
         return {name: master.to(self.dtype) for name, master in self.weights().items() if master.numel()}
+
+    def lasting_weights(self) -> dict[str, torch.Tensor]:
+        return self.weights()
+
+    def weights_moved(self) -> WeightsMoved:
+        return WeightsMoved()
 
     def check_replicas(self) -> None:
         """Compare what tensor-parallel ranks hold whole: norms and score head; ``UnequalWeightsError``."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from executor.engines.native.optimizer import MOMENTS
+from executor.engines.layout_state import MOMENTS
 from executor.weights.native_layout import cut_dimension
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from executor.collectives import Groups
-    from executor.engines.native.optimizer import OptimizerConfig
+    from executor.engines.model_spec import OptimizerConfig
 
     Parameters = Mapping[str, torch.nn.Parameter]
     """By name; each a DTensor, on the data-parallel mesh or on that and the tensor-parallel one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +13,10 @@ from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
-from executor.engines.native.engine import DTYPES, ModelSpec
 from executor.engines.native.heads import log_probs_and_entropy
-from executor.engines.native.offload import HostMemory, OnHost, spans_of
+from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
+from executor.records import WeightsMoved
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from executor.weights.checkpoint import fill, reader_of
@@ -31,45 +30,30 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.checkpoint.shards import Chunk
-    from executor.engines.base import Objective
+    from executor.engines.entry import LayoutOptions
+    from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
+    from executor.rl.objectives import Objective
     from simulator.plan.groups import Degrees
-    from simulator.plan.plan import Recompute
-
-
-@dataclass(frozen=True)
-class MegatronOptions:
-    """What a Megatron layout says beyond the degrees. ``vpp`` chunks a stage are interleaved, 1 is 1F1B."""
-
-    vpp: int = 1
-    ep: int = 1
-    recompute: Recompute = "none"
-    sequence_parallel: bool = False
 
 
 class MegatronEngine(OnHost):
-    """The training part of ``executor.engines.base.Engine``, and what a transition needs: layout and local tensors."""
+    """``TrainingEngine`` of ``executor.engines.interfaces``."""
 
     def __init__(
-        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: MegatronOptions
+        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions
     ) -> None:
         self.identity, self.address, self.degrees, self.spec, self.options = identity, address, degrees, spec, options
-        self.clock = CommClock()
+        self.clock, self.host = CommClock(), HostMemory({}, ())
         self.device = torch.device(spec.device)
         self.num_steps = 0
 
-    @property
-    def comm_s(self) -> float:
-        """Seconds in our own collectives; Megatron's are part of its passes."""
-        return self.clock.seconds
-
     def load(self) -> None:
         require_installed()
-        if self.spec.dtype not in DTYPES:
-            raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
+        dtype = self.spec.torch_dtype
         arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
         self.layout = MegatronLayout(arch, self.degrees, self.options.vpp, self.options.ep)
-        self.arch, self.dtype = arch, DTYPES[self.spec.dtype]
+        self.arch, self.dtype = arch, dtype
         read = reader_of(arch, self.spec.path, self.spec.seed)
         timeout_s = self.spec.collective_timeout_s
         join_world(self.identity, self.address, self.device, alone=True, timeout_s=timeout_s)
@@ -134,6 +118,12 @@ class MegatronEngine(OnHost):
         """What passes read, by name: the same."""
         return self.tensors()
 
+    def lasting_weights(self) -> dict[str, torch.Tensor]:
+        return self.weights()
+
+    def weights_moved(self) -> WeightsMoved:
+        return WeightsMoved()
+
     def check_replicas(self) -> None:
         """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
         with self.present():
@@ -147,11 +137,11 @@ class MegatronEngine(OnHost):
     def saved_state(self) -> EngineState:
         if self.optimizer is None:
             return EngineState()
-        x, rank = self.degrees, self.identity.rank
-        alike = range(x.num_ranks)
+        degrees, rank = self.degrees, self.identity.rank
+        alike = range(degrees.num_ranks)
         if self.cuts_states:
-            replica = training_coordinates(rank, x)[2]
-            alike = range(replica * x.p * x.t, (replica + 1) * x.p * x.t)
+            replica = training_coordinates(rank, degrees)[2]
+            alike = range(replica * degrees.p * degrees.t, (replica + 1) * degrees.p * degrees.t)
         with self.session(), self.host.present("parameters", "optimizer"):
             chunks = on_host(chunks_to_write(self.layout, rank, self._held(), alike))
         return EngineState(chunks, {"optimizer_steps": self.num_steps})

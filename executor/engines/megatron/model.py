@@ -69,7 +69,7 @@ def transformer_config(
 
     A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
     """
-    x = layout.degrees
+    degrees = layout.degrees
     moe: dict[str, Any] = {}
     if arch.num_experts:
         moe = {
@@ -103,10 +103,10 @@ def transformer_config(
         layernorm_epsilon=arch.norm_eps,
         hidden_dropout=0.0,
         attention_dropout=0.0,
-        tensor_model_parallel_size=x.t,
-        pipeline_model_parallel_size=x.p,
+        tensor_model_parallel_size=degrees.t,
+        pipeline_model_parallel_size=degrees.p,
         virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
-        sequence_parallel=(sequence_parallel or arch.num_experts > 0) and x.t > 1,
+        sequence_parallel=(sequence_parallel or arch.num_experts > 0) and degrees.t > 1,
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype == torch.bfloat16,

@@ -10,15 +10,14 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 
-from executor.engines.layout_state import Held
-from executor.engines.native.optimizer import MOMENTS
+from executor.engines.layout_state import MOMENTS, Held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    from executor.engines.native.engine import ModelSpec
+    from executor.engines.model_spec import ModelSpec
     from simulator.plan.groups import Degrees
 
 

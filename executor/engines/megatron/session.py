@@ -28,8 +28,8 @@ class ParallelSizes:
     ep: int = 1
 
     @staticmethod
-    def of(x: Degrees, vpp: int = 1, ep: int = 1) -> ParallelSizes:
-        return ParallelSizes(x.t, x.p, x.d, vpp, ep)
+    def of(degrees: Degrees, vpp: int = 1, ep: int = 1) -> ParallelSizes:
+        return ParallelSizes(degrees.t, degrees.p, degrees.d, vpp, ep)
 
 
 _STATES: dict[ParallelSizes, dict[str, Any]] = {}

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import bit_sums, require_equal_copies
-from executor.collectives import COLLECTIVE_TIMEOUT_S, CommClock, join_world, make_groups
+from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.native.decoder import run_stage, whole_step
 from executor.engines.native.flat import FlatParameters
-from executor.engines.native.generation import generate, kv_bytes_per_sequence
+from executor.engines.native.generation import generate_waves
 from executor.engines.native.heads import local_logits, log_probs_and_entropy
-from executor.engines.native.offload import HostMemory, OnHost
-from executor.engines.native.optimizer import FlatAdamW, OptimizerConfig
+from executor.engines.native.optimizer import FlatAdamW
 from executor.engines.native.pipeline import MicroBatch, Stages, run_forward, run_training
-from executor.engines.native.replica import Replica
-from executor.engines.native.resharding import gather_scoring_weights, generation_slice, training_slice
+from executor.engines.native.replica import Replica, generation_slice, training_slice
 from executor.engines.native.saved_state import chunks_to_read, chunks_to_write
 from executor.engines.native.transition import Transition, in_place_plan
+from executor.engines.offload import HostMemory, OnHost
+from executor.engines.saving import save_model
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
-from executor.weights.checksum import require_arrived
-from executor.weights.link import LayoutLink, PoolLink, serve_early
-from executor.weights.native_layout import NativeLayout, require_even
+from executor.weights.native_layout import NativeLayout
 from executor.weights.parameters import cut_out, drawn, parameters_of, read, read_dense
-from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,74 +32,33 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.checkpoint.shards import Chunk
-    from executor.engines.base import Objective, Sampling
+    from executor.engines.model_spec import ModelSpec
     from executor.records import Identity, WeightsMoved
-    from executor.weights.report import TransitionReport
+    from executor.rl.objectives import Objective
+    from executor.rl.sampling import Sampling
+    from executor.weights.parameters import Parameter
     from simulator.plan.groups import Degrees
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """Which model a role runs, and how.
-
-    ``path`` is a ``config.json`` (weights drawn by ``seed``) or a folder with one and ``*.safetensors`` files.
-    ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
-    ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
-    they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
-    ``link`` leads to the other side where training and generation have pools of their own. ``recompute`` as in plans.
-    ``check_weights``: compare checksums after each transition.
-    """
-
-    path: str
-    seed: int = 0
-    dtype: str = "fp32"
-    value_head: bool = False
-    micro_batch: int = 1
-    zero_stage: int = 1
-    optimizer: OptimizerConfig | None = None
-    max_num_seqs: int = 1024
-    kv_cache_bytes: int = 0
-    scoring: Degrees | None = None
-    offload: tuple[str, ...] = ()
-    link: PoolLink | None = None
-    recompute: str = "none"
-    device: str = "cpu"
-    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
-    check_weights: bool = True
 
 
 class TorchNativeEngine(OnHost):
-    """See ``executor.engines.base.Engine``."""
+    """``TrainingEngine`` and ``Generator`` of ``executor.engines.interfaces``, in the same memory."""
 
     def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
-        self.clock = CommClock()
+        self.clock, self.host = CommClock(), HostMemory({}, ())
+        self.device = torch.device(spec.device)
         self._generating: Replica | None = None
-        self._store = serve_early(spec.link, identity.rank, spec.collective_timeout_s)
-
-    @property
-    def comm_s(self) -> float:
-        return self.clock.seconds
 
     def load(self) -> None:
-        if self.spec.dtype not in DTYPES:
-            raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.spec.dtype}")
+        self.dtype = self.spec.torch_dtype
         self.arch = read_dense(self.spec.path, has_score=self.spec.value_head)
-        for degrees in (self.degrees, self.spec.scoring):
-            if degrees is not None:
-                require_even(self.arch, degrees.p, degrees.t)
         self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
         plan = in_place_plan(self.arch, self.degrees)  # layouts that do not nest are refused before ranks meet
-        self.device = torch.device(self.spec.device)
-        self.dtype = DTYPES[self.spec.dtype]
         self.piece = training_slice(self.identity.rank, self.degrees)
         parameters = parameters_of(self.arch, self.piece, value_head=self.spec.value_head)
         values = self._values(parameters)
         join_world(self.identity, self.address, self.device, timeout_s=self.spec.collective_timeout_s)
         self.groups = make_groups(self.identity.rank, self.degrees, self.clock)
-        self.scoring_groups = make_groups(self.identity.rank, self.spec.scoring or self.degrees, self.clock)
         self.transition = Transition(plan, self.identity.rank, self.dtype, self.device, self.groups.micro_dp)
         self.flat = FlatParameters(
             parameters,
@@ -122,21 +77,8 @@ class TorchNativeEngine(OnHost):
             states["optimizer"] = self.optimizer.states
         self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
         self.host.send_away()
-        self.link: LayoutLink | None = None
-        if (link := self.spec.link) is not None:
-            source = NativeLayout(self.arch, link.senders, "training", transposed=False)
-            self.link = LayoutLink(
-                self.identity.rank,
-                link,
-                self.arch,
-                source,
-                self.device,
-                self.clock,
-                self.spec.collective_timeout_s,
-                self._store,
-            )
 
-    def _values(self, parameters: list[Any]) -> dict[str, torch.Tensor]:
+    def _values(self, parameters: list[Parameter]) -> dict[str, torch.Tensor]:
         folder = Path(self.spec.path)
         has_files = folder.is_dir() and any(folder.glob("*.safetensors"))
         found = read(parameters, self.piece, folder) if has_files else {}
@@ -150,18 +92,24 @@ class TorchNativeEngine(OnHost):
         """The parameters of this rank by name, in ``layout``."""
         return {name: weight.detach() for name, weight in self.flat.weights.items()}
 
-    def weights_moved(self) -> WeightsMoved:
-        """Weights received and sent since this was last asked: in a transition, or from and to another pool."""
-        return self.link.moved() if self.link is not None else self.transition.moved()
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What passes read, by name: the same."""
+        return self.tensors()
 
-    @property
-    def report(self) -> TransitionReport | None:
-        """What the last transition on this pool did here."""
-        return self.transition.report
+    def lasting_weights(self) -> dict[str, torch.Tensor]:
+        return self.tensors() if self.spec.optimizer is None else {"master": self.optimizer.master}
+
+    def weights_moved(self) -> WeightsMoved:
+        return self.transition.log.take()
+
+    def save(self, folder: str) -> None:
+        self.to_training()
+        with self.present():
+            save_model(self, folder)
 
     def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
-        def of_policy(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
-            return self._policy_outputs(x, hidden, first, micro, temperature)[0]
+        def of_policy(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+            return self._policy_outputs(replica, hidden, first, micro, temperature)[0]
 
         return self._forward(batch, of_policy)
 
@@ -169,12 +117,12 @@ class TorchNativeEngine(OnHost):
         return self._forward(batch, lambda x, hidden, first, micro: values_at(x, hidden[:, first - 1 : -1]))
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
+        def at_end(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
             # the head of a reward model reads the last token itself, not the one before it
             width = hidden.shape[1]
             place = torch.arange(width, device=hidden.device)
             last = (micro.token_mask * place).amax(1)
-            return values_at(x, hidden[torch.arange(len(last)), last])
+            return values_at(replica, hidden[torch.arange(len(last)), last])
 
         return self._forward(batch, at_end)
 
@@ -193,8 +141,7 @@ class TorchNativeEngine(OnHost):
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps that the weights have seen, those before a checkpoint included."""
-        return self.optimizer.num_steps
+        return 0 if self.spec.optimizer is None else self.optimizer.num_steps
 
     def saved_state(self) -> EngineState:
         if self.spec.optimizer is None:
@@ -213,9 +160,6 @@ class TorchNativeEngine(OnHost):
             self.optimizer.publish()
 
     def to_generation(self) -> None:
-        if self.link is not None:
-            self._pass_on(self.link)
-            return
         if self._generating is not None:
             return
         self.host.hold("parameters")
@@ -223,17 +167,6 @@ class TorchNativeEngine(OnHost):
         piece = generation_slice(self.identity.rank, self.degrees)
         weights = self.transition.generation
         self._generating = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, weights)
-
-    def _pass_on(self, link: LayoutLink) -> None:
-        """Send the weights to the pool that generates, or receive them there."""
-        if link.link.sends:
-            with self.present():
-                link.send(self.tensors())
-        else:
-            trained = link.receive(self.layout, self.tensors())
-            if self.spec.check_weights:
-                require_arrived(self.arch, self.layout, self.identity, self.tensors(), trained)
-            self._generating = self._training
 
     def check_replicas(self) -> None:
         """Compare the copies that ranks hold of the same weights: of data parallelism, and whole ones of tensor's.
@@ -250,45 +183,23 @@ class TorchNativeEngine(OnHost):
 
     def to_training(self) -> None:
         """Give back what only generation needs: an update would make it wrong."""
-        if self._generating is not None and self.link is None:
+        if self._generating is not None:
             self.transition.to_training(self.flat)
             self.host.let_go("parameters")
         self._generating = None
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
-        from tensordict import TensorDict
+        self.to_generation()
+        assert self._generating is not None, "the transition makes it"
+        return generate_waves(self._generating, batch, sampling, self.spec)
 
-        if self._generating is None:
-            self.to_generation()
-        assert self._generating is not None, "the ranks that only train do not generate"
-        parts = []
-        with torch.no_grad():
-            for rows in batch.split(self._wave(batch, sampling)):
-                prompts, mask = rows["prompts"].to(self.device), rows["prompt_mask"].to(self.device)
-                parts.append(generate(self._generating, prompts, mask, rows["uid"], sampling))
-        columns = {
-            name: torch.cat([part[i] for part in parts]).cpu()
-            for i, name in enumerate(("responses", "response_mask", "log_probs"))
-        }
-        return TensorDict(columns, batch_size=batch.batch_size)
-
-    def _wave(self, batch: TensorDict, sampling: Sampling) -> int:
-        """Sequences that generate at once."""
-        assert self._generating is not None
-        length = batch["prompts"].shape[1] + sampling.max_tokens
-        size = kv_bytes_per_sequence(self.arch, self._generating.piece, length, self.dtype.itemsize)
-        if self.spec.kv_cache_bytes and self.spec.kv_cache_bytes < size:
-            raise InputError(
-                f"a KV budget of {self.spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
-                f"({size:,} bytes)"
-            )
-        return min(self.spec.max_num_seqs, self.spec.kv_cache_bytes // size or self.spec.max_num_seqs)
-
-    def _stages(self, x: Replica, recompute: str = "none") -> Stages:
+    def _stages(self, replica: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(x.weights, self.arch, x.piece, x.tp, entering, whole_step(token_mask), recompute)
+            return run_stage(
+                replica.weights, self.arch, replica.piece, replica.tp, entering, whole_step(token_mask), recompute
+            )
 
-        return Stages(x.piece, x.pp, run, self.arch.hidden, self.dtype)
+        return Stages(replica.piece, replica.pp, run, self.arch.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
@@ -301,18 +212,9 @@ class TorchNativeEngine(OnHost):
     ) -> torch.Tensor | None:
         rows, first = sequences_of(batch)
         with self.present():
-            x = self._for_scoring()
+            x = self._training
             outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
         return None if outputs is None else torch.cat(outputs).float().cpu()
-
-    def _for_scoring(self) -> Replica:
-        """What a forward pass runs on: the training replica, or a copy in another layout that is dropped after it."""
-        degrees, groups = self.spec.scoring, self.scoring_groups
-        if degrees is None:
-            return self._training
-        piece = training_slice(self.identity.rank, degrees)
-        weights = gather_scoring_weights(self._training, piece, self.groups.model, value_head=self.spec.value_head)
-        return Replica(self.arch, piece, groups.tp, groups.pp, weights)
 
     def _accumulate(self, objective: Objective, sums: dict[str, torch.Tensor]) -> None:
         """Add an objective's gradients, and its metrics as shares of their global mean."""
@@ -336,12 +238,12 @@ class TorchNativeEngine(OnHost):
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(
-        self, x: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
+        self, replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = local_logits(x.head, hidden[:, first - 1 : -1], x.tp)
-        return log_probs_and_entropy(logits, micro.tokens[:, first:], x.tp, temperature)
+        logits = local_logits(replica.head, hidden[:, first - 1 : -1], replica.tp)
+        return log_probs_and_entropy(logits, micro.tokens[:, first:], replica.tp, temperature)
 
 
-def values_at(x: Replica, hidden: torch.Tensor) -> torch.Tensor:
+def values_at(replica: Replica, hidden: torch.Tensor) -> torch.Tensor:
     """The value head on hidden states, in fp32."""
-    return torch.nn.functional.linear(hidden, x.weights[SCORE])[..., 0].float()
+    return torch.nn.functional.linear(hidden, replica.weights[SCORE])[..., 0].float()

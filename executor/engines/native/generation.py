@@ -8,10 +8,14 @@ import torch
 
 from executor.engines.native.decoder import KVCache, Step, positions_of, run_stage, whole_step
 from executor.engines.native.heads import local_logits, next_tokens, uniforms
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from executor.engines.base import Sampling
+    from tensordict import TensorDict
+
+    from executor.engines.model_spec import ModelSpec
     from executor.engines.native.replica import Replica
+    from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from executor.weights.parameters import Slice
 
@@ -29,6 +33,33 @@ def kv_bytes_per_sequence(arch: Architecture, piece: Slice, length: int, itemsiz
     """Bytes of one sequence's keys and values on one rank."""
     heads = arch.num_kv_heads // piece.t
     return 2 * len(piece.layers(arch)) * length * heads * arch.head_dim * itemsize
+
+
+def generate_waves(replica: Replica, batch: TensorDict, sampling: Sampling, spec: ModelSpec) -> TensorDict:
+    """Responses to ``prompts``, as many at once as the plan allows and the KV budget holds; see ``Generator``."""
+    from tensordict import TensorDict
+
+    parts = []
+    with torch.no_grad():
+        for rows in batch.split(wave_of(replica, batch, sampling, spec)):
+            prompts, mask = rows["prompts"].to(spec.device), rows["prompt_mask"].to(spec.device)
+            parts.append(generate(replica, prompts, mask, rows["uid"], sampling))
+    names = ("responses", "response_mask", "log_probs")
+    columns = {name: torch.cat([part[i] for part in parts]).cpu() for i, name in enumerate(names)}
+    return TensorDict(columns, batch_size=batch.batch_size)
+
+
+def wave_of(replica: Replica, batch: TensorDict, sampling: Sampling, spec: ModelSpec) -> int:
+    """Sequences that generate at once."""
+    length = batch["prompts"].shape[1] + sampling.max_tokens
+    some = next(iter(replica.weights.values()))
+    size = kv_bytes_per_sequence(replica.arch, replica.piece, length, some.element_size())
+    if spec.kv_cache_bytes and spec.kv_cache_bytes < size:
+        raise InputError(
+            f"a KV budget of {spec.kv_cache_bytes:,} bytes does not hold one sequence of {length} tokens "
+            f"({size:,} bytes)"
+        )
+    return min(spec.max_num_seqs, spec.kv_cache_bytes // size or spec.max_num_seqs)
 
 
 def generate(

@@ -1,4 +1,4 @@
-"""The torch-native decoder as the generating half of a hybrid, for whichever engine trains."""
+"""The torch-native decoder as the generation engine of a hybrid, for whichever engine trains."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import TYPE_CHECKING
 import torch
 
 from executor.collectives import make_groups
-from executor.engines.native import generation
-from executor.engines.native.replica import Replica
-from executor.engines.native.resharding import generation_slice
+from executor.engines.native.generation import generate_waves
+from executor.engines.native.replica import Replica, generation_slice
 from executor.weights.native_layout import NativeLayout
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
 
-    from executor.collectives import CommClock
-    from executor.engines.base import Sampling
-    from executor.engines.native.engine import ModelSpec
-    from executor.weights.architecture import Architecture
-    from simulator.plan.groups import Degrees
+    from executor.engines.entry import GeneratorSetup
+    from executor.rl.sampling import Sampling
 
 
 class NativeGenerator:
-    """Holds a generation shard of its own between ``restore`` and ``release``."""
+    """A ``GenerationEngine`` that holds a shard of its own between ``restore`` and ``release``."""
 
-    def __init__(
-        self, rank: int, degrees: Degrees, spec: ModelSpec, arch: Architecture, dtype: torch.dtype, clock: CommClock
-    ) -> None:
-        self.rank, self.degrees, self.spec = rank, degrees, spec
-        self.arch, self.dtype, self.clock = arch, dtype, clock
-        self.layout = NativeLayout(arch, degrees, "generation", transposed=False)
+    def __init__(self, setup: GeneratorSetup) -> None:
+        self.rank, self.degrees, self.spec = setup.identity.rank, setup.degrees, setup.spec
+        self.arch, self.dtype, self.clock = setup.arch, setup.dtype, setup.clock
+        self.layout = NativeLayout(setup.arch, setup.degrees, "generation", transposed=False)
         self._weights: dict[str, torch.Tensor] = {}
 
     def load(self) -> None:
@@ -54,16 +48,6 @@ class NativeGenerator:
         self._weights = {}
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
-        """Responses, mask and log-probs, as many sequences at once as the plan allows."""
-        from tensordict import TensorDict
-
         piece = generation_slice(self.rank, self.degrees)
         replica = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, self._weights)
-        parts = []
-        with torch.no_grad():
-            for rows in batch.split(self.spec.max_num_seqs):
-                prompts, mask = rows["prompts"].to(self.spec.device), rows["prompt_mask"].to(self.spec.device)
-                parts.append(generation.generate(replica, prompts, mask, rows["uid"], sampling))
-        names = ("responses", "response_mask", "log_probs")
-        columns = {name: torch.cat([part[i] for part in parts]).cpu() for i, name in enumerate(names)}
-        return TensorDict(columns, batch_size=batch.batch_size)
+        return generate_waves(replica, batch, sampling, self.spec)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from executor.collectives import Group, copy_in, sum_out
 
 if TYPE_CHECKING:
-    from executor.engines.base import Sampling
+    from executor.rl.sampling import Sampling
 
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 """Constants of the splitmix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from executor.engines.layout_state import MOMENTS
+
 if TYPE_CHECKING:
     from executor.collectives import Groups
+    from executor.engines.model_spec import OptimizerConfig
     from executor.engines.native.flat import FlatParameters
-
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """Constants of AdamW and of gradient clipping."""
-
-    learning_rate: float
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
 
 
 class FlatAdamW:
@@ -45,11 +33,6 @@ class FlatAdamW:
         self._adam = torch.optim.AdamW(
             [self.master], lr=config.learning_rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of master weights and both moments on this rank."""
-        return 3 * self.master.numel() * 4
 
     @property
     def held(self) -> slice:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from executor.weights.architecture import EMBEDDING, HEAD
+from executor.weights.parameters import Slice
+from simulator.plan.groups import generation_coordinates, training_coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from executor.collectives import Group
     from executor.weights.architecture import Architecture
-    from executor.weights.parameters import Slice
+    from simulator.plan.groups import Degrees
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,15 @@ class Replica:
     def head(self) -> torch.Tensor:
         """The rows of the vocabulary head that this rank has; the embedding where they are tied."""
         return self.weights[HEAD] if HEAD in self.weights else self.weights[EMBEDDING]
+
+
+def training_slice(rank: int, degrees: Degrees) -> Slice:
+    """What a rank holds in training."""
+    tp, pp, _ = training_coordinates(rank, degrees)
+    return Slice(pp, degrees.p, tp, degrees.t)
+
+
+def generation_slice(rank: int, degrees: Degrees) -> Slice:
+    """What a rank holds in generation."""
+    tg, pg, _, _ = generation_coordinates(rank, degrees)
+    return Slice(pg, degrees.pg, tg, degrees.tg)

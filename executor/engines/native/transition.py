@@ -6,19 +6,18 @@ shards: ``simulator.plan.groups``), and gather it from each other in place (``ex
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from executor.checks import bit_sums, require_equal_totals
 from executor.collectives import own_group
 from executor.records import WeightsMoved
-from executor.weights.counting_collectives import Wire
+from executor.weights.counting_collectives import CountingCollectives
 from executor.weights.in_place import SharedWeights
 from executor.weights.memory_meter import MemoryMeter
 from executor.weights.move import view_of
+from executor.weights.mover import MoveLog
 from executor.weights.native_layout import NativeLayout
 from executor.weights.plan import TransferPlan, plan_transfers
-from executor.weights.report import TransitionReport
 from simulator.plan.groups import micro_dp_groups
 
 if TYPE_CHECKING:
@@ -33,21 +32,22 @@ if TYPE_CHECKING:
     from simulator.plan.groups import Degrees
 
 
-def in_place_plan(arch: Architecture, x: Degrees) -> TransferPlan:
+def in_place_plan(arch: Architecture, degrees: Degrees) -> TransferPlan:
     """What crosses between the two layouts; nothing where they are the same. ``InputError`` if they do not nest.
 
     Matrices that are cut by columns lie transposed where generation cuts tensors otherwise than training: then a
     rank's slice of them is one run of the generation shard's memory. Elsewhere they lie as in the checkpoint.
     """
-    source = NativeLayout(arch, x, "training", transposed=x.t != x.tg)
-    if (x.pg, x.tg) == (x.p, x.t):
+    transposed = degrees.t != degrees.tg
+    source = NativeLayout(arch, degrees, "training", transposed=transposed)
+    if (degrees.pg, degrees.tg) == (degrees.p, degrees.t):
         return TransferPlan(source, source, {}, ())
-    target = NativeLayout(arch, x, "generation", transposed=x.t != x.tg)
-    return plan_transfers(arch, source, target, micro_dp_groups(x))
+    target = NativeLayout(arch, degrees, "generation", transposed=transposed)
+    return plan_transfers(arch, source, target, micro_dp_groups(degrees))
 
 
 class Transition:
-    """One rank's weights in two layouts, and what the last change to generation took (``report``).
+    """One rank's weights in two layouts, and what the last change to generation moved (``log``).
 
     ``plan`` is an ``in_place_plan``, ``group`` this rank's micro-DP group. ``training`` and ``generation`` are weights
     by name in the checkpoint's orientation.
@@ -59,11 +59,8 @@ class Transition:
         self._trained, self._generating = plan.source.stored(rank), plan.target.stored(rank)
         everyone = list(range(plan.source.num_ranks))
         together = [[one] for one in everyone] if plan.is_local else [everyone]  # no group where no byte crosses
-        self.wire = Wire(own_group(rank, together, group.clock))
-        causes = plan.received_elements(rank)
-        self._by_cause = {cause: num * dtype.itemsize for cause, num in causes.items()}
-        self.report: TransitionReport | None = None
-        self._told = True
+        self.collectives = CountingCollectives(own_group(rank, together, group.clock))
+        self.log = MoveLog()
         self._stays = plan.source is plan.target
         self._kept = self.training if self._stays else {}
 
@@ -90,23 +87,21 @@ class Transition:
         ``check``: compare it with what its ranks trained; ``UnequalWeightsError``. Every rank calls this. If it fails
         half way, this rank is back in the training layout with the weights that it had.
         """
-        started_s = time.perf_counter()
         if self._stays:  # the same tensors generate: views of them would be made anew in each iteration
-            self._account(self.weights.held_bytes, self.weights.held_bytes, started_s)
+            self._account(self.weights.held_bytes)
             return
         check = check and not self.plan.is_local
         trained = group_totals(self.plan, self.rank, self.weights.training, self._group) if check else {}
-        training_bytes = self.weights.held_bytes
         lent = [flat.gradient] if flat.gradient is not None else []
-        self.wire.count.sent_bytes = self.wire.count.received_bytes = 0
+        self.collectives.count.sent_bytes = self.collectives.count.received_bytes = 0
         try:
             with MemoryMeter([*self.held, *lent]) as meter, flat.scratch(self.weights.num_staged) as scratch:
-                self.weights.to_generation(self.wire, self._group, scratch)
+                self.weights.to_generation(self.collectives, self._group, scratch)
         except Exception:
             self.to_training(flat)
             raise
         self._follow(flat)
-        self._account(meter.peak_bytes - sum(tensor.nbytes for tensor in lent), training_bytes, started_s)
+        self._account(meter.peak_bytes - sum(tensor.nbytes for tensor in lent))
         if check:
             require_gathered(self.weights.generation, trained)
 
@@ -118,34 +113,14 @@ class Transition:
             self.weights.to_training(scratch)
         self._follow(flat)
 
-    def moved(self) -> WeightsMoved:
-        """What the last change to generation moved and held, once."""
-        if self.report is None or self._told:
-            return WeightsMoved()
-        self._told = True
-        x = self.report
-        return WeightsMoved(x.received_bytes, x.sent_bytes, x.bucket_bytes, x.peak_bytes)
-
     def _follow(self, flat: FlatParameters) -> None:
         """Let parameters look at where the training shard lies now."""
         if self.weights.num_staged:  # else it never moves
             flat.look_at(self.training)
 
-    def _account(self, peak_bytes: int, training_bytes: int, started_s: float) -> None:
-        count, held_bytes = self.wire.count, self.weights.held_bytes
-        self.report = TransitionReport(
-            path="local" if self.plan.is_local else "gather",
-            received_bytes=count.received_bytes,
-            sent_bytes=count.sent_bytes,
-            peak_bytes=peak_bytes,
-            bucket_bytes=peak_bytes - held_bytes,
-            training_bytes=training_bytes,
-            generation_bytes=held_bytes,
-            seconds=time.perf_counter() - started_s,
-            by_cause=dict(self._by_cause),
-            kept_bytes=self.weights.redundant_bytes,
-        )
-        self._told = False
+    def _account(self, peak_bytes: int) -> None:
+        count, bucket_bytes = self.collectives.count, peak_bytes - self.weights.held_bytes
+        self.log.note(WeightsMoved(count.received_bytes, count.sent_bytes, bucket_bytes, peak_bytes))
 
 
 def group_totals(plan: TransferPlan, rank: int, training: Mapping[str, torch.Tensor], group: Group) -> dict[str, int]:

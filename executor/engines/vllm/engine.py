@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.plan.groups import generation_coordinates, generation_order
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
-    from executor.engines.base import Sampling
+    from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from simulator.plan.groups import Degrees
 
@@ -61,7 +62,6 @@ class VllmEngine:
         self.options = options
         self.layout = VllmLayout(arch, degrees)
         self._sizes: dict[str, int] = {}
-        self.prefix_hits = 0
 
     def load(self) -> None:
         """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
@@ -75,7 +75,7 @@ class VllmEngine:
         from executor.engines.vllm.groups import ranks_in_order
 
         with tempfile.TemporaryDirectory() as folder, ranks_in_order(generation_order(self.degrees), self.rank):
-            (Path(folder) / "config.json").write_text(json.dumps(_config(self.path)))
+            (Path(folder) / "config.json").write_text(json.dumps(dict(read_config(self.path))))
             try:
                 self._llm: Any = LLM(model=folder, **self._settings())
             except ValueError as error:
@@ -112,9 +112,9 @@ class VllmEngine:
 
     def _most_kv_bytes(self, max_length: int) -> int:
         """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""
-        arch, x = self.arch, self.degrees
-        stage = generation_coordinates(self.rank, x)[1]
-        heads = max(arch.num_kv_heads // x.tg, 1)
+        arch, degrees = self.arch, self.degrees
+        stage = generation_coordinates(self.rank, degrees)[1]
+        heads = max(arch.num_kv_heads // degrees.tg, 1)
         token_bytes = 2 * len(self.layout.layers(stage)) * heads * arch.head_dim * self.dtype.itemsize
         blocks = -(-max_length // KV_BLOCK_TOKENS) + 1  # and one that vLLM keeps empty
         return self.options.max_num_seqs * blocks * KV_BLOCK_TOKENS * token_bytes
@@ -172,11 +172,6 @@ class VllmEngine:
                 found[f"kv.{i}.{j}"] = part.untyped_storage()
         return found
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of weights and KV cache that this rank holds now."""
-        return sum({s.data_ptr(): s.nbytes() for s in self._storages().values() if s.nbytes()}.values())
-
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""
         from tensordict import TensorDict
@@ -197,7 +192,6 @@ class VllmEngine:
                 )
             )
         outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        self.prefix_hits = sum(output.num_cached_tokens or 0 for output in outputs)
         return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
 
     def stop(self) -> None:
@@ -217,13 +211,6 @@ def _columns(outputs: list[Any], max_tokens: int) -> Mapping[str, torch.Tensor]:
         chosen = zip(found.logprobs, found.token_ids, strict=True)
         log_probs[i, :length] = torch.tensor([step[token].logprob for step, token in chosen])
     return {"responses": tokens, "response_mask": mask, "log_probs": log_probs}
-
-
-def _config(path: str) -> dict[str, Any]:
-    file = Path(path)
-    document = json.loads((file / "config.json" if file.is_dir() else file).read_text())
-    assert isinstance(document, dict)
-    return document
 
 
 def require_installed() -> None:

@@ -1,26 +1,21 @@
-"""RL algorithms as scripts: a loop over prompts, one line per model call. Edit them, or write your own."""
+"""RL algorithms, a file each: its script, its advantages, its loss. Edit them, or write your own and add its line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.grpo import grpo
-from executor.rl.algorithms.ppo import ppo
-from executor.rl.algorithms.remax import remax
-from executor.rl.algorithms.safe_rlhf import safe_rlhf
+from executor.rl.algorithms.dapo import DAPO
+from executor.rl.algorithms.grpo import GRPO
+from executor.rl.algorithms.ppo import PPO
+from executor.rl.algorithms.reinforce_plus_plus import REINFORCE_PLUS_PLUS
+from executor.rl.algorithms.remax import REMAX
+from executor.rl.algorithms.rloo import RLOO
+from executor.rl.algorithms.safe_rlhf import SAFE_RLHF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from executor.rl.algorithm import Runnable
 
-    from executor.rl.algorithms.step import Step
-
-SCRIPTS: dict[str, Callable[..., Iterator[Step]]] = {
-    "ppo": ppo,
-    "remax": remax,
-    "safe-rlhf": safe_rlhf,
-    "grpo": grpo,
-    "rloo": grpo,
-    "reinforce++": grpo,
-    "dapo": grpo,
+RUNNABLE: dict[str, Runnable] = {
+    one.algorithm.name: one for one in (PPO, REMAX, SAFE_RLHF, GRPO, RLOO, REINFORCE_PLUS_PLUS, DAPO)
 }
 """Every algorithm that can run, by its name in job files."""

@@ -1,20 +1,25 @@
-"""GRPO: an actor, a score, and a reference where there is one; no critic.
-
-RLOO, REINFORCE++ and DAPO make the same calls: how scores become advantages (``rl/estimators.py``) and what the
-update minimises (``objectives.py``) goes by the algorithm's name.
-"""
+"""GRPO: an actor, a score, and a reference where there is one; no critic."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.step import Step
+from tensordict import TensorDict
+
+from executor.rl.advantages import group_relative, over_tokens
+from executor.rl.algorithm import Runnable, Step, clipped
+from executor.rl.losses import added, kl_penalty
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from executor.controller.futures import Future
     from executor.controller.models import Models
+    from executor.rl.algorithm import Outputs
+    from executor.rl.estimators import Estimation
+    from executor.rl.losses import Sums
+    from executor.run_config import Hyperparameters
+    from executor.worker.futures import Future
 
 
 def grpo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
@@ -27,3 +32,21 @@ def grpo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         batch |= models.controller.compute_advantage(batch)
         actor = models.actor.update_actor(batch)
         yield Step(batch, {"actor": actor})
+
+
+def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
+    """Scores relative to the other responses to the same prompt; the KL term is in the loss."""
+    advantages = over_tokens(group_relative(batch["scores"], batch["group"]), batch["response_mask"])
+    return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
+
+
+def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
+    """The clipped surrogate, and the KL to the reference as a term of the loss."""
+    terms = [clipped(outputs, rows, hyper)]
+    if "ref_log_probs" in rows.keys():  # noqa: SIM118
+        given = (outputs["log_probs"], rows["ref_log_probs"], rows["target_mask"])
+        terms.append(kl_penalty(*given, hyper.kl_coefficient))
+    return added(*terms)
+
+
+GRPO = Runnable(ALGORITHMS["grpo"], grpo, advantages, loss)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.step import Step
+from executor.rl.algorithm import Runnable, Step
+from executor.rl.estimators import gae_on
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from executor.controller.futures import Future
+    from tensordict import TensorDict
+
     from executor.controller.models import Models
+    from executor.rl.estimators import Estimation
+    from executor.worker.futures import Future
 
 
 def ppo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
@@ -24,3 +29,11 @@ def ppo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         critic = models.critic.update_critic(batch)
         actor = models.actor.update_actor(batch)
         yield Step(batch, {"critic": critic, "actor": actor})
+
+
+def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
+    """GAE on scores with a KL penalty per token, normalised over the batch."""
+    return gae_on(batch["scores"], batch, how)
+
+
+PPO = Runnable(ALGORITHMS["ppo"], ppo, advantages)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.step import Step
+from tensordict import TensorDict
+
+from executor.rl.advantages import returns_to_go
+from executor.rl.algorithm import Runnable, Step
+from executor.rl.estimators import token_kl
+from executor.rl.kl import token_rewards
+from executor.rl.losses import reinforce
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from executor.controller.futures import Future
     from executor.controller.models import Models
+    from executor.rl.algorithm import Outputs
+    from executor.rl.estimators import Estimation
+    from executor.rl.losses import Sums
+    from executor.run_config import Hyperparameters
+    from executor.worker.futures import Future
 
 
 def remax(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
@@ -24,3 +35,19 @@ def remax(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         batch |= models.controller.compute_advantage(batch)
         actor = models.actor.update_actor(batch)
         yield Step(batch, {"actor": actor})
+
+
+def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
+    """The score less that of the greedy response to the same prompt, with the KL penalty from each token on."""
+    mask = batch["response_mask"]
+    rewards = token_rewards(batch["scores"] - batch["greedy_scores"], token_kl(batch), mask, how.kl.coefficient)
+    returns = returns_to_go(rewards, mask, how.gamma)
+    return TensorDict({"advantages": returns, "returns": returns}, batch_size=batch.batch_size)
+
+
+def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
+    """The policy gradient, without a ratio to clip."""
+    return reinforce(outputs["log_probs"], rows["advantages"], rows["target_mask"])
+
+
+REMAX = Runnable(ALGORITHMS["remax"], remax, advantages, loss)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithms.step import Step
+from executor.rl.algorithm import Runnable, Step
+from executor.rl.estimators import gae_on
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from executor.controller.futures import Future
+    from tensordict import TensorDict
+
     from executor.controller.models import Models
+    from executor.rl.estimators import Estimation
+    from executor.worker.futures import Future
 
 
 def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
@@ -26,3 +31,12 @@ def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         batch |= models.actor.compute_loss(batch)
         actor = models.actor.update_actor(batch)
         yield Step(batch, {"critic": critic, "actor": actor})
+
+
+def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
+    """As PPO, on reward and cost combined by the multiplier; the dataflow has one critic, and it learns this signal."""
+    assert how.multiplier is not None, "a run always has one"
+    return gae_on(how.multiplier.combined(batch["scores"], batch["costs"]), batch, how)
+
+
+SAFE_RLHF = Runnable(ALGORITHMS["safe-rlhf"], safe_rlhf, advantages)

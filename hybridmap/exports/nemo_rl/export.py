@@ -17,6 +17,7 @@ from hybridmap.exports.verl.layouts import last_stage_layers
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import utilization
 from hybridmap.text.notation import job_title
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
@@ -89,15 +90,15 @@ def export_nemo_rl(source: Source) -> Export:
 
 
 def _work(source: Source, out: Settings) -> None:
-    work, algorithm = source.facts.workload, source.facts.algorithm
+    work, algorithm = source.facts.workload, ALGORITHMS[source.facts.algorithm]
     out.put({"num_prompts_per_step": work.prompts, "num_generations_per_prompt": work.samples_per_prompt}, "grpo")
-    if algorithm == "rloo":
+    if algorithm.name == "rloo":  # GRPO's loop without the division by the deviation
         out.put({"grpo.normalize_rewards": False})
     if not source.has("reference"):
         out.put({"grpo.skip_reference_policy_logprobs_calculation": True})
         out.put({"loss_fn.reference_policy_kl_penalty": 0.0})
-    if algorithm == "dapo":
-        out.put({"loss_fn.ratio_clip_max": 0.28})
+    if algorithm.clip_high is not None:
+        out.put({"loss_fn.ratio_clip_max": algorithm.clip_high})
     out.put({"data.max_input_seq_length": work.prompt_length, "policy.max_total_sequence_length": work.padded_length})
     out.put({"policy.model_name": source.model("actor"), "policy.train_global_batch_size": work.minibatch_samples})
 

@@ -20,13 +20,15 @@ from hybridmap.exports.follow import (
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import note_own_weights
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Point, Source
     from simulator.plan.plan import ParallelLayout
 
 SYSTEM = "NeMo-RL"
-ALGORITHMS = ("grpo", "dapo", "rloo")
+RUNS = tuple(name for name, algorithm in ALGORITHMS.items() if "nemo-rl" in algorithm.estimators)
+"""Algorithms that its GRPO loop runs."""
 
 
 def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
@@ -34,9 +36,9 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 
     Raises ``InputError`` for an algorithm with a critic, and where nothing near the plan fits.
     """
-    if source.facts.algorithm not in ALGORITHMS:
+    if source.facts.algorithm not in RUNS:
         raise InputError(
-            f"this exports NeMo-RL's GRPO loop, which runs {', '.join(ALGORITHMS)}, not {source.facts.algorithm}; "
+            f"this exports NeMo-RL's GRPO loop, which runs {', '.join(RUNS)}, not {source.facts.algorithm}; "
             "export to verl or openrlhf"
         )
     out = Points()
@@ -53,13 +55,13 @@ def _work(source: Source, out: Points) -> Source:
     note_not_exported(source, out)
     if source.has("reward"):
         out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
-    if source.facts.algorithm == "dapo":
+    if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; grpo.use_dynamic_sampling=true turns it on")
     epochs = source.facts.workload.epochs
     if epochs == 1:
         return source
     out.cannot("algorithm", f"{epochs} passes over the samples; NeMo-RL makes one")
-    return source.with_job(workload={**source.job["workload"], "epochs": 1})
+    return source.with_job(workload=source.job.workload.model_copy(update={"epochs": 1}))
 
 
 def _policy(source: Source, out: Points) -> Source:

@@ -19,6 +19,7 @@ from hybridmap.exports.follow import (
 from hybridmap.exports.weights import note_own_weights
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ def _fastest(source: Source, lead: ParallelLayout, out: Points) -> tuple[Source,
 
 def _all_alike(source: Source, lead: ParallelLayout, out: Points) -> Source:
     if lead.zero_stage not in source.facts.training.zero_stages:  # DeepSpeed has them all; the job's engine may not
-        engines = {**source.job["engines"], "training": SHARDING_ENGINE}
-        source = source.with_job(engines=engines)
+        source = source.with_job(engines=source.job.engines.model_copy(update={"training": SHARDING_ENGINE}))
     for entry in source.plan.roles:
         source = source.with_role(_as_the_actor(source, entry, lead, out))
     return source
@@ -80,9 +80,9 @@ def _all_alike(source: Source, lead: ParallelLayout, out: Points) -> Source:
 def _algorithm(source: Source, out: Points) -> Source:
     if not source.has("reward"):
         out.cannot("reward", "a reward function is a Python file: put its path in place of REWARD_FUNCTION.py")
-    if source.facts.algorithm == "dapo":
+    if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; add --algo.dynamic_filtering_enable")
-    if source.facts.algorithm != "remax":
+    if not ALGORITHMS[source.facts.algorithm].greedy_baseline:
         return source
     out.cannot("algorithm", "no ReMax: the greedy baseline is not generated; exported as REINFORCE")
     return source.with_plan(algorithm="reinforce++").with_job(algorithm="reinforce++")
@@ -148,8 +148,8 @@ def _on_pools(source: Source, groups: list[tuple[tuple[str, ...], int]]) -> Sour
         )
         for entry in source.plan.roles
     )
-    (cluster,) = source.job["cluster"]
-    grown = [{**cluster, "nodes": max(cluster["nodes"], -(-first // node))}]
+    (cluster,) = source.job.cluster
+    grown = [cluster.model_copy(update={"nodes": max(cluster.nodes, -(-first // node))})]
     ordered = tuple(sorted(pools, key=lambda pool: pool.name))
     name = placement_name(tuple(pool.roles for pool in ordered if pool.roles))
     return source.with_plan(pools=ordered, roles=entries, placement=name).with_job(cluster=grown)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from hybridmap.exports.export import Default, Settings
 from hybridmap.exports.openrlhf.follow import MAY_SHARE
 from hybridmap.exports.weights import utilization
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
 
-ADVANTAGES = {"ppo": "gae", "grpo": "group_norm", "rloo": "rloo", "dapo": "group_norm", "reinforce++": "reinforce"}
 NAMES = {"actor": "actor", "critic": "critic", "reference": "ref", "reward": "reward"}
 _FLAGS = {
     frozenset({"actor", "reference"}): "colocate_actor_ref",
@@ -43,10 +43,10 @@ def openrlhf_settings(source: Source) -> Settings:
 
 
 def _work(source: Source, out: Settings) -> None:
-    work, algorithm = source.facts.workload, source.facts.algorithm
+    work, algorithm = source.facts.workload, ALGORITHMS[source.facts.algorithm]
     out.put(
         {
-            "algo.advantage.estimator": ADVANTAGES[algorithm],
+            "algo.advantage.estimator": algorithm.estimators["openrlhf"],
             "rollout.batch_size": work.prompts,
             "rollout.n_samples_per_prompt": work.samples_per_prompt,
             "train.batch_size": work.minibatch_samples,
@@ -65,8 +65,8 @@ def _work(source: Source, out: Settings) -> None:
         out.put({"critic.model_name_or_path": source.model("critic")})
     if not source.has("reference"):
         out.put({"algo.kl.init_coef": 0})
-    if algorithm == "dapo":
-        out.put({"actor.eps_clip_low_high": [0.2, 0.28]})
+    if algorithm.clip_high is not None:
+        out.put({"actor.eps_clip_low_high": [0.2, algorithm.clip_high]})
 
 
 def _placement(source: Source, out: Settings) -> None:

@@ -14,7 +14,7 @@ from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, uses_fsdp
 from hybridmap.exports.verl.process import SAME_PROCESS
 from hybridmap.exports.verl.settings import verl_settings
 from hybridmap.job.load import job_from_document
-from mapper.execution_mode import ROLLOUT as ROLLOUT_ROLE
+from mapper.execution_mode import GENERATOR
 from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hybridmap.exports.verl.import_run import Imported
     from hybridmap.exports.verl.read import VerlConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import ParallelLayout
 
@@ -77,7 +77,7 @@ def _searched(
     """The best plan under verl's limits and these pins, and what verl runs of it; or why there is none."""
     try:
         result = search(_limited(imported, pins))
-        return (result, followed(Source(result.plan, imported.job.facts(), imported.job.document), False)[0]), ""
+        return (result, followed(Source(result.plan, imported.job), False)[0]), ""
     except InputError as error:
         return None, str(error)
 
@@ -88,9 +88,9 @@ def _limited(imported: Imported, pins: dict[str, Any]) -> Job:
     States may wait in host memory where they do so now.
     """
     flow, document = imported.job.facts().dataflow, imported.job.document
-    generates = ROLLOUT_ROLE if all(mode.dedicated_rollout for mode in imported.job.modes()) else "actor"
+    generates = GENERATOR if all(mode.dedicated_rollout for mode in imported.job.request().modes) else "actor"
     limits: dict[str, dict[str, Any]] = {role: {} for role in flow.roles if role in SAME_PROCESS}
-    if str(document["engines"]["training"]).startswith("fsdp"):
+    if str(imported.job.engines.training).startswith("fsdp"):
         for role, fixed in limits.items():
             fixed["training" if flow.is_trained(role) else "inference"] = {"tp": 1, "pp": 1, "ep": 1}
     for role, fixed in pins.items():

@@ -19,7 +19,7 @@ REWARD_TOKENS = 8192
 
 def served_by(source: Source) -> tuple[str, str]:
     """The job's generation engine and the one of verl's that stands for it."""
-    engine = str(source.job["engines"]["generation"]).split("@")[0]
+    engine = str(source.job.engines.generation).split("@")[0]
     return engine, engine if engine in ("vllm", "sglang") else "vllm"
 
 

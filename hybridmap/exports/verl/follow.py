@@ -20,6 +20,7 @@ from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
 from hybridmap.exports.verl.process import SYSTEM, equal_batches, one_layout
 from hybridmap.exports.weights import note_own_weights
 from profiles.errors import InputError
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, RolePlan
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _work(source: Source, out: Points) -> Source:
     if engine[0] != engine[1]:
         out.cannot("actor.generation", f"the job generates with {engine[0]}; exported for {engine[1]}")
     note_not_exported(source, out)
-    if source.facts.algorithm == "dapo":
+    if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; algorithm.filter_groups.enable=True turns it on")
     steps = -(-work.prompts // source.minibatch_prompts)
     if work.minibatch_samples % work.samples_per_prompt:
@@ -80,7 +81,7 @@ def _work(source: Source, out: Points) -> Source:
         )
     if steps == work.minibatches or work.num_samples % steps:
         return source
-    return source.with_job(workload={**source.job["workload"], "minibatches": steps})
+    return source.with_job(workload=source.job.workload.model_copy(update={"minibatches": steps}))
 
 
 def _placed(source: Source, out: Points, critic_apart: bool) -> Source:

@@ -15,7 +15,7 @@ from hybridmap.exports.verl.read import VerlConfig, config_of_script
 from hybridmap.job.load import job_from_mapping
 
 if TYPE_CHECKING:
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 _NOT_IN_KEYS = ("response_length", "prompt_tokens", "reward_s_per_sample", "pretrain_update")
@@ -31,7 +31,7 @@ class Imported:
 
     @property
     def source(self) -> Source:
-        return Source(self.plan, self.job.facts(), self.job.document)
+        return Source(self.plan, self.job)
 
 
 def import_verl(config: VerlConfig, given: Given) -> Imported:
@@ -55,15 +55,15 @@ def as_read(config: VerlConfig, source: Source) -> Source:
     roles = roles_of(config)
     pools = pools_of(config, roles, device)
     raw = job_of(config, Given(device, models=dict.fromkeys(roles, "")), roles, pools)
-    known = source.job["workload"]
+    known = source.job.document
     sections: dict[str, Any] = {
         "algorithm": source.facts.algorithm,  # of several that one estimator stands for
-        "models": {role: source.job["models"][role] for role in roles},
-        "workload": raw["workload"] | {key: known[key] for key in _NOT_IN_KEYS if key in known},
-        "implementation": {**source.job["implementation"], "packed_tokens": None, **raw["implementation"]},
+        "models": {role: known["models"][role] for role in roles},
+        "workload": raw["workload"] | {key: known["workload"][key] for key in _NOT_IN_KEYS if key in known["workload"]},
+        "implementation": {**known["implementation"], "packed_tokens": None, **raw["implementation"]},
     }
-    job = job_from_mapping({**source.job, **sections}, config.source, Path())
-    return Source(plan_of(config, job, pools)[0], job.facts(), job.document)
+    job = job_from_mapping({**known, **sections}, config.source, Path())
+    return Source(plan_of(config, job, pools)[0], job)
 
 
 def as_written(script: str, name: str, source: Source) -> Source:

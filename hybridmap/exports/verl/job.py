@@ -73,28 +73,19 @@ def roles_of(config: VerlConfig) -> tuple[str, ...]:
 
 def pools_of(config: VerlConfig, roles: tuple[str, ...], device: str) -> dict[str, Pool]:
     """Each role's pool; GPUs are counted from the actor's, node by node."""
-    sizes = {
-        "actor": config.whole("trainer.nnodes", MOST_NODES)
-        * config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
-    }
+    sizes = {"actor": _num_gpus(config, "trainer")}
     home = dict.fromkeys(roles, "actor")
     if "critic" in roles and config.get("hybridmap.critic.nnodes"):
-        sizes["critic"] = config.whole("hybridmap.critic.nnodes", MOST_NODES) * config.whole(
-            "hybridmap.critic.n_gpus_per_node", MOST_GPUS_PER_NODE
-        )
+        sizes["critic"] = _num_gpus(config, "hybridmap.critic")
         home["critic"] = "critic"
     if "reward" in roles and config.get("hybridmap.reward.nnodes") and "critic" in sizes:
         home["reward"] = "critic"
     elif "reward" in roles and config.get("reward.reward_model.enable_resource_pool"):
         place = "reward.reward_model"
-        sizes["reward"] = config.whole(f"{place}.nnodes", MOST_NODES) * config.whole(
-            f"{place}.n_gpus_per_node", MOST_GPUS_PER_NODE
-        )
+        sizes["reward"] = _num_gpus(config, place)
         home["reward"] = "reward"
     if config.get(f"{ROLLOUT}.nnodes"):
-        sizes["rollout"] = config.whole(f"{ROLLOUT}.nnodes", MOST_NODES) * config.whole(
-            f"{ROLLOUT}.n_gpus_per_node", MOST_GPUS_PER_NODE
-        )
+        sizes["rollout"] = _num_gpus(config, ROLLOUT)
         home["rollout"] = "rollout"
     made: dict[str, Pool] = {}
     first = 0

@@ -14,7 +14,7 @@ REWARD = "reward.reward_model"
 
 def uses_fsdp(source: Source) -> bool:
     """Whether the job trains with FSDP; anything else is exported as Megatron-Core."""
-    return str(source.job["engines"]["training"]).startswith("fsdp")
+    return str(source.job.engines.training).startswith("fsdp")
 
 
 def home(source: Source) -> Pool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hybridmap.exports.verl.read import VerlConfig
-    from hybridmap.job.load import Job
+    from hybridmap.job.job import Job
     from simulator.facts import Facts
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from hybridmap.exports.verl.defaults import Same, default_of
 from hybridmap.exports.verl.script import OVERRIDE, Launch, Override, advice_for, read_launch
 from hybridmap.job.problems import described
-from hybridmap.job.read_yaml import read_yaml
 from hybridmap.shell.values import has_gap
 from profiles.errors import FileFormatError, InputError
-from profiles.yaml_text import parse_yaml
+from profiles.yaml_text import parse_yaml, read_yaml_file
 from simulator.plan.plan import MOST
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def read_verl_config(path: Path, environment: Mapping[str, str] | None = None) -
         It holds no override and no configuration of verl.
     """
     if path.suffix in (".yaml", ".yml"):
-        content = read_yaml(path)
+        content = read_yaml_file(path)
         launch = Launch(tuple(_listed(content))) if isinstance(content, list) else None
         config = _config(path, launch) if launch else VerlConfig(str(path), _flat(content))
     else:

@@ -11,20 +11,10 @@ from hybridmap.exports.export import Default, Settings
 from hybridmap.exports.verl.engines import reward_keys, rollout_keys
 from hybridmap.exports.verl.layouts import fsdp_keys, last_stage_layers, megatron_keys, token_budget, trained_keys
 from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, home, needs_subclass, own_pools, uses_fsdp
+from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
-
-ADVANTAGES = {
-    "ppo": "gae",
-    "remax": "remax",
-    "grpo": "grpo",
-    "rloo": "rloo",
-    "dapo": "grpo",
-    "reinforce++": "reinforce_plus_plus",
-}
-KL_IN_LOSS = ("grpo", "rloo", "dapo")
-"""Algorithms whose KL term is part of the loss; in the others it is taken off the reward."""
 
 _CONFIG = "trainer/config/_generated_ppo_trainer.yaml"
 ALGORITHM: dict[str, Default] = {
@@ -66,8 +56,8 @@ def verl_settings(source: Source) -> Settings:
 
 
 def _work(source: Source, out: Settings) -> None:
-    work, algorithm = source.facts.workload, source.facts.algorithm
-    out.put({"algorithm.adv_estimator": ADVANTAGES[algorithm]})
+    work, algorithm = source.facts.workload, ALGORITHMS[source.facts.algorithm]
+    out.put({"algorithm.adv_estimator": algorithm.estimators["verl"]})
     out.put(
         {
             "train_batch_size": work.prompts,
@@ -77,7 +67,7 @@ def _work(source: Source, out: Settings) -> None:
         "data",
     )
     out.put({f"{ROLLOUT}.n": work.samples_per_prompt})
-    in_loss = source.has("reference") and algorithm in KL_IN_LOSS
+    in_loss = source.has("reference") and algorithm.kl_in_loss
     out.put(
         {
             "algorithm.use_kl_in_reward": source.has("reference") and not in_loss,
@@ -85,8 +75,8 @@ def _work(source: Source, out: Settings) -> None:
             "algorithm.rollout_correction.bypass_mode": source.old_log_prob_by_engine,
         }
     )
-    if algorithm == "dapo":
-        out.put({f"{ACTOR}.clip_ratio_high": 0.28})
+    if algorithm.clip_high is not None:
+        out.put({f"{ACTOR}.clip_ratio_high": algorithm.clip_high})
     out.put({"actor_rollout_ref.model.path": source.model("actor")})
 
 

@@ -59,7 +59,7 @@ def test_a_device_rate_reaches_derived_parts_and_is_undone() -> None:
 def test_a_python_constant_reaches_the_price() -> None:
     spec = load_device("h100-80gb-sxm").spec
     before = float(memory_bound(spec, 0, 1).s)
-    with ablation.overridden(constant_of("GRAPH_LAUNCH_S", "lookup.py"), 0.0):
+    with ablation.overridden(constant_of("GRAPH_LAUNCH_S", "pricing.py"), 0.0):
         assert float(memory_bound(spec, 0, 1).s) == 0.0
     assert float(memory_bound(spec, 0, 1).s) == before > 0.0
     with ablation.overridden(constant_of("ENGINE_PROMPT_TOKENS", "paper_job.py"), 7):

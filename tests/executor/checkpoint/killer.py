@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from executor.checkpoint.files import clean
-from executor.checkpoint.load import checkpoint_at, latest, load
-from executor.checkpoint.saver import Saver
 from executor.controller.controller import Controller
 from executor.controller.models import build_models
 from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
+from executor.recovery.load import checkpoints_at, latest, load
+from executor.recovery.saver import Saver
 from executor.run import hyperparameters
 from tests.executor.plans import colocated, config, job
 
@@ -71,7 +71,7 @@ class Trial:
         self.models.init()
         self.saver = Saver(self.models, controller, root, keep=1, identity={})
         (rank,) = controller._ranks["A"]  # noqa: SLF001
-        self.master = rank._roles["actor"].engine.optimizer.master.data  # noqa: SLF001
+        self.master = rank._roles["actor"].trainer.optimizer.master.data  # noqa: SLF001
 
     def save(self, iteration: int) -> None:
         self.master.fill_(iteration)
@@ -81,7 +81,7 @@ class Trial:
 
     def loaded(self) -> int:
         """The iteration of the newest checkpoint; all of it must be loadable, and of that iteration."""
-        found = load(self.models, self.controller, checkpoint_at(self.root))
+        found = load(self.models, self.controller, checkpoints_at(self.root, str)[0])
         assert (self.master == found).all(), (found, self.master)
         return found
 

@@ -12,10 +12,11 @@ import torch.distributed as dist
 
 from benchmarks.rank_pool import run_on_ranks
 from executor.checkpoint.shards import Chunk, read_shards, write_shards
-from executor.engines.base import Objective
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.entry import LayoutOptions
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity
+from executor.rl.objectives import Objective
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from simulator.plan.groups import Degrees
@@ -74,14 +75,14 @@ CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, w
 
 def built(path, dtype, rank, kind, degrees, zero, options):
     from executor.engines.fsdp.engine import FsdpEngine
-    from executor.engines.megatron.engine import MegatronEngine, MegatronOptions
+    from executor.engines.megatron.engine import MegatronEngine
 
     p, t, d = degrees
     adam = OptimizerConfig(1e-2, max_grad_norm=0.5)
     spec = ModelSpec(path, dtype=dtype, optimizer=adam, micro_batch=2, zero_stage=zero)
     given = (Identity("A", rank, p * t * d), "", Degrees(p, t, d, p, t), spec)
     if kind == "megatron":
-        return MegatronEngine(*given, MegatronOptions(**options))
+        return MegatronEngine(*given, LayoutOptions(**options))
     return TorchNativeEngine(*given) if kind == "native" else FsdpEngine(*given)
 
 

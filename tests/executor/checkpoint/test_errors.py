@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.checkpoint.load import checkpoint_at, groups_of, latest, load
-from executor.checkpoint.saver import Saver
 from executor.controller.controller import Controller
 from executor.controller.models import build_models
 from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
+from executor.recovery.load import checkpoints_at, groups_of, latest, load
+from executor.recovery.saver import Saver
 from executor.run import hyperparameters, run
 from profiles.errors import InputError
 from tests.executor.plans import colocated, config, job
@@ -79,7 +79,7 @@ def saves_on_a_full_disk(rank, root):
             error = saved(models, controller, root, before + 1)
             if not disk.has_failed:
                 break  # no save has so many steps
-            found.append((error, before, load(models, controller, checkpoint_at(root))))
+            found.append((error, before, load(models, controller, checkpoints_at(root, str)[0])))
     return found
 
 
@@ -191,7 +191,7 @@ def closed(tmp_path_factory):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("begin", "--resume goes on from the newest"),  # there are checkpoints: read, and no place for others
+        ("begin", "--resume continues from the newest"),  # there are checkpoints: read, and no place for others
         ("go on", "checkpoints cannot be saved here: Permission denied"),
         ("list", "cannot be read: Permission denied"),
     ],

@@ -9,16 +9,16 @@ import socket
 
 import pytest
 
-from executor.checkpoint.files import begin_aside, checkpoints, clean, commit, prune
-from executor.checkpoint.load import checkpoint_at, latest, require_free, require_whole
+from executor.checkpoint.files import begin_unfinished, checkpoints, clean, commit, prune
 from executor.checkpoint.manifest import FileFacts, Manifest, RoleFacts, damage_of, facts_of, read_checkpoint
 from executor.errors import DamagedCheckpointError
+from executor.recovery.load import checkpoints_at, latest, require_free, require_whole
 from profiles.errors import FileFormatError, InputError
 
 
 def written(root, iteration, content=b"shard"):
     """A checkpoint of one role with one file."""
-    aside = begin_aside(root, iteration, ["actor"])
+    aside = begin_unfinished(root, iteration, ["actor"])
     (aside / "actor" / "rank-00000-0.safetensors").write_bytes(content)
     files = {"rank-00000-0.safetensors": facts_of(aside / "actor" / "rank-00000-0.safetensors")}
     role = RoleFacts(num_ranks=1, counters={"optimizer_steps": iteration}, files=files)
@@ -37,7 +37,7 @@ def test_a_checkpoint_reads_back_as_it_was_written(tmp_path):
     made = written(tmp_path, 3)
     assert read_checkpoint(tmp_path / "iteration-00000003") == made
     assert made.num_bytes == 5
-    assert latest(tmp_path) == checkpoint_at(tmp_path) == checkpoint_at(made.folder) == made
+    assert (latest(tmp_path),) == checkpoints_at(tmp_path, str) == checkpoints_at(made.folder, str) == (made,)
 
 
 def test_the_newest_is_found_by_manifests_and_the_oldest_go(tmp_path):
@@ -64,7 +64,7 @@ def test_damaged_ones_neither_count_nor_stay(tmp_path):
 
 def test_what_killed_runs_left_is_seen_by_nobody_and_cleaned(tmp_path):
     written(tmp_path, 2)
-    aside = begin_aside(tmp_path, 4, ["actor"])
+    aside = begin_unfinished(tmp_path, 4, ["actor"])
     (aside / "actor" / "half").write_text("")
     (tmp_path / ".iteration-00000001.removed").mkdir()
     assert [c.manifest.iteration for c in checkpoints(tmp_path)] == [2]
@@ -221,7 +221,7 @@ def test_a_manifest_that_was_edited_is_refused(tmp_path, change, message):
 def test_a_folder_with_later_checkpoints_is_no_place_for_a_new_run(tmp_path):
     written(tmp_path, 3)
     require_free(tmp_path, 3)
-    with pytest.raises(InputError, match="has checkpoints up to iteration 3, this run begins at 0: --resume goes on"):
+    with pytest.raises(InputError, match="has checkpoints up to iteration 3, this run begins at 0: --resume continues"):
         require_free(tmp_path, 0)
     with pytest.raises(InputError, match="has no complete checkpoint"):
-        checkpoint_at(tmp_path / "nowhere")
+        checkpoints_at(tmp_path / "nowhere", str)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.checkpoint.load import latest
+from executor.recovery.load import latest
 from tests.executor.plans import learned, metrics
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def test_sigkill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(tmp_path):
 RUN = """
 import sys
 from pathlib import Path
-from executor.checkpoint.load import latest
+from executor.recovery.load import latest
 from executor.run import run
 from tests.executor.plans import colocated, config, job
 out = Path(sys.argv[1])

@@ -8,8 +8,8 @@ import torch
 
 from executor.checkpoint.manifest import RoleFacts
 from executor.checkpoint.rank import RankCheckpoint, report_name, take_report
-from executor.checkpoint.saver import _together
 from executor.checkpoint.shards import Chunk, EngineState
+from executor.recovery.saver import _together
 from profiles.errors import InputError
 
 

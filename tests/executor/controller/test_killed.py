@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.checkpoint.load import latest
 from executor.launch.ray import RayLauncher
+from executor.recovery.load import latest
 from tests.executor.families import alive, family_of, shared_memory_of
 from tests.executor.plans import config_for_all_engines, learned, metrics
 from tests.work import wait_until
@@ -26,7 +26,7 @@ AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 RUN = """
 import json, sys
 from pathlib import Path
-from executor.checkpoint.load import latest
+from executor.recovery.load import latest
 from executor.run import run
 from tests.executor.plans import colocated, config, job
 out, iterations, weights, changes = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])

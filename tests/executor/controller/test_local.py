@@ -51,7 +51,7 @@ def test_a_failure_carries_the_rank_and_its_traceback(controller):
     a = controller.add_group("actor", "A", Probe, ONE, {})
     b = controller.add_group("critic", "B", Probe, ONE, {})
     doomed = a.fail(controller.put(rows(1)))
-    later = b.total(doomed)  # its input never comes: a symptom
+    later = b.total(doomed)  # its input never comes: a secondary failure
     with pytest.raises(RankFailedError, match=r"actor.fail failed on rank 0 of pool A: RuntimeError") as caught:
         later.wait()
     assert "in broken_on_purpose" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Protects generation on a pool of its own: results stay, staleness is counted and bounded."""
+"""Protects generation on a dedicated pool: results stay, staleness is counted and bounded."""
 
 import pytest
 

@@ -12,16 +12,16 @@ import torch.distributed as dist
 from benchmarks.rank_pool import run_on_ranks
 from executor import collectives
 from executor.checkpoint.shards import Chunk, read_shards, write_shards
-from executor.engines.base import Objective
 from executor.engines.fsdp.engine import FsdpEngine
 from executor.engines.fsdp.optimizer import state_tensors
-from executor.engines.hybrid_choice import HybridSpec
 from executor.engines.native.engine import TorchNativeEngine
-from executor.engines.native.offload import spans_of
-from executor.inject_faults import flip_bit
+from executor.engines.offload import spans_of
+from executor.engines.spec import EngineSpec
 from executor.records import Identity
+from executor.rl.objectives import Objective
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
+from executor.worker.inject_faults import flip_bit
 from profiles.errors import InputError
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
@@ -113,7 +113,7 @@ def scoring_apart(path):
     """A model that trains in one layout and scores in another, its parameters in host memory between calls."""
     frozen = replace(spec_of(path, value_head=False), optimizer=None, micro_batch=4)
     model = replace(spec_of(path, value_head=False), scoring=SCORES, offload=("parameters",))
-    return HybridSpec(model, "fsdp2", scoring=HybridSpec(frozen, "fsdp2"))
+    return EngineSpec(model, "fsdp2", scoring=EngineSpec(frozen, "fsdp2"))
 
 
 def step(engine, mine):
@@ -136,10 +136,10 @@ def moved(engine):
         local = {kind: [getattr(x, "_local_tensor", x) for x in tensors] for kind, tensors in kinds.items()}
         return {kind: sum(span.nbytes for span in spans_of(tensors)) for kind, tensors in local.items()}
 
-    away, before = held(), engine.host_bytes
+    away, before = held(), engine.spent.host_bytes
     with engine.host.present(*BOTH):
         there = held()
-    return away, there, engine.host_bytes - before
+    return away, there, engine.spent.host_bytes - before
 
 
 def told(engine, *, spoiled):

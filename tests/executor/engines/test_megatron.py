@@ -9,17 +9,18 @@ import pytest
 import torch
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.engines.hybrid_choice import HybridSpec
+from executor.engines.entry import LayoutOptions
 from executor.engines.native.engine import TorchNativeEngine
-from executor.inject_faults import flip_bit
+from executor.engines.spec import EngineSpec
 from executor.records import Identity
+from executor.worker.inject_faults import flip_bit
 from simulator.plan.groups import Degrees
 from tests.executor.rounds import complaint, configs_of, rows, spec_of, trained, trained_and_scored
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 FAMILIES = {
     "llama": {},
     "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
@@ -56,7 +57,7 @@ APART = [  # family, degrees of training and of scoring, what training's layout 
 
 
 def on_ranks(rank, paths, cases):
-    from executor.engines.megatron.engine import MegatronEngine, MegatronOptions
+    from executor.engines.megatron.engine import MegatronEngine
 
     found = {}
     for i, (family, (p, t, d), options) in enumerate(cases):
@@ -64,7 +65,7 @@ def on_ranks(rank, paths, cases):
         for value_head in (False, True):
             identity = Identity("A", rank, p * t * d)
             spec = replace(spec_of(paths[family], value_head), offload=options.get("offload", ()))
-            beyond = MegatronOptions(**{name: value for name, value in options.items() if name != "offload"})
+            beyond = LayoutOptions(**{name: value for name, value in options.items() if name != "offload"})
             engine = MegatronEngine(identity, "", Degrees(p, t, d, p, t), spec, beyond)
             found[i, value_head] = trained(engine, mine, value_head)
             if spec.offload:
@@ -73,7 +74,8 @@ def on_ranks(rank, paths, cases):
     for i, (family, training, scoring, options) in enumerate(APART if len(cases) > 1 else ()):
         frozen = replace(spec_of(paths[family], i > 0), optimizer=None, micro_batch=4)
         model = replace(spec_of(paths[family], i > 0), scoring=scoring)
-        spec = HybridSpec(model, "megatron-core", **options, scoring=HybridSpec(frozen, "megatron-core"))
+        apart = EngineSpec(frozen, "megatron-core")
+        spec = EngineSpec(model, "megatron-core", options=LayoutOptions(**options), scoring=apart)
         found["apart", i] = trained_and_scored(rank, spec, training, scoring, i > 0)
     return found
 
@@ -89,10 +91,10 @@ def left_on_the_device(engine):
             for kind, found in kinds.items()
         }
 
-    away, before = held(), engine.host_bytes
+    away, before = held(), engine.spent.host_bytes
     with engine.host.present("parameters", "optimizer"):
         there = held()
-    return away, there, engine.host_bytes - before
+    return away, there, engine.spent.host_bytes - before
 
 
 def checked(engine, *, spoiled):

@@ -6,10 +6,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from executor.engines.base import Sampling
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
+from executor.engines.model_spec import ModelSpec
+from executor.engines.native.engine import TorchNativeEngine
+from executor.engines.native.generation import wave_of
 from executor.engines.native.heads import next_tokens, uniforms
 from executor.records import Identity
+from executor.rl.sampling import Sampling
 from executor.weights.architecture import architecture_of
 from executor.weights.native_layout import require_even
 from executor.weights.parameters import Slice, cut_out, drawn, parameters_of, read_dense
@@ -178,7 +180,7 @@ def test_configs_that_cannot_run_say_why(change, error, message):
     document = json.loads(TINY.read_text()) | change
     if error is None:
         document.pop("vocab_size")
-        error, message = FileFormatError, "'vocab_size' is missing"
+        error, message = FileFormatError, "vocab_size is missing"
     with pytest.raises(error, match=message):
         architecture_of(document, "x")
 
@@ -216,7 +218,7 @@ def test_a_kv_budget_limits_the_sequences_at_once_and_must_hold_one():
     one = 2 * 2 * 8 * 2 * 16 * 4  # keys and values, layers, tokens, heads, width, bytes
     limited = engine(TINY, kv_cache_bytes=2 * one)
     limited.to_generation()
-    assert limited._wave(batch, Sampling(5)) == 2  # noqa: SLF001
+    assert wave_of(limited._generating, batch, Sampling(5), limited.spec) == 2  # noqa: SLF001
     assert torch.equal(limited.generate(batch, Sampling(5, seed=1))["responses"], expected)
     with pytest.raises(InputError, match="does not hold one sequence of 8 tokens"):
         engine(TINY, kv_cache_bytes=one - 1).generate(batch, Sampling(5))

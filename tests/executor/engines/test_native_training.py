@@ -4,11 +4,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from executor.engines.base import Objective
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.native import decoder
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity
+from executor.rl.objectives import Objective
 from executor.rl.sequences import pretraining_of, sequences_of
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY

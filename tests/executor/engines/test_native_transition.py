@@ -3,7 +3,6 @@ that were counted are those of Table 2 of the HybridFlow paper, and training doe
 """
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -11,18 +10,20 @@ import torch.distributed as dist
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.engines.base import Objective
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native.engine import TorchNativeEngine
 from executor.records import Identity, WeightsMoved
+from executor.rl.objectives import Objective
 from executor.rl.sequences import sequences_of
 from executor.weights.plan import EVEN
 from profiles.errors import InputError
 from simulator.plan.groups import Degrees, transition_shares
 from tests.executor.plans import TINY
+from tests.executor.transfers import even_elements
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NUM_RANKS = 8
+WAYS = ("sent", "received")
 GQA = {"hidden_size": 32, "num_hidden_layers": 4, "num_key_value_heads": 4, "num_attention_heads": 8, "head_dim": 4}
 MODELS = {
     "gqa": GQA,
@@ -143,7 +144,8 @@ def one_case(rank, path, x, dtype, offload, zero_stage):
     found["objects"] = objects == {name: id(w) for name, w in engine.flat.weights.items()}
     found["gradient"] = float(engine.flat.gradient.abs().sum())
     found["trains"] = sum(stored.numel for stored in plan.source.stored(rank)) * itemsize
-    found["even_model"], found["received"] = plan.even_elements * itemsize, asdict(engine.report)
+    found["even_model"] = even_elements(plan) * itemsize
+    found["by_cause"] = {cause: num * itemsize for cause, num in plan.received_elements(rank).items()}
     return found | remainder(plan, rank, itemsize)
 
 
@@ -178,9 +180,6 @@ def test_memory_is_the_training_shard_or_the_generation_shard(i, found):
         case = of_rank[i]
         resting = 0 if offload else case["trains"]
         assert case["held"] == [resting, case["whole"], resting, case["whole"], resting]
-        assert case["received"]["training_bytes"] == case["trains"]
-        assert case["received"]["generation_bytes"] == case["whole"]
-        assert case["received"]["kept_bytes"] == 0
 
 
 @pytest.mark.parametrize("i", range(len(CASES)), ids=NAMES)
@@ -190,21 +189,19 @@ def test_bytes_and_peak_are_table_2(i, found):
     shares = transition_shares("hybridflow", x)
     for of_rank in found:
         case = of_rank[i]
-        report = case["received"]
-        assert sum(report["by_cause"].values()) == report["received_bytes"]
-        assert report["by_cause"].get(EVEN, 0) == shares.moved * case["even_model"]
+        moved = case["moved"]
+        assert sum(case["by_cause"].values()) == moved.received_bytes
+        assert case["by_cause"].get(EVEN, 0) == shares.moved * case["even_model"]
         assert case["even"] == shares.peak * case["even_model"]
         others = case["whole"] - case["even"]  # whole copies, and what not every stage has
-        assert report["peak_bytes"] == max(shares.peak * case["even_model"] + others, case["during"])
-        assert report["bucket_bytes"] == max(case["during"] - case["whole"], 0)
-        told = WeightsMoved(*(report[n] for n in ("received_bytes", "sent_bytes", "bucket_bytes", "peak_bytes")))
-        assert case["moved"] == told
+        assert moved.peak_bytes == max(shares.peak * case["even_model"] + others, case["during"])
+        assert moved.bucket_bytes == max(case["during"] - case["whole"], 0)
         assert case["told"] == WeightsMoved()
-    sent, received = (sum(of_rank[i]["received"][f"{way}_bytes"] for of_rank in found) for way in ("sent", "received"))
+    sent, received = (sum(getattr(of_rank[i]["moved"], f"{way}_bytes") for of_rank in found) for way in WAYS)
     assert sent == received
     assert (received > 0) == (x.dg > 1)
     if x.p == 1:
-        assert all(of_rank[i]["received"]["bucket_bytes"] == 0 for of_rank in found)
+        assert all(of_rank[i]["moved"].bucket_bytes == 0 for of_rank in found)
 
 
 def test_layouts_that_do_not_nest_are_refused():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from executor.engines.native.engine import ModelSpec, TorchNativeEngine
-from executor.engines.native.offload import HostMemory
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native.engine import TorchNativeEngine
+from executor.engines.offload import HostMemory
 from executor.records import Identity
 from executor.run import run
 from simulator.plan.groups import Degrees

@@ -85,9 +85,8 @@ def changed_roles(algorithm="grpo", layout=(1, 1, 1), **changes):
 def test_offload_and_scoring_in_another_layout_reach_every_trainer(changes, engines):
     made = changed_roles(**changes)
     require_engines_run(made, engines)
-    spec = engine_of(made.role("actor"), made, config(engines=engines.model_dump()), "cpu").spec
-    model = spec if engines is NATIVE else spec.model
-    assert model.offload == changes.get("offload", ())
+    spec = engine_of(made.role("actor"), made, config(engines=engines.model_dump()), "cpu")
+    assert spec.model.offload == changes.get("offload", ())
     assert (spec.scoring is not None) == ("inference" in changes)
 
 
@@ -100,9 +99,13 @@ def test_a_layout_of_scoring_is_that_of_a_frozen_engine_besides():
     scoring = ParallelLayout(dp=2, tp=2, micro_batch=8, sequence_parallel=False)
     made = changed_roles(layout=(2, 2, 1), inference=scoring, offload=("optimizer",))
     engines = {"training": "megatron-core", "generation": "vllm"}
-    spec = engine_of(made.role("actor"), made, config(engines=engines), "cpu").spec
+    spec = engine_of(made.role("actor"), made, config(engines=engines), "cpu")
     scored = spec.scoring
-    assert (spec.sequence_parallel, scored.sequence_parallel, scored.model.micro_batch) == (True, False, 8)
+    assert (spec.options.sequence_parallel, scored.options.sequence_parallel, scored.model.micro_batch) == (
+        True,
+        False,
+        8,
+    )
     assert (scored.training, scored.generation, scored.model.optimizer) == ("megatron-core", None, None)
     assert (spec.model.offload, scored.model.offload) == (("optimizer",), ())
 
@@ -120,14 +123,14 @@ def test_each_role_gets_the_engine_that_the_run_section_names():
     roles = {"critic": "fsdp2", "reference": "torch-native"}
     given = config(engines={"training": "megatron-core", "generation": "vllm", "roles": roles}, reward=None)
     made = colocated("ppo")
-    specs = {entry.role: engine_of(entry, made, given, "cpu").spec for entry in made.roles}
-    assert {role: getattr(spec, "training", "torch-native") for role, spec in specs.items()} == {
+    specs = {entry.role: engine_of(entry, made, given, "cpu") for entry in made.roles}
+    assert {role: spec.training for role, spec in specs.items()} == {
         "actor": "megatron-core",
         "critic": "fsdp2",
         "reference": "torch-native",
         "reward": "megatron-core",
     }
-    assert {role: getattr(spec, "generation", None) for role, spec in specs.items()} == {
+    assert {role: spec.generation for role, spec in specs.items()} == {
         "actor": "vllm",
         "critic": None,
         "reference": None,

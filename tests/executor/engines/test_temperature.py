@@ -9,10 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.engines.choice import EngineChoice
-from executor.engines.hybrid_choice import HybridSpec
-from executor.engines.native.engine import ModelSpec
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.spec import EngineSpec
 from executor.records import Identity
 from executor.run_config import Hyperparameters
 from executor.worker.roles import ActorWorker, ReferenceWorker
@@ -35,7 +33,7 @@ def worker_of(kind, path, engine, generation=None, temperature=TEMPERATURE):
     trained = OptimizerConfig(1e-3) if kind is ActorWorker else None
     model = ModelSpec(path, optimizer=trained, micro_batch=8, max_num_seqs=ROWS)
     hyper = Hyperparameters(temperature=temperature, max_tokens=RESPONSE, kl_coefficient=1.0)
-    choice = EngineChoice(HybridSpec(model, engine, generation))
+    choice = EngineSpec(model, engine, generation)
     worker = kind(Identity("A", 0, 1), address="", degrees=ALONE, engine=choice, algorithm="grpo", hyper=hyper)
     worker.init_model()
     return worker

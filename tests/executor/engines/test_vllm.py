@@ -10,11 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.engines.base import Sampling
-from executor.engines.hybrid_choice import HybridSpec
-from executor.engines.native.engine import ModelSpec
-from executor.engines.native.optimizer import OptimizerConfig
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.spec import EngineSpec
 from executor.records import Identity
+from executor.rl.sampling import Sampling
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 
@@ -40,20 +39,33 @@ def batch_of(first_uid=0):
 def watched(rank, path):
     """One engine, since a process has one: everything that the tests look at."""
     spec = ModelSpec(path, optimizer=OptimizerConfig(1e-2), micro_batch=4, max_num_seqs=8, kv_cache_bytes=32 << 30)
-    engine = HybridSpec(spec, "torch-native", "vllm").build(Identity("A", rank, 1), "", Degrees(1, 1, 1, 1, 1))
+    engine = EngineSpec(spec, "torch-native", "vllm").build(Identity("A", rank, 1), "", Degrees(1, 1, 1, 1, 1)).engine
     engine.load()
     vllm, batch, seen = engine.generator, batch_of(), {}
 
+    hits, generate = [], vllm._llm.generate  # noqa: SLF001
+
+    def counting(*given, **options):
+        outputs = generate(*given, **options)
+        hits.append(sum(output.num_cached_tokens or 0 for output in outputs))
+        return outputs
+
+    vllm._llm.generate = counting  # noqa: SLF001
+
     def held():
-        return vllm.held_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
+        storages = vllm._storages().values()  # noqa: SLF001
+        engine_bytes = sum({s.data_ptr(): s.nbytes() for s in storages if s.nbytes()}.values())
+        return engine_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
 
     seen["held"] = {"loaded": held()}
     engine.to_generation()
     seen["held"]["generating"] = held()
-    seen["shards"] = engine.report.generation_bytes, engine.report.training_bytes
+    seen["shards"] = tuple(
+        sum(s.numel * 4 for s in side.stored(rank)) for side in (engine.plan.target, engine.plan.source)
+    )
     free = Sampling(RESPONSE, seed=1)
     seen["sampled"] = engine.generate(batch, free)
-    seen["hits"] = vllm.prefix_hits
+    seen["hits"] = hits[-1]
     seen["again"] = engine.generate(batch.flip(0), free).flip(0)
     seen["other seed"] = engine.generate(batch, Sampling(RESPONSE, seed=2))
     seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
@@ -62,7 +74,7 @@ def watched(rank, path):
     seen["recomputed"] = engine.log_probs(whole, free.temperature)
     seen["held"]["scoring"] = held()
     engine.to_generation()
-    seen["hits of new weights"] = (engine.generate(batch[:1], free), vllm.prefix_hits)[1]
+    seen["hits of new weights"] = (engine.generate(batch[:1], free), hits)[1][-1]
     return seen
 
 

@@ -15,7 +15,7 @@ from tests.executor.plans import colocated, config, generating_apart, job
 from tests.executor.workers import Probe
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.thorough]
 
 
 def test_pools_spread_over_the_nodes_of_a_cluster(monkeypatch):

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.dispatch import line, run
 
+pytestmark = pytest.mark.thorough
+
 
 def test_the_fit_finds_the_line_and_says_how_far_it_is_off():
     workers = [1, 2, 4, 8, 16]

@@ -3,7 +3,7 @@
 import pytest
 
 from executor.profiling.engine_step import Probe
-from executor.profiling.host_contention import SETS, calls_with, measure_beside
+from executor.profiling.host_contention import SETS, calls_with, measure_host_contention
 from executor.profiling.plans import ppo_plan
 from hybridmap.profiling.engine_files import _beside_another
 from profiles.models.probe_models import tiny_config
@@ -13,7 +13,7 @@ PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 
 @pytest.mark.long
 def test_calls_are_timed_alone_and_beside_a_rank_of_another_pool():
-    found = list(measure_beside(PROBE, "fp32", 3))
+    found = list(measure_host_contention(PROBE, "fp32", 3))
     assert [(key["call"], key["neighbours"]) for key, _ in found] == [(c, n) for n in (0, 1) for c in calls_with(n)]
     assert all(summary.median_s > 0 and summary.repeats == 3 for _, summary in found)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]

@@ -134,7 +134,7 @@ def test_a_failed_measurement_is_a_row_and_the_profile_goes_on(tmp_path: Path) -
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path.insert(0, "tests/executor/measure")
+sys.path.insert(0, "tests/executor/profiling")
 from test_run_profile import HEADER, request
 from executor.profiling.journal import Journal
 from executor.profiling.run_profile import Profiler

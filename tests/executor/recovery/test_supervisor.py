@@ -5,6 +5,7 @@ optimizer step is made once, and what cannot go on says why.
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,8 @@ from executor.errors import Failure, RankFailedError
 from executor.faults import Fault
 from executor.launch.local import LocalLauncher
 from executor.recovery.scale_down import scale_down
-from executor.recovery.supervisor import GaveUpError, Keeper, Policy, Start
-from executor.rl.algorithms import SCRIPTS
+from executor.recovery.supervisor import GaveUpError, Policy, Start, Supervisor
+from executor.rl.algorithms import RUNNABLE
 from executor.rl.algorithms.ppo import ppo
 from executor.run import run
 from profiles.errors import InfeasibleError, InputError
@@ -102,7 +103,7 @@ def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(referen
                 shard.write_bytes(shard.read_bytes()[:-1] + b"?")
             yield from ppo(models, [prompts])
 
-    monkeypatch.setitem(SCRIPTS, "ppo", spoiled)
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=spoiled))
     section = config(launcher="local", faults=[{"role": "critic", "api": "update_critic", "call": 3}], **SURVIVES)
     run(JOB, colocated("ppo"), section, tmp_path, ITERATIONS, on_damaged=told.append)
     require_undisturbed(tmp_path, reference)
@@ -110,7 +111,7 @@ def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(referen
     assert (line["iteration"], line["lost_iterations"]) == (2, 1)
     (text,) = told
     assert re.search(
-        r"iteration-00000003/critic/.* is damaged.*going on from .*iteration-00000002, which is older", text
+        r"iteration-00000003/critic/.* is damaged.*resuming from .*iteration-00000002, which is older", text
     )
 
 
@@ -127,7 +128,7 @@ def test_a_failure_that_comes_back_ends_the_run_and_says_so(tmp_path):
 
 
 def test_going_on_needs_checkpoints():
-    with pytest.raises(InputError, match=r"on_failure restart goes on from checkpoints: add checkpoint: \{every: N\}"):
+    with pytest.raises(InputError, match=r"on_failure restart resumes from checkpoints: add checkpoint: \{every: N\}"):
         config(on_failure="restart")
 
 
@@ -135,20 +136,20 @@ FAILED = RankFailedError(Failure(3, "actor.update_actor", "A", 1, "its process e
 
 
 def kept(tmp_path, policy, devices, failures, replan=None, beyond=(), kinds=None):
-    """A keeper on a launcher of ``devices``, whose first starts fail; the plans that were started."""
+    """A supervisor on a launcher of ``devices``, whose first starts fail; the plans that were started."""
     launcher, started = LocalLauncher(devices), []
     launcher.kinds = kinds or {}
-    keeper = Keeper(launcher, policy, lambda: (), tmp_path, replan=replan)
+    supervisor = Supervisor(launcher, policy, lambda: (), tmp_path, replan=replan)
 
     def attempt(start):
         started.append(start.plan)
-        keeper.ready(start)
+        supervisor.ready(start)
         if start.attempt in beyond:
-            keeper.finished(10 * (start.attempt + 1))
+            supervisor.finished(10 * (start.attempt + 1))
         if start.attempt < failures:
             raise FAILED
 
-    keeper.run(Start(0, plan("ppo", SPLIT)), attempt)
+    supervisor.run(Start(0, plan("ppo", SPLIT)), attempt)
     return started
 
 
@@ -210,6 +211,7 @@ def test_a_start_that_fails_before_it_is_ready_is_a_failure_too(reference, tmp_p
     assert lines[0]["down_s"] > lines[2]["down_s"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "told"),

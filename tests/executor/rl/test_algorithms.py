@@ -6,22 +6,22 @@ import statistics
 
 import pytest
 
-from executor.rl.algorithms import SCRIPTS
+from executor.rl.algorithms import RUNNABLE
 from executor.run import run
 from profiles.errors import InputError
-from simulator.plan.dataflow import algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 from tests.executor.plans import colocated, config, job
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def test_every_dataflow_has_a_script():
-    assert sorted(SCRIPTS) == algorithm_names()
+    assert sorted(RUNNABLE) == sorted(ALGORITHMS)
 
 
-@pytest.mark.parametrize("algorithm", sorted(SCRIPTS))
+@pytest.mark.parametrize("algorithm", sorted(RUNNABLE))
 def test_a_script_is_under_fifteen_lines(algorithm):
-    function = ast.parse(inspect.getsource(SCRIPTS[algorithm])).body[0]
+    function = ast.parse(inspect.getsource(RUNNABLE[algorithm].script)).body[0]
     assert isinstance(function, ast.FunctionDef)
     body = function.body[1:]  # behind the docstring
     assert body[-1].end_lineno - body[0].lineno + 1 < 15

@@ -7,7 +7,8 @@ import torch
 from tensordict import TensorDict
 
 from executor.rl.advantages import gae
-from executor.rl.estimators import ESTIMATORS, Estimation, mean_kl
+from executor.rl.algorithms import RUNNABLE
+from executor.rl.estimators import Estimation, mean_kl
 from executor.rl.kl import FixedKl
 from executor.rl.lagrangian import LagrangeMultiplier
 
@@ -35,7 +36,7 @@ def test_ppo_is_gae_on_penalised_scores_normalised(batch):
     mask = batch["response_mask"]
     rewards = torch.tensor([[-0.25, 0.75], [-0.25, 0.0], [-0.25, 1.75], [-0.25, 3.75]])
     advantages, returns = gae(rewards, torch.zeros(4, 2), mask, 1.0, 0.9)
-    found = ESTIMATORS["ppo"](batch, HOW)
+    found = RUNNABLE["ppo"].estimate(batch, HOW)
     assert torch.allclose(found["returns"], returns)
     inside = advantages[mask]
     expected = (inside - inside.mean()) / inside.std(correction=0)
@@ -45,23 +46,25 @@ def test_ppo_is_gae_on_penalised_scores_normalised(batch):
 def test_safe_rlhf_trains_on_reward_less_cost(batch):
     combined = batch.clone()
     combined["scores"] = (batch["scores"] - batch["costs"]) / 2
-    assert torch.equal(ESTIMATORS["safe-rlhf"](batch, HOW)["returns"], ESTIMATORS["ppo"](combined, HOW)["returns"])
+    assert torch.equal(
+        RUNNABLE["safe-rlhf"].estimate(batch, HOW)["returns"], RUNNABLE["ppo"].estimate(combined, HOW)["returns"]
+    )
 
 
 def test_remax_compares_with_the_greedy_response(batch):
-    found = ESTIMATORS["remax"](batch, HOW)["advantages"]
+    found = RUNNABLE["remax"].estimate(batch, HOW)["advantages"]
     assert torch.allclose(found, torch.tensor([[-0.5, -0.25], [-1.25, 0.0], [1.5, 1.75], [3.5, 3.75]]))
 
 
 def test_grpo_compares_within_the_prompt(batch):
-    found = ESTIMATORS["grpo"](batch, HOW)["advantages"]
+    found = RUNNABLE["grpo"].estimate(batch, HOW)["advantages"]
     half = 2**-0.5
     expected = torch.tensor([[half, half], [-half, 0.0], [-half, -half], [half, half]])
     assert torch.allclose(found, expected, atol=5e-4)
 
 
 def test_rloo_compares_with_the_others_of_the_prompt_and_charges_kl_once(batch):
-    found = ESTIMATORS["rloo"](batch, HOW)["advantages"]
+    found = RUNNABLE["rloo"].estimate(batch, HOW)["advantages"]
     rewards = [1.0 - 0.5, 0.0 - 0.25, 2.0 - 0.5, 4.0 - 0.5]  # half of the KL, which is a half per token
     up, down = rewards[0] - rewards[1], rewards[2] - rewards[3]
     assert torch.allclose(found, torch.tensor([[up, up], [-up, 0.0], [down, down], [-down, -down]]))
@@ -70,7 +73,7 @@ def test_rloo_compares_with_the_others_of_the_prompt_and_charges_kl_once(batch):
 def test_reinforce_plus_plus_normalises_returns_over_the_batch(batch):
     mask = batch["response_mask"]
     returns = torch.tensor([[0.5, 0.75], [-0.25, 0.0], [1.5, 1.75], [3.5, 3.75]])
-    found = ESTIMATORS["reinforce++"](batch, HOW)
+    found = RUNNABLE["reinforce++"].estimate(batch, HOW)
     assert torch.allclose(found["returns"], returns)
     inside = returns[mask]
     expected = (inside - inside.mean()) / inside.std(correction=0)
@@ -78,12 +81,12 @@ def test_reinforce_plus_plus_normalises_returns_over_the_batch(batch):
 
 
 def test_dapo_is_grpo_on_scores_less_what_long_responses_cost(batch):
-    plain = ESTIMATORS["dapo"](batch, HOW)["advantages"]
-    assert torch.equal(plain, ESTIMATORS["grpo"](batch, HOW)["advantages"])
+    plain = RUNNABLE["dapo"].estimate(batch, HOW)["advantages"]
+    assert torch.equal(plain, RUNNABLE["grpo"].estimate(batch, HOW)["advantages"])
     shorter = batch.clone()
     shorter["scores"] = torch.tensor([0.0, 0.0, 2.0, 2.0])  # alike but for their length: two tokens, one, two, two
     how = replace(HOW, max_tokens=2, overlong_buffer=1)
-    punished = ESTIMATORS["dapo"](shorter, how)["advantages"]
+    punished = RUNNABLE["dapo"].estimate(shorter, how)["advantages"]
     assert punished[0, 0] < 0 < punished[1, 0]
     assert punished[2:].abs().max() == 0
 

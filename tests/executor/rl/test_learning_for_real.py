@@ -15,6 +15,8 @@ from simulator.feasibility import check_plan
 from tests.executor.jobs import read_job
 from tests.executor.plans import EXAMPLES
 
+pytestmark = pytest.mark.thorough
+
 JOBS = sorted(EXAMPLES.glob("*-tiny.yaml"))
 CHANCE = 1 / 16
 """Sixteen tokens, one of them right."""

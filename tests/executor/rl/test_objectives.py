@@ -3,6 +3,7 @@
 import torch
 from tensordict import TensorDict
 
+from executor.rl.algorithms import RUNNABLE
 from executor.rl.objectives import policy_objectives
 from executor.run_config import Hyperparameters
 
@@ -28,7 +29,8 @@ def test_dapo_counts_only_responses_that_teach_something():
     """Groups that all score alike have no advantage: a mean over their tokens too would shrink the others' steps."""
     given = batch([0.0, 1.0, -1.0])
     counted = {
-        name: policy_objectives(given, name, Hyperparameters())[0].rows["target_mask"] for name in ("dapo", "grpo")
+        name: policy_objectives(given, RUNNABLE[name], Hyperparameters())[0].rows["target_mask"]
+        for name in ("dapo", "grpo")
     }
     assert counted["dapo"].tolist() == [[False, False], [True, True], [True, True]]
     assert counted["grpo"].all()
@@ -39,6 +41,8 @@ def test_pretraining_text_is_learned_from_where_its_loss_counts():
     given["pretrain_tokens"] = torch.ones(2, 3, dtype=torch.int64)
     given["pretrain_mask"] = torch.ones(2, 3, dtype=torch.bool)
     given["pretrain_loss"] = torch.zeros(2)
-    terms = {c: policy_objectives(given, "safe-rlhf", Hyperparameters(pretrain_coefficient=c)) for c in (0.0, 0.5)}
+    terms = {
+        c: policy_objectives(given, RUNNABLE["safe-rlhf"], Hyperparameters(pretrain_coefficient=c)) for c in (0.0, 0.5)
+    }
     assert [len(found) for found in terms.values()] == [1, 2]
     assert terms[0.5][1].weight == 0.5

@@ -4,16 +4,17 @@ says, on published models.
 
 import pytest
 
-from executor.weights.architecture import read_architecture
+from executor.weights.architecture import architecture_of
 from executor.weights.megatron_layout import MegatronLayout
 from executor.weights.plan import plan_transfers
 from executor.weights.vllm_layout import VllmLayout
-from profiles.models.catalogue import load_model, model_config_file
+from profiles.models.catalogue import load_model, model_config
 from simulator.cost.reshard import conversion_bucket_bytes
 from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, gather_groups
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout
 from tests.builders import make_facts
+from tests.executor.transfers import conversion_elements
 
 LAYOUTS = [  # nested and others; stages that meet in one, slices that meet in one, neither
     Degrees(1, 4, 1, 1, 2),
@@ -30,10 +31,10 @@ LAYOUTS = [  # nested and others; stages that meet in one, slices that meet in o
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen2.5-7b"])
 @pytest.mark.parametrize("x", LAYOUTS, ids=str)
 def test_the_price_is_what_the_plan_holds(model, x):
-    arch = read_architecture(str(model_config_file(model)))
+    arch = architecture_of(dict(model_config(model)), model)
     groups = gather_groups("hybridflow", x) if x.nests else []
     plan = plan_transfers(arch, MegatronLayout(arch, x), VllmLayout(arch, x), groups)
-    held = max(plan.conversion_elements(rank) for rank in range(x.num_ranks)) * 2
+    held = max(conversion_elements(plan, rank) for rank in range(x.num_ranks)) * 2
     training = Layouts.of([ParallelLayout(dp=x.d, tp=x.t, pp=x.p)])
     engine = GenerationLayouts.of(
         [GenerationLayout(dp=x.num_replicas, tp=x.tg, pp=x.pg, max_num_seqs=1, kv_cache_bytes=0)]

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.architectures import architecture
 from executor.engines.native.transition import in_place_plan
-from executor.weights.architecture import Architecture
 from executor.weights.in_place import SharedWeights
 from simulator.plan.groups import Degrees
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-GQA = Architecture("llama", hidden=64, num_layers=4, vocab=256, num_heads=8, num_kv_heads=4, head_dim=8, ffn=128)
+SIZES = dict(hidden=64, num_layers=4, vocab=256, num_heads=8, num_kv_heads=4, head_dim=8, ffn=128)
+GQA = architecture("llama", **SIZES)
 LAYOUTS = [Degrees(1, 4, 1, 1, 2), Degrees(2, 2, 1, 1, 1), Degrees(4, 1, 2, 2, 1), Degrees(4, 2, 1, 1, 2)]
 
 

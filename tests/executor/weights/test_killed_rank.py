@@ -9,23 +9,21 @@ import signal
 import pytest
 
 from executor.controller.pools import ResourcePool
-from executor.controller.protocols import register
-from executor.engines.choice import EngineChoice
-from executor.engines.hybrid_choice import HybridSpec
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.spec import EngineSpec
 from executor.errors import RankFailedError
 from executor.records import CallRequest
 from executor.run_config import Hyperparameters
+from executor.worker.protocols import register
 from executor.worker.roles import ActorWorker
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 
 ray = pytest.importorskip("ray")
 from executor.controller.controller import Controller  # noqa: E402
-from executor.engines.native.engine import ModelSpec  # noqa: E402
-from executor.engines.native.optimizer import OptimizerConfig  # noqa: E402
 from executor.launch.ray import RayLauncher  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 VICTIM = 2
 
 
@@ -36,44 +34,43 @@ class Interrupted(ActorWorker):
     def sums(self):
         from executor.weights.checksum import sums_of_stored
 
-        trainer = getattr(self.engine, "trainer", self.engine)
-        stored = trainer.layout.stored(self.engine.identity.rank)
-        return sums_of_stored(stored, trainer.tensors(), trainer.arch)
+        engine = getattr(self.trainer, "trainer", self.trainer)
+        return sums_of_stored(engine.layout.stored(engine.identity.rank), engine.tensors(), engine.arch)
 
     @register(protocol="ONE_TO_ALL")
     def interrupted_transition(self):
-        in_place = getattr(self.engine, "transition", None)
-        wire, calls = self.engine.wire if in_place is None else in_place.wire, []
+        in_place = getattr(self.trainer, "transition", None)
+        collectives, calls = self.trainer.collectives if in_place is None else in_place.collectives, []
         last = 2 if in_place is None else 1
 
         def dying(method):
             def call(*arguments):
                 calls.append(method)
-                if len(calls) == last and self.engine.identity.rank == VICTIM:
+                if len(calls) == last and self.identity.rank == VICTIM:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return method(*arguments)
 
             return call
 
-        wire.all_gather_in_place, wire.exchange = dying(wire.all_gather_in_place), dying(wire.exchange)
-        self.engine.to_generation()
+        collectives.all_gather_in_place = dying(collectives.all_gather_in_place)
+        collectives.exchange = dying(collectives.exchange)
+        self.made.generator.to_generation()
 
     @register(protocol="ONE_TO_ALL")
     def is_generating(self):
-        return bool(self.engine._generating)  # noqa: SLF001
+        engine = self.made.generator
+        return bool(engine._is_generating if hasattr(engine, "_is_generating") else engine._generating)  # noqa: SLF001
 
 
-@pytest.mark.parametrize(
-    "training", [pytest.param("torch-native", marks=pytest.mark.long), "megatron-core", "in-place"]
-)
+@pytest.mark.parametrize("training", [pytest.param("fsdp2", marks=pytest.mark.long), "megatron-core", "in-place"])
 def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
     if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
         pytest.skip("needs megatron-core: the extra cpu-engines")
     model = ModelSpec(str(TINY), dtype="fp32", optimizer=OptimizerConfig(1e-3))
-    spec = model if training == "in-place" else HybridSpec(model, training, "torch-native")
+    spec = EngineSpec(model, "torch-native" if training == "in-place" else training, "torch-native")
     x = Degrees(1, 2, 2, 1, 1) if training == "in-place" else Degrees(2, 2, 1, 1, 1)
     through = (0, 1) if training == "in-place" else ()  # another micro-DP group than the victim's
-    options = {"engine": EngineChoice(spec), "algorithm": "grpo", "hyper": Hyperparameters()}
+    options = {"engine": spec, "algorithm": "grpo", "hyper": Hyperparameters()}
     with Controller(RayLauncher(cpu_ranks=4)) as controller:
         controller.start([ResourcePool("A", 4)])
         actor = controller.add_group("actor", "A", Interrupted, x, options)

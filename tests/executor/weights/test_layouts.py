@@ -2,16 +2,18 @@
 
 import pytest
 
+from benchmarks.architectures import architecture
+from benchmarks.data_sliced_layout import DataSlicedLayout
 from benchmarks.transition_cases import random_case
-from executor.weights.architecture import Architecture
 from executor.weights.megatron_layout import MegatronLayout
-from executor.weights.native_layout import DataSlicedLayout, FsdpLayout, NativeLayout
+from executor.weights.native_layout import FsdpLayout, NativeLayout
 from executor.weights.regions import intersection, volume
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
 from simulator.plan.groups import Degrees, training_coordinates
 
-GQA = Architecture("llama", hidden=8, num_layers=4, vocab=10, num_heads=4, num_kv_heads=2, head_dim=2, ffn=8)
+SIZES = dict(hidden=8, num_layers=4, vocab=10, num_heads=4, num_kv_heads=2, head_dim=2, ffn=8)
+GQA = architecture("llama", **SIZES)
 
 
 def boxes(layout, ranks):
@@ -116,7 +118,7 @@ def test_interleaved_stages_take_turns():
 
 
 def test_experts_are_dealt_out_over_data_parallel_ranks():
-    arch = Architecture("qwen3_moe", 8, 1, 10, 4, 2, 2, 6, num_experts=4, experts_per_token=2)
+    arch = architecture("qwen3_moe", **SIZES | {"num_layers": 1, "ffn": 6}, num_experts=4, experts_per_token=2)
     held = []
     for rank in range(4):
         stored = MegatronLayout(arch, Degrees(1, 1, 4, 1, 1), ep=2).stored(rank)

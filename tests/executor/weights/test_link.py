@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.architectures import architecture
 from benchmarks.transition_cases import fill_whole, wrong_tensors
 from executor.checks import UnequalWeightsError
 from executor.collectives import CommClock
-from executor.weights.architecture import Architecture
 from executor.weights.checksum import require_equal, sums_of_stored
-from executor.weights.link import LayoutLink, PoolLink, parts_to_send
+from executor.weights.link import PoolBroadcast, PoolLink, parts_to_send
 from executor.weights.megatron_layout import MegatronLayout
 from executor.weights.native_layout import FsdpLayout, NativeLayout
 from executor.weights.regions import volume
@@ -27,9 +27,10 @@ from simulator.plan.groups import Degrees
 from tests.work import HANGS_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-GQA = Architecture("llama", hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
-TIED = replace(GQA, tied=True, model_type="qwen3")
-EXPERTS = replace(GQA, model_type="qwen3_moe", num_experts=4, experts_per_token=2)
+SIZES = dict(hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
+GQA = architecture("llama", **SIZES)
+TIED = architecture("qwen3", **SIZES, tied=True)
+EXPERTS = architecture("qwen3_moe", **SIZES, num_experts=4, experts_per_token=2)
 
 
 def degrees(p, t, d=1):
@@ -68,20 +69,22 @@ def transfer(arch, source, target, bucket_bytes):
         return {stored.name: torch.full(stored.shape, -2.0) for stored in layout.stored(rank)}
 
     def send(rank):
-        link = LayoutLink(rank, there, arch, source, torch.device("cpu"), CommClock())
+        link = PoolBroadcast(rank, there, arch, source, torch.device("cpu"), CommClock())
         tensors = blank(source, rank)
-        link.send(tensors)
+        link.move(tensors, {})
         fill_whole(arch, source, rank, tensors)
-        link.send(tensors)
-        return link.moved()[1]
+        link.move(tensors, {})
+        return link.log.take().sent_bytes
 
     def receive(rank):
-        link = LayoutLink(rank, replace(there, sends=False), arch, source, torch.device("cpu"), CommClock())
+        receives, cpu = replace(there, sends=False), torch.device("cpu")
+        link = PoolBroadcast(rank, receives, arch, source, cpu, CommClock(), target=target)
         tensors = blank(target, rank)
-        link.receive(target, tensors)
-        trained = link.receive(target, tensors)
-        assert link.moved()[0] > 0 == link.moved()[0]
-        return tensors, link.received_bytes, trained
+        link.move({}, tensors)
+        link.move({}, tensors)
+        received_bytes = link.log.take().received_bytes
+        assert received_bytes > 0 == link.log.take().received_bytes
+        return tensors, received_bytes, link.sums
 
     with ThreadPoolExecutor(source.num_ranks + target.num_ranks) as threads:
         sent = [threads.submit(send, 0)]

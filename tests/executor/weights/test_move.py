@@ -2,24 +2,23 @@
 counted are those of Table 2 of the HybridFlow paper and of the weight map.
 """
 
-from dataclasses import replace
-
 import pytest
 
+from benchmarks.architectures import architecture
 from benchmarks.rank_pool import run_on_ranks
-from benchmarks.transition_cases import Case, even_bytes, random_case, run_case, run_in_place
-from executor.weights.architecture import Architecture
+from benchmarks.transition_cases import Case, InPlace, random_case, run_case
 from executor.weights.native_layout import NativeLayout, cut_dimension
 from executor.weights.plan import EVEN
 from simulator.plan.groups import METHODS, Degrees, training_coordinates, transition_shares
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 NUM_RANKS = 8
-GQA = Architecture("llama", hidden=16, num_layers=4, vocab=32, num_heads=16, num_kv_heads=8, head_dim=2, ffn=24)
+SIZES = dict(hidden=16, num_layers=4, vocab=32, num_heads=16, num_kv_heads=8, head_dim=2, ffn=24)
+GQA = architecture("llama", **SIZES)
 MODELS = {
     "gqa": GQA,
-    "tied": replace(GQA, model_type="qwen2", tied=True),
-    "moe": replace(GQA, model_type="qwen3_moe", num_experts=2, experts_per_token=1, ffn=8),
+    "tied": architecture("qwen2", **SIZES, tied=True),
+    "moe": architecture("qwen3_moe", **SIZES | {"ffn": 8}, num_experts=2),
 }
 LAYOUTS = [
     Degrees(p, t, NUM_RANKS // (p * t), pg, tg)
@@ -31,6 +30,17 @@ LAYOUTS = [
     if p % pg == 0 and t % tg == 0 and p * t > 1
 ]
 RANDOM = range(1000, 1024)
+
+
+def run_in_place(case, rank):
+    made = InPlace(case, rank)
+    made.once()
+    return made.outcome()
+
+
+def even_bytes(outcome):
+    """Of what a rank received, what Table 2 speaks of."""
+    return outcome.by_cause.get(EVEN, 0)
 
 
 def everything(rank):

@@ -64,11 +64,11 @@ def test_where_nothing_fits_the_mapper_says_what_would():
 def test_of_a_mixed_cluster_what_is_left_is_counted_by_kind():
     facts = load_job(MIXED).facts()
     whole = {H100: 16, A100: 32}
-    assert on_fewer(facts, Devices(48, whole)).kinds == (H100, A100)
+    assert on_fewer(facts, Devices(48, whole)).device_types == (H100, A100)
     fewer = on_fewer(facts, Devices(27, {H100: 16, A100: 11}))
     assert (fewer.group, fewer.on(A100).group.nodes) == (facts.group, 1)
     alone = on_fewer(facts, Devices(32, {A100: 32}))
-    assert (alone.kinds, alone.group, alone.device.name) == ((A100,), facts.on(A100).group, A100)
+    assert (alone.device_types, alone.group, alone.device.name) == ((A100,), facts.on(A100).group, A100)
     with pytest.raises(InfeasibleError, match=r"8 devices \(8 x h200-141gb-sxm\) are left, none of the job's h100"):
         on_fewer(facts, Devices(8, {"h200-141gb-sxm": 8}))
     assert on_fewer(facts, Devices(48)) is facts

@@ -41,7 +41,7 @@ def test_the_file_holds_the_job_and_the_points(answers):
     document, _, folder = answers
     file = json.loads((folder / "out" / "frontier.json").read_text())
     assert file["points"] == document["points"]
-    assert job_from_document(file["job"]).objective().prices == (("h100-80gb-sxm", 3.6),)
+    assert job_from_document(file["job"]).request().objective.prices == (("h100-80gb-sxm", 3.6),)
 
 
 def test_the_fastest_point_is_the_plan(answers, planned):
@@ -110,7 +110,7 @@ def test_a_hint_is_taken_or_left_aside_in_one_line(planned, write_job, small_job
     pinned = write_job(small_job | {"pin": {"actor": {"training": {"recompute": "full"}}}})
     other = run("plan", pinned, "--out", tmp_path / "out", "--hint", planned.plan)
     assert other.exit_code == 0
-    notes = [line for line in other.stdout.splitlines() if line.startswith("note: the hint is left aside")]
+    notes = [line for line in other.stdout.splitlines() if line.startswith("note: the hint is ignored")]
     assert len(notes) == 1
     told = json.loads(run("plan", pinned, "--out", tmp_path / "out", "--hint", planned.plan, "--json").stdout)
     assert any("hint" in note for note in told["notes"])

@@ -12,6 +12,8 @@ from hybridmap.cli import app
 from hybridmap.text.help_examples import EXAMPLES
 from tests.hybridmap.conftest import SMALL_JOB, invoke
 
+pytestmark = pytest.mark.thorough
+
 CATALOGUE = Path(__file__).parents[3] / "profiles" / "models" / "configs"
 ELSEWHERE = {
     "run": "tests/hybridmap/commands/test_run.py",

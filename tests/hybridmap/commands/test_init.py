@@ -12,13 +12,13 @@ import pytest
 
 from hybridmap.job.load import load_job
 from hybridmap.job.template import roles_of
-from simulator.plan.dataflow import algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 from tests.work import HANGS_S
 
 CATALOGUE = Path(__file__).parents[3] / "profiles" / "models" / "configs"
 
 
-@pytest.mark.parametrize("algorithm", algorithm_names())
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_gets_a_job_that_loads(run, tmp_path, algorithm):
     path = tmp_path / "job.yaml"
     result = run("init", path, "--algorithm", algorithm, "--model", "qwen2.5-0.5b")

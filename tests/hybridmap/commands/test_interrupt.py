@@ -15,6 +15,8 @@ import yaml
 
 from tests.hybridmap.conftest import SMALL_JOB
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 CHILD = """
 import signal

@@ -35,7 +35,7 @@ def test_a_person_reads_who_is_where_and_how_good_it_is(planned, run, tmp_path):
         "peak in ",
         "tokens/s",
         "90 % interval ",
-        "numbers rest on: ",
+        "provenance: ",
         "optimal among ",
         "gap 0.00 %",
         "runner-up",

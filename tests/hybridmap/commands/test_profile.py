@@ -13,6 +13,8 @@ import yaml
 
 from tests.work import wait_until
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "run"
 CONFIG = EXAMPLES / "tiny-config.json"
@@ -137,5 +139,5 @@ def test_ctrl_c_keeps_rows_and_the_command_says_so(tmp_path: Path) -> None:
         assert process.stderr is not None
         said = process.stderr.read().decode()
         assert process.wait() == 130
-    assert "keeps" in said and "the same command goes on" in said
+    assert "keeps" in said and "the same command resumes" in said
     assert journal.read_bytes().count(b"\n") >= 10

@@ -88,7 +88,7 @@ def test_a_run_goes_on_by_itself_and_not_beside_itself(run, run_job, tmp_path):
     assert run("run", job, *out, "--iterations", 2).exit_code == 0
     again = run("run", job, *out, "--iterations", 3)
     assert again.exit_code == 2
-    assert "has checkpoints up to iteration 2, this run begins at 0: --resume goes on" in again.stderr
+    assert "has checkpoints up to iteration 2, this run begins at 0: --resume continues" in again.stderr
     assert run("run", job, *out, "--iterations", 3, "--resume").exit_code == 0
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1, 2]
@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(run, run_job, tmp_path):
     again = run("run", job, *out, "--iterations", 3, "--resume")
     assert again.exit_code == 0, again.output
     assert f"warning: {shard} is damaged: SHA-256" in again.stderr
-    assert "going on from" in again.stderr and "iteration-00000001" in again.stderr
+    assert "resuming from" in again.stderr and "iteration-00000001" in again.stderr
     for manifest in (tmp_path / "saved").glob("*/manifest.json"):
         manifest.write_text("{")
     last = run("run", job, *out, "--iterations", 4, "--resume")
@@ -259,7 +259,7 @@ def test_a_run_goes_on_after_a_failure_and_tells_of_it(run, run_job, tmp_path):
     assert result.exit_code == 0, result.output
     told = " ".join(result.stderr.split())
     assert "critic.compute_values failed on rank 0 of pool B: NotANumberError: values is NaN in" in told
-    assert "the run goes on with iteration 2 on 2 devices" in told
+    assert "the run resumes with iteration 2 on 2 devices" in told
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1, 2]
     assert "the last of 3" in " ".join(result.stdout.split())
@@ -272,7 +272,7 @@ def test_without_a_way_to_go_on_a_failure_ends_a_run(run, run_job, tmp_path):
     assert run("run", run_job(faults=[fault]), "--iterations", 2, "--out", tmp_path / "out").exit_code == 1
     result = run("run", run_job(on_failure="restart"), "--out", tmp_path / "refused")
     assert result.exit_code == 2
-    assert "goes on from checkpoints: add checkpoint" in " ".join(result.stderr.split())
+    assert "resumes from checkpoints: add checkpoint" in " ".join(result.stderr.split())
 
 
 @needs_torch

@@ -30,8 +30,7 @@ ACTOR, REF = "actor_rollout_ref.actor.megatron", "actor_rollout_ref.ref.megatron
 
 
 def source_of(file):
-    job = job_from_document(file.job)
-    return Source(file.plan, job.facts(), job.document)
+    return Source(file.plan, job_from_document(file.job))
 
 
 def exports():

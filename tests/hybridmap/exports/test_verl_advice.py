@@ -97,5 +97,5 @@ def test_a_run_that_nothing_beats_is_left_alone(advised):
     better = config.changed({key.lstrip("+"): new for key, _, new in advice.changes})
     imported = import_verl(better, GIVEN)
     again = advise(imported, better, search)
-    now = Source(imported.plan, imported.job.facts(), imported.job.document).iteration_s()
+    now = Source(imported.plan, imported.job).iteration_s()
     assert again.iteration_s is None or again.iteration_s >= 0.98 * now

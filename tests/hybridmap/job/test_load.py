@@ -9,8 +9,7 @@ import pytest
 import hybridmap
 from hybridmap.job.load import job_from_document, load_job
 from mapper.execution_mode import ExecutionMode
-from mapper.pins import Pin
-from mapper.sharing import Spare
+from mapper.pins import Pin, Spare
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
@@ -152,27 +151,29 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     [
         (None, ["sync, generation on the actor's GPUs"]),
         ("sync", ["sync, generation on the actor's GPUs"]),
-        ({"generation_pool": "own"}, ["sync, a generation pool of its own"]),
-        ("one-step-off", ["one-step-off, a generation pool of its own"]),
+        ({"generation_pool": "own"}, ["sync, a dedicated generation pool"]),
+        ("one-step-off", ["one-step-off, a dedicated generation pool"]),
         (
             "any",
             [
                 "sync, generation on the actor's GPUs",
-                "sync, a generation pool of its own",
-                "one-step-off, a generation pool of its own",
+                "sync, a dedicated generation pool",
+                "one-step-off, a dedicated generation pool",
             ],
         ),
     ],
 )
 def test_a_schedule_is_the_modes_that_are_searched(write_job, small_job, given, modes):
     job = load_job(write_job(small_job | ({} if given is None else {"schedule": given})))
-    assert [str(mode) for mode in job.modes()] == modes
-    assert job_from_document(job.document).modes() == job.modes()
+    assert [str(mode) for mode in job.request().modes] == modes
+    assert job_from_document(job.document).request().modes == job.request().modes
 
 
 def test_async_keeps_its_steps_and_updates(write_job, small_job):
     given = {"kind": "async", "steps_in_flight": 3, "in_flight_updates": True}
-    assert load_job(write_job(small_job | {"schedule": given})).modes() == (ExecutionMode("async", True, 3, True),)
+    assert load_job(write_job(small_job | {"schedule": given})).request().modes == (
+        ExecutionMode("async", True, 3, True),
+    )
 
 
 def test_implementation_reaches_the_price_and_the_embedded_job(write_job, small_job):
@@ -197,10 +198,10 @@ def test_a_cluster_may_have_several_kinds_with_pins_spares_and_prices_of_each(wr
     }
     job = load_job(write_job(small_job))
     facts = job.facts()
-    assert facts.kinds == ("h100-80gb-sxm", "a100-80gb-sxm")
+    assert facts.device_types == ("h100-80gb-sxm", "a100-80gb-sxm")
     assert facts.on("a100-80gb-sxm").group.nodes == 3
-    assert job.objective().prices == tuple(prices.items())
-    assert job.pins() == (Spare(2, "a100-80gb-sxm"), Pin("actor", device="h100-80gb-sxm"))
+    assert job.request().objective.prices == tuple(prices.items())
+    assert job.request().pins == (Spare(2, "a100-80gb-sxm"), Pin("actor", device="h100-80gb-sxm"))
     assert job_from_document(job.document).facts().facts_hash == facts.facts_hash
 
 

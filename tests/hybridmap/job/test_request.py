@@ -23,7 +23,7 @@ def test_a_request_holds_all_that_a_job_asks(small_job, tmp_path):
     job = job_from_mapping(small_job, "job", tmp_path)
     request = job.request()
     assert request.facts is job.facts()
-    assert request.pins == job.pins() and len(request.pins) == 2
+    assert len(request.pins) == 2
     assert request.modes == (ExecutionMode("async", True, 3),)
     assert request.options.offload and not request.options.interleaving
     assert request.objective.goal == "cost"
@@ -36,7 +36,7 @@ def test_no_command_makes_a_request_of_its_own():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "SearchRequest"
     }
-    assert makers == {"job/load.py"}
+    assert makers == {"job/request.py"}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_a_job_takes_on_the_schedule_of_a_plan(small_job, tmp_path):
     plan = find_plan(job.request()).plan
     sync = job_from_mapping(small_job, "job", tmp_path)
     moved = sync.scheduled_as(plan)
-    assert sync.modes() == (SYNC,)
-    assert moved.modes() == (ExecutionMode("one-step-off", True),)
+    assert sync.request().modes == (SYNC,)
+    assert moved.request().modes == (ExecutionMode("one-step-off", True),)
     assert job_from_document(moved.document).document == moved.document

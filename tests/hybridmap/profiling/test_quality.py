@@ -9,6 +9,7 @@ import json
 import pytest
 
 from hybridmap.job.local import on_this_machine
+from hybridmap.job.problems import parse_job
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import EngineFits
 from hybridmap.profiling.engine_fit import Fit
@@ -249,16 +250,16 @@ def test_a_folder_that_was_not_written_to_its_end_is_incomplete(whole, tmp_path,
     assert load_doubts(tmp_path) == ("incomplete: the folder was not written to its end",)
 
 
-def test_a_card_that_says_nothing_is_taken(tmp_path, quiet):
+def test_a_card_that_says_nothing_is_taken(tmp_path, quiet, small_job):
     """Cards of the catalogue, and those that were written by hand."""
-    document = {"algorithm": "ppo", "models": {}, "run": {"dtype": "fp32"}}
+    job = parse_job(small_job, "job", tmp_path)
     card = quiet / "device.yaml"
     written = card.read_text()
     try:
         card.write_text(written.replace("doubts: []\n", ""))
-        assert on_this_machine(document, quiet)["cluster"]
+        assert on_this_machine(job, quiet).cluster
         card.write_text(written.replace("doubts: []\n", "doubts: ['disturbed: x']\n"))
         with pytest.raises(InputError, match="disturbed: x"):
-            on_this_machine(document, quiet)
+            on_this_machine(job, quiet)
     finally:
         card.write_text(written)

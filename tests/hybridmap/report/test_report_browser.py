@@ -8,7 +8,7 @@ import pytest
 from tests.hybridmap.browser import browser, needs_browser, opened
 from tests.hybridmap.conftest import invoke
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = [pytest.mark.slow, needs_browser, pytest.mark.thorough]
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 DESK = {"viewport": {"width": 1200, "height": 900}}

@@ -8,7 +8,7 @@ from hybridmap.job.load import job_from_document, load_job
 from hybridmap.ui import answer
 from hybridmap.ui.answer import answer_of, frontier_of
 from hybridmap.ui.form import NUMBERS, Form, document_of, form_of
-from simulator.plan.dataflow import REQUIRED_ROLES, algorithm_names
+from simulator.plan.algorithms import ALGORITHMS
 from tests.hybridmap.exports.plans import GRPO
 from tests.work import HANGS_S
 
@@ -37,10 +37,10 @@ def test_a_new_device_brings_its_own_network():
     assert "inter_node_gbps" not in other
 
 
-@pytest.mark.parametrize("algorithm", algorithm_names())
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_has_the_models_it_needs(algorithm):
     form = Form().with_algorithm(algorithm)
-    assert set(REQUIRED_ROLES[algorithm]) <= set(form.models)
+    assert set(ALGORITHMS[algorithm].roles) <= set(form.models)
     assert job_from_document(document_of(form)).document["algorithm"] == algorithm
 
 

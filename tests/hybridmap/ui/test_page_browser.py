@@ -17,7 +17,7 @@ from tests.hybridmap.exports.plans import GRPO
 from tests.work import HANGS_S, wait_until
 
 pytest.importorskip("nicegui", reason="the page needs the extra ui")
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = [pytest.mark.slow, needs_browser, pytest.mark.thorough]
 ROOT = Path(__file__).parents[3]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import allocations, d_cost, exhaustive, paper
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.analysis.algorithm1 import allocations, d_cost, paper
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
@@ -19,9 +19,10 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import build_plan
 from profiles.hardware import ClusterGroup
 from simulator.plan.dataflow import CONTROLLER
-from simulator.play import simulate as simulate_module
 from simulator.play.simulate import play, simulate
 from tests.builders import make_facts, on_toy, toy_instance
+from tests.mapper.exhaustive import exhaustive
+from tests.paper_cost import paper_cost_s
 
 JOBS = [
     ("grpo", ("actor", "reference", "reward")),
@@ -38,7 +39,7 @@ def naive(instance: Instance) -> int | None:
         pool_of = {role: str(i) for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: CONTROLLER}
         for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
             pools = tuple(zip(partition, sizes, strict=True))
-            if any(sum(n for g, n in pools if g.kind == k) > most for k, most in instance.gpus.items()):
+            if any(sum(n for g, n in pools if g.device_type == k) > most for k, most in instance.gpus.items()):
                 continue
             if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
                 continue
@@ -48,15 +49,15 @@ def naive(instance: Instance) -> int | None:
                 if any(
                     sum(instance.resident_mib[r][row[r]] for r in g.roles)
                     + max(instance.transient_mib[r][row[r]] for r in g.roles)
-                    > instance.capacity_mib[g.kind]
+                    > instance.capacity_mib[g.device_type]
                     for g in partition
                 ):
                     continue
                 durations = {k: int(t[row.get(r, 0)]) for r, calls in instance.ticks.items() for k, t in calls.items()}
                 if instance.sync is not None:
-                    engine = instance.tables[ROLLOUT].take(np.asarray([row[ROLLOUT]]))
+                    engine = instance.tables[GENERATOR].take(np.asarray([row[GENERATOR]]))
                     senders = int(instance.tables["actor"].layouts.weights.num_gpus[row["actor"]])
-                    durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].kind, senders)[0])
+                    durations["transition"] = int(instance.sync.ticks(engine, on["actor"][0].device_type, senders)[0])
                 end = max(record.end_s for record in play(instance.flow, durations, pool_of))
                 best = end if best is None else min(best, end)
     return best
@@ -77,7 +78,7 @@ MODES = [
     ExecutionMode("one-step-off", dedicated_rollout=True),
     ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2, in_flight_updates=True),
 ]
-"""Generation on a pool of its own: in turn, at once, and with updates in flight."""
+"""Generation on a dedicated pool: in turn, at once, and with updates in flight."""
 
 
 @settings(max_examples=40)
@@ -160,7 +161,7 @@ def test_the_papers_plan_is_never_better_than_ours(algorithm: str, model: str, n
     assert choice is not None
     assert sum(n for _, n in choice.pools) == facts.group.num_gpus
     plan = build_plan(x, choice, problem)
-    assert simulate_module.d_cost(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
+    assert paper_cost_s(plan, facts) == pytest.approx(cost_s, abs=x.rounding_s)
     ours = find_plan(SearchRequest(facts, runners_up=False))
     assert ours.iteration_s <= simulate(plan, facts).iteration_s + x.rounding_s
     assert cost_s > 0

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridmap.text.frontier import proof_lines
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.analysis.frontier import frontier, trace, with_left_out
 from mapper.candidates import layouts
+from mapper.deadline import NEVER, Deadline, TimeUpError
 from mapper.model.choices import fits, gpus_of, ticks_of
 from mapper.model.instance import Instance, make_instance
 from mapper.model.solver import Solution
@@ -22,9 +22,9 @@ from mapper.result import OPTIMAL_GAP
 from mapper.search.budgets import Search, budgets_of, fewest_gpus_within, least_gpu_time
 from mapper.search.find_plan import find_plan
 from mapper.search.incumbent import greedy
-from profiles.errors import InfeasibleError, InputError
+from profiles.errors import InfeasibleError
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
-from tests.work import far_s
+from tests.mapper.exhaustive import exhaustive
 
 ROLES = ("actor", "critic", "reference", "reward")
 seeds = st.integers(0, 10**6)
@@ -36,7 +36,7 @@ def toy(seed: int, capacity: int, gpus: int = 8) -> Instance:
 
 
 def searching(instance: Instance) -> Search:
-    return Search(instance, 0, far_s())
+    return Search(instance, 0, NEVER)
 
 
 def brute(instance: Instance) -> dict[int, int]:
@@ -103,7 +103,7 @@ def test_budgets_are_the_sums_of_pools() -> None:
 def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest budget is always looked at; a search that proves nothing leaves every point open."""
     x = toy(3, 60)
-    steps, none_below = trace(Search(x, 0, 0.0), [1, 2, 4, 8], lambda done, total: None)
+    steps, none_below = trace(Search(x, 0, Deadline(0.0)), [1, 2, 4, 8], lambda done, total: None)
     assert len(steps) == 1
     assert not none_below
     facts = tiny_facts("ppo", 8, 24.0)
@@ -111,7 +111,7 @@ def test_when_time_is_up_what_is_known_is_said_to_be_unproven(monkeypatch: pytes
     def unproven(instance: Instance, *args: object, **options: object) -> tuple[object, Solution]:
         choice, ticks = greedy(instance)
         if choice is None:
-            raise InputError("time is up")
+            raise TimeUpError
         return choice, Solution("feasible", choice, ticks, 0, 0.0)
 
     proven = frontier(SearchRequest(facts))

@@ -9,11 +9,11 @@ from mapper.analysis.robust import robustness
 from mapper.price_families import FAMILIES, scaled
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search.replay import layout_key, play_plans, with_room
+from mapper.search.replay import layout_key, with_room
 from profiles.errors import InfeasibleError, InputError
 from profiles.workload import LengthDistribution
 from simulator.play.simulate import simulate
-from tests.builders import TINY, make_facts, make_plan, tiny_facts, workload
+from tests.builders import TINY, make_facts, tiny_facts, workload
 
 ROLES = ("actor", "critic", "reference", "reward")
 
@@ -83,15 +83,6 @@ def test_a_plan_that_does_not_fit_has_no_regret():
     assert answer.unfit > 0
     assert all((d.regret is None) == (d.chosen_s is None) for d in answer.draws if d.best_s is not None)
     assert all(d.factors["response"] > 1 for d in answer.draws if d.chosen_s is None)
-
-
-def test_plans_played_together_are_each_as_simulated():
-    facts = make_facts()
-    one = make_plan(facts, (ROLES,), (8,), tp=2)
-    two = make_plan(facts, (ROLES[:2], ROLES[2:]), (4, 4), tp=4)
-    broken = two.model_copy(update={"algorithm": "grpo"})
-    times = play_plans([one, broken, two, one], facts)
-    assert times == [simulate(one, facts).iteration_s, None, simulate(two, facts).iteration_s, times[0]]
 
 
 def test_progress_and_budget(two_nodes):

@@ -133,16 +133,6 @@ def test_cross_pairs_everything_once_and_no_micro_batch_larger_than_needed() -> 
     assert len({layouts.record(i) for i in range(len(layouts))}) == len(layouts)
 
 
-def test_generation_layouts_cover_one_to_many_waves_within_the_engine_limit() -> None:
-    facts = make_facts()
-    found = generation_layouts(facts, load_model("llama-2-7b"), 8)
-    assert np.all(found.num_gpus == 8)
-    assert set(zip(found.tp.tolist(), found.pp.tolist(), strict=True)) >= {(1, 1), (8, 1), (1, 8), (2, 4)}
-    assert found.max_num_seqs.max() <= facts.generation.max_num_seqs
-    whole = (found.tp == 1) & (found.pp == 1)
-    assert set(found.max_num_seqs[whole].tolist()) == {-(-128 // w) for w in layouts.WAVES}
-
-
 def test_a_replica_of_many_samples_may_still_hold_few_at_once() -> None:
     """Or a model whose KV cache barely fits would look infeasible only because there are many prompts."""
     found = generation_layouts(make_facts(work=workload(65536)), load_model("llama-2-7b"), 8)

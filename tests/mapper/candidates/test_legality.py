@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.candidates.layouts import degrees, generation_layouts, loads, rollout_gpus, stage_counts
+from mapper.candidates.layouts import degrees, generation_layouts, generator_gpus, loads, stage_counts
 from mapper.execution_mode import ExecutionMode
 from mapper.pins import Pin
 from mapper.request import SearchRequest
@@ -76,7 +76,7 @@ def test_an_engine_is_listed_if_and_only_if_the_checker_accepts_it(shape: ModelS
 def test_numbers_of_gpus_for_engines_are_those_of_engines_that_there_are() -> None:
     """Sixteen stages of 28 layers leave two of them empty, so 2,048 GPUs are no 128 engines of sixteen."""
     facts, shape = make_facts(model="qwen2.5-7b", nodes=256, work=workload(128, minibatches=1)), SHAPES[2]
-    used = rollout_gpus(facts, shape, (8 * 256,))
+    used = generator_gpus(facts, shape, (8 * 256,))
     for n in used:
         found = generation_layouts(facts, shape, n)
         assert np.all(found.num_gpus == n)
@@ -95,7 +95,7 @@ def test_stages_without_a_layer_are_refused_by_the_name_of_the_pin(dedicated_rol
         training="megatron-core@0.16",
         generation="vllm@0.32",
     )
-    pin = Pin("rollout" if dedicated_rollout else "actor", generation={"pp": 8})
+    pin = Pin("generator" if dedicated_rollout else "actor", generation={"pp": 8})
     with pytest.raises(InfeasibleError, match=r"no plan fits the pin of .*generation pp 8 .*28 layers; loosen the pin"):
         find_plan(
             SearchRequest(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mapper.candidates import layouts
-from mapper.candidates.listing import bounding_table, role_table
 from mapper.candidates.relaxation import Credit, last_degrees
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
@@ -18,6 +17,7 @@ from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from tests.builders import TINY, make_facts, workload
+from tests.mapper.tables import bounding_table, role_table
 
 if TYPE_CHECKING:
     from profiles.workload import Workload

@@ -8,9 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.candidates import scoring
-from mapper.candidates.listing import role_table
 from mapper.model.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
@@ -19,13 +17,16 @@ from mapper.search.find_plan import find_plan
 from mapper.search_options import PLAIN, SearchOptions
 from profiles.errors import InputError
 from simulator.cost import scoring_copy
-from simulator.cost.pricing import role_costs, role_memory
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout, RolePlan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, replace_role, tiny_facts, workload
+from tests.mapper.exhaustive import exhaustive
+from tests.mapper.tables import role_table
 
 COPIES = SearchOptions(scoring_layouts=True)
 

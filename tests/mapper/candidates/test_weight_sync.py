@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.candidates.listing import role_table
 from mapper.candidates.weight_sync import WeightSync
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.cost.reshard import weight_sync_cost
-from simulator.facts import DeviceKind, Facts
+from simulator.facts import DeviceGroup, Facts
 from tests.builders import make_facts
+from tests.mapper.tables import role_table
 
 A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 
@@ -21,27 +20,14 @@ A100, H100 = "a100-80gb-sxm", "h100-80gb-sxm"
 @pytest.fixture(params=["vllm@0.3.1", "vllm@0.32"])
 def mixed(request: pytest.FixtureRequest) -> Facts:
     device = load_device(H100)
-    other = DeviceKind(ClusterGroup.of(device.spec, 2), device)
+    other = DeviceGroup(ClusterGroup.of(device.spec, 2), device)
     return replace(make_facts("grpo", nodes=3, generation=request.param), others=(other,))
 
 
-def test_every_row_is_priced_on_its_own_kind_as_the_simulator_does(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
-    assert set(table.kind.tolist()) == {0, 1}
-    ticks = WeightSync(mixed, 1e-4).ticks(table, H100, 6)
-    engine, shape = table.layouts.generation, mixed.roles["actor"].shape
-    assert engine is not None
-    for row in np.linspace(0, len(table) - 1, 20).astype(int).tolist():
-        there = mixed.on(mixed.kinds[table.kind[row]])
-        one = engine.take(np.asarray([row]))
-        seconds = float(weight_sync_cost(mixed.on(H100), shape, 6, one, "bf16", there).time.s[0])
-        assert ticks[row] == round(seconds / 1e-4)
-
-
 def test_the_least_over_a_range_bounds_every_number_of_senders_in_it(mixed: Facts) -> None:
-    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), ROLLOUT)
+    table = role_table(make_problem(mixed, mode=ExecutionMode(dedicated_rollout=True)), GENERATOR)
     sync, senders = WeightSync(mixed, 1e-4), np.asarray([2, 4, 6, 8, 12, 16, 24])
-    for kind in mixed.kinds:
-        least = sync.least(table, kind, senders)
-        every = np.stack([sync.ticks(table, kind, int(n)) for n in senders])
+    for device_type in mixed.device_types:
+        least = sync.least(table, device_type, senders)
+        every = np.stack([sync.ticks(table, device_type, int(n)) for n in senders])
         assert np.array_equal(least, every.min(axis=0))

@@ -67,7 +67,7 @@ def test_sizes_of_a_set_are_those_where_its_leanest_configurations_fit() -> None
             fits = all(len(r) for r in rows.values()) and (
                 sum(int(x.resident_mib[role][r].min()) for role, r in rows.items())
                 + max(int(x.transient_mib[role][r].min()) for role, r in rows.items())
-                <= x.capacity_mib[group.kind]
+                <= x.capacity_mib[group.device_type]
             )
             assert (n in sizes) == (fits and gains), (roles, n)
 
@@ -83,10 +83,12 @@ def test_sets_that_must_agree_on_a_size_keep_those_that_gain_nothing(
     pins = () if pinned is None else (Pin("critic", num_gpus=pinned),)
     problem = make_problem(make_facts("ppo"), "split", even=even, pins=pins)
     tables, need = {"critic": toy_table("critic", np.asarray([1, 4]), {})}, {"critic": np.asarray([5, 3])}
-    kind = problem.facts.group.device
-    x = replace(make_instance(problem), tables=tables, resident_mib=need, transient_mib=need, capacity_mib={kind: 10})
-    assert _sizes_that_fit(problem, Group(("critic",), kind), x) == expected
-    assert _sizes_that_fit(problem, Group(("critic",), kind), replace(x, capacity_mib={kind: 5})) == ()
+    device_type = problem.facts.group.device
+    x = replace(
+        make_instance(problem), tables=tables, resident_mib=need, transient_mib=need, capacity_mib={device_type: 10}
+    )
+    assert _sizes_that_fit(problem, Group(("critic",), device_type), x) == expected
+    assert _sizes_that_fit(problem, Group(("critic",), device_type), replace(x, capacity_mib={device_type: 5})) == ()
 
 
 @given(
@@ -101,7 +103,7 @@ def test_least_up_to(rows: list[tuple[int, int]], sizes: list[int]) -> None:
 
 def test_rows_and_count() -> None:
     x = make_instance(make_problem(tiny_facts("grpo", 4, roles={"actor": "llama-3.2-1b"}, memory_gib=40.0)))
-    group = Group(("actor",), x.kinds[0])
+    group = Group(("actor",), x.device_types[0])
     for n in (1, 2, 4):
         runs = x.rows("actor", group, n)
         assert np.all(x.tables["actor"].num_gpus[runs] <= n)

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from mapper.model.makespan import makespan, waiting_ticks
+from mapper.model.makespan import makespan
 from mapper.problem import Group
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import play
 from tests.builders import TOY, toy_instance
+from tests.mapper.exhaustive import waiting_ticks
 
 
 def test_makespan_plays_many_choices_at_once() -> None:

@@ -13,20 +13,21 @@ from mapper.model.makespan import makespan
 from mapper.model.objective import build_iteration_time
 from mapper.model.rules import RULES
 from mapper.model.variables import make_variables
-from simulator.plan.dataflow import CONTROLLER, OPTIONAL_ROLES, REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
+from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import play
 from tests.builders import on_toy, toy_instance
 
 
 @settings(max_examples=60)
 @given(
-    algorithm=st.sampled_from(sorted(REQUIRED_ROLES)),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
     optional=st.booleans(),
     seed=st.integers(0, 10_000),
     at=st.integers(0, 10_000),
 )
 def test_makespan_is_the_end_of_the_event_queue(algorithm: str, optional: bool, seed: int, at: int) -> None:
-    roles = REQUIRED_ROLES[algorithm] + (OPTIONAL_ROLES.get(algorithm, ()) if optional else ())
+    roles = ALGORITHMS[algorithm].roles + (ALGORITHMS[algorithm].optional_roles if optional else ())
     x = toy_instance(algorithm, roles, seed, num_gpus=len(roles), sizes=(1,), most_rows=1, capacity_mib=10_000)
     partition = x.partitions[at % len(x.partitions)]
     x = replace(x, partitions=(partition,), sizes=dict.fromkeys(partition, (1,)))

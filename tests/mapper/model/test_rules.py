@@ -9,7 +9,6 @@ from ortools.sat.python import cp_model
 
 from mapper.model.instance import Instance
 from mapper.model.rules import (
-    RULES,
     EqualSizes,
     GpusSuffice,
     MemoryShared,
@@ -62,11 +61,6 @@ def holds(rule: Rule, instance: Instance, fix: Callable[[Variables], dict[cp_mod
     code = solver.solve(model)
     assert code in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.INFEASIBLE)
     return code != cp_model.INFEASIBLE
-
-
-def test_every_rule_is_in_the_list_once() -> None:
-    kinds = [type(rule) for rule in RULES]
-    assert kinds == [OnePlacement, GpusSuffice, EqualSizes, OneConfiguration, PickedValues, MemoryShared]
 
 
 def test_one_placement_and_its_sets(instance: Instance) -> None:

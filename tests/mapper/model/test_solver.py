@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.execution_mode import ExecutionMode
 from mapper.model.choices import transfer_ticks
 from mapper.model.instance import Instance, make_instance
@@ -22,6 +21,7 @@ from mapper.search.best import best_choice
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 from tests.work import HANGS_S
 
 JOBS = [
@@ -51,8 +51,8 @@ instances = st.builds(
 
 def replayed(instance: Instance, choice: Choice) -> int:
     """Ticks of a choice, checked from scratch: GPUs, memory, rows that the pools hold, then the event order."""
-    for kind, most in instance.gpus.items():
-        assert sum(n for group, n in choice.pools if group.kind == kind) <= most
+    for device_type, most in instance.gpus.items():
+        assert sum(n for group, n in choice.pools if group.device_type == device_type) <= most
     assert instance.spent(choice.pools) <= instance.budget
     partition = tuple(group for group, _ in choice.pools)
     assert {frozenset(p) for p in instance.partitions} >= {frozenset(partition)}
@@ -60,10 +60,13 @@ def replayed(instance: Instance, choice: Choice) -> int:
         assert len({n for _, n in choice.pools}) == 1
     for group, n in choice.pools:
         assert all(instance.tables[role].num_gpus[choice.rows[role]] <= n for role in group.roles)
-        assert all(instance.kinds[instance.tables[role].kind[choice.rows[role]]] == group.kind for role in group.roles)
+        assert all(
+            instance.device_types[instance.tables[role].device_type[choice.rows[role]]] == group.device_type
+            for role in group.roles
+        )
         resident = sum(int(instance.resident_mib[role][choice.rows[role]]) for role in group.roles)
         transient = max(int(instance.transient_mib[role][choice.rows[role]]) for role in group.roles)
-        assert resident + transient <= instance.capacity_mib[group.kind]
+        assert resident + transient <= instance.capacity_mib[group.device_type]
     durations = {
         k: t[choice.rows[r]] for r, calls in instance.ticks.items() if r != CONTROLLER for k, t in calls.items()
     }
@@ -208,7 +211,7 @@ def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
     assert exhaustive(x, limit_ticks=solution.objective_ticks - 1) == (None, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
 def test_each_placement_alone_equals_exhaustive(name: str) -> None:
     x = real(name)
@@ -233,7 +236,7 @@ def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
     assert exhaustive(x, limit_ticks=plain.objective_ticks - 1) == (None, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ppo 7b 8", "ppo 13b 32", "remax 13b 32"])
 def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> None:
     """The bug showed where a placement with a better one beside it was excluded, so each first placement is."""
@@ -247,15 +250,15 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
         assert best_choice(rest, 0, HANGS_S)[1].objective_ticks == plain.objective_ticks
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
-    partition = tuple(Group(roles, x.kinds[0]) for roles in (("actor", "reference"), ("reward",)))
+    partition = tuple(Group(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
     x = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_same_seed_same_answer() -> None:
     x = real("ppo 7b 8")
     first, second = (solve(x, seed=3, time_limit_s=HANGS_S) for _ in range(2))

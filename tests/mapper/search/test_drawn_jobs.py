@@ -21,9 +21,9 @@ from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
-from simulator.facts import DeviceKind, Facts
+from simulator.facts import DeviceGroup, Facts
 from simulator.feasibility import check_plan
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES
+from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import make_facts
@@ -62,15 +62,15 @@ OBJECTIVES = (Objective(), Objective(), Objective(), Objective("throughput_per_g
 @st.composite
 def lengths(draw: st.DrawFn) -> LengthDistribution:
     most = draw(st.sampled_from([256, 1024, 4096, 16384, 32768]))
-    kind = draw(st.sampled_from(["fixed", "lognormal", "tail", "histogram"]))
-    if kind == "fixed":
+    device_type = draw(st.sampled_from(["fixed", "lognormal", "tail", "histogram"]))
+    if device_type == "fixed":
         return LengthDistribution.fixed(most)
-    if kind == "histogram":
+    if device_type == "histogram":
         return LengthDistribution.histogram(
             (max(most // 16, 1), most // 3, most), (6.0, 3.0, draw(st.floats(0.01, 3.0)))
         )
     mean = most * draw(st.floats(0.03, 0.7))
-    return LengthDistribution("lognormal", mean, most, 4.0 * mean if kind == "tail" else None)
+    return LengthDistribution("lognormal", mean, most, 4.0 * mean if device_type == "tail" else None)
 
 
 @st.composite
@@ -90,13 +90,13 @@ def works(draw: st.DrawFn) -> Workload:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Facts:
-    algorithm = draw(st.sampled_from(sorted(REQUIRED_ROLES)))
-    more = [role for role in OPTIONAL_ROLES.get(algorithm, ()) if draw(st.booleans())]
+    algorithm = draw(st.sampled_from(sorted(ALGORITHMS)))
+    more = [role for role in ALGORITHMS[algorithm].optional_roles if draw(st.booleans())]
     main = draw(st.sampled_from(MODELS))
     other = draw(st.sampled_from([main, main, *MODELS]))
-    roles = {r: main if r in ("actor", "reference") else other for r in (*REQUIRED_ROLES[algorithm], *more)}
+    roles = {r: main if r in ("actor", "reference") else other for r in (*ALGORITHMS[algorithm].roles, *more)}
     trainer, engine = draw(st.sampled_from(ENGINES))
-    kinds = draw(
+    device_types = draw(
         st.sampled_from(
             [
                 ("h100-80gb-sxm",),
@@ -111,7 +111,7 @@ def jobs(draw: st.DrawFn) -> Facts:
         algorithm,
         roles=roles,
         work=draw(works()),
-        device=kinds[0],
+        device=device_types[0],
         nodes=draw(st.sampled_from([1, 1, 2, 3, 4])),
         gpus_per_node=draw(st.sampled_from([4, 8, 8])),
         training=trainer,
@@ -119,7 +119,10 @@ def jobs(draw: st.DrawFn) -> Facts:
     )
     if draw(st.booleans()):
         facts = replace(facts, implementation=replace(facts.implementation, old_log_prob="trainer"))
-    others = tuple(DeviceKind(ClusterGroup(kind, 2, 8, 25e9, 8), load_device(kind)) for kind in kinds[1:])
+    others = tuple(
+        DeviceGroup(ClusterGroup(device_type, 2, 8, 25e9, 8), load_device(device_type))
+        for device_type in device_types[1:]
+    )
     return replace(facts, others=others)
 
 

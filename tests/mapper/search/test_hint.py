@@ -1,4 +1,4 @@
-"""Protects warm starts: a plan of the same search is found among its rows, any other is left aside with a reason."""
+"""Protects warm starts: a plan of the same search is found among its rows, any other is ignored with a reason."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_what_is_better_than_the_quick_choice_is_where_the_search_starts() -> No
 def test_a_plan_of_another_search_is_left_aside_with_a_note(hint, reason) -> None:  # type: ignore[no-untyped-def]
     result = find_plan(SearchRequest(FACTS, hint=hint, runners_up=False))
     assert result.notes == (next(iter(result.notes)),)
-    assert result.notes[0].startswith(f"the hint is left aside: {reason}")
+    assert result.notes[0].startswith(f"the hint is ignored: {reason}")
     assert result.plan == find_plan(SearchRequest(FACTS, runners_up=False)).plan
 
 
@@ -66,4 +66,4 @@ def test_pools_that_are_not_searched_are_said() -> None:
     assert isinstance(found, str)
     assert "its pools" in found
     apart = replace_role(plan, "actor", generation_pool="G")
-    assert choice_of_plan(X, apart) == "it generates on a pool of its own, or this search does and it does not"
+    assert choice_of_plan(X, apart) == "it generates on a dedicated pool, or this search does and it does not"

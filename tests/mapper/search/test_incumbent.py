@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.model.instance import Instance, make_instance
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
@@ -16,6 +15,7 @@ from mapper.search import incumbent
 from mapper.search.incumbent import _allocations, _picked, _worth_picking, greedy
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -23,18 +23,21 @@ PPO = ("actor", "critic", "reference", "reward")
 def check(instance: Instance, choice: Choice, ticks: int) -> None:
     partition = tuple(group for group, _ in choice.pools)
     assert partition in instance.partitions
-    for kind, most in instance.gpus.items():
-        assert sum(n for group, n in choice.pools if group.kind == kind) <= most
+    for device_type, most in instance.gpus.items():
+        assert sum(n for group, n in choice.pools if group.device_type == device_type) <= most
     assert instance.spent(choice.pools) <= instance.budget
     assert not instance.equal_sizes or len({n for _, n in choice.pools}) == 1
     for group, n in choice.pools:
         rows = {role: choice.rows[role] for role in group.roles}
-        assert all(instance.kinds[instance.tables[role].kind[row]] == group.kind for role, row in rows.items())
+        assert all(
+            instance.device_types[instance.tables[role].device_type[row]] == group.device_type
+            for role, row in rows.items()
+        )
         assert all(instance.tables[role].num_gpus[row] <= n for role, row in rows.items())
         resident = sum(int(instance.resident_mib[role][row]) for role, row in rows.items())
         assert (
             resident + max(int(instance.transient_mib[role][row]) for role, row in rows.items())
-            <= instance.capacity_mib[group.kind]
+            <= instance.capacity_mib[group.device_type]
         )
     durations = {
         k: t[choice.rows[r]] for r, calls in instance.ticks.items() if r != CONTROLLER for k, t in calls.items()

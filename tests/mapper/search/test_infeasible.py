@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mapper.model.instance import make_instance
-from mapper.problem import make_problem, pool_sizes
+from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from mapper.search.incumbent import greedy
@@ -99,8 +99,3 @@ def test_no_number_of_gpus_would_do() -> None:
 def test_room_for_the_reserve_and_little_else() -> None:
     with pytest.raises(InfeasibleError, match="alone needs at least"):
         find_plan(SearchRequest(tiny_facts("ppo", 2, 1.0)))
-
-
-def test_sizes_grow_with_the_nodes() -> None:
-    problem = make_problem(make_facts(nodes=3))
-    assert problem.sizes == {problem.facts.group.device: pool_sizes(3, 8)}

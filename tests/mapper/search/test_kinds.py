@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mapper.analysis.algorithm1 import exhaustive
-from mapper.execution_mode import ROLLOUT, ExecutionMode
+from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import make_instance
 from mapper.objective import Objective
-from mapper.pins import Pin
+from mapper.pins import Pin, Share, Spare
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.budgets import budgets_of
 from mapper.search.find_plan import find_plan
-from mapper.sharing import Share, Spare
 from profiles.errors import InfeasibleError, InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.facts import DeviceKind
+from simulator.facts import DeviceGroup
 from simulator.feasibility import check_plan
 from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
+from tests.mapper.exhaustive import exhaustive
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
@@ -36,7 +35,7 @@ def mixed(facts: Facts, nodes: int = 1, gpus_per_node: int = 1, memory_gib: floa
     device = load_device(H100)
     if memory_gib is not None:
         device = device.with_spec(replace(device.spec, memory_bytes=int(memory_gib * 2**30)))
-    return replace(facts, others=(DeviceKind(ClusterGroup(H100, nodes, gpus_per_node, 50e9, gpus_per_node), device),))
+    return replace(facts, others=(DeviceGroup(ClusterGroup(H100, nodes, gpus_per_node, 50e9, gpus_per_node), device),))
 
 
 def test_by_hand_the_model_with_the_work_gets_the_faster_gpu() -> None:
@@ -118,4 +117,4 @@ def test_refusals() -> None:
                 pins=(Pin("actor", device=A100), Pin("reference", num_gpus=1), Spare(1, A100)),
             )
         )
-    assert ROLLOUT not in make_problem(facts).roles
+    assert GENERATOR not in make_problem(facts).roles

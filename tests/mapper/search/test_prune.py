@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.model.instance import make_instance
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
@@ -19,6 +18,7 @@ from mapper.problem import make_problem
 from mapper.search.incumbent import greedy
 from mapper.search.prune import prune_beyond
 from tests.builders import make_facts, toy_instance
+from tests.mapper.exhaustive import exhaustive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ def choices_within(instance: Instance, partition: Placement, limit: int) -> Iter
     """Every choice of a placement of at most ``limit`` ticks, listed without any shortcut."""
     for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
         pools = tuple(zip(partition, sizes, strict=True))
-        if any(sum(n for g, n in pools if g.kind == k) > most for k, most in instance.gpus.items()):
+        if any(sum(n for g, n in pools if g.device_type == k) > most for k, most in instance.gpus.items()):
             continue
         if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
             continue
@@ -89,7 +89,7 @@ def choices_within(instance: Instance, partition: Placement, limit: int) -> Iter
             if all(
                 sum(instance.resident_mib[r][rows[r]] for r in g.roles)
                 + max(instance.transient_mib[r][rows[r]] for r in g.roles)
-                <= instance.capacity_mib[g.kind]
+                <= instance.capacity_mib[g.device_type]
                 for g in partition
             ):
                 durations = {k: t[rows.get(r, 0)] for r, calls in instance.ticks.items() for k, t in calls.items()}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.analysis.algorithm1 import exhaustive
 from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.choices import fits, ticks_of
 from mapper.model.instance import Instance
@@ -19,6 +18,7 @@ from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
 from mapper.search.tie_breaking import tidy
 from tests.builders import make_facts, tiny_facts, toy_instance, workload
+from tests.mapper.exhaustive import exhaustive
 
 JOBS = [("grpo", ("actor", "reference")), ("rloo", ("actor", "reward")), ("remax", ("actor", "reference", "reward"))]
 OWN = ExecutionMode("one-step-off", dedicated_rollout=True)

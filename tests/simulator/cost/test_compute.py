@@ -7,7 +7,7 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.models.shape import ModelShape
-from simulator.cost import compute
+from simulator.cost import compute, gemms
 from simulator.cost.compute import Batch
 from simulator.facts import AttentionKernel, Implementation
 from tests.builders import MOE, TINY, make_facts
@@ -16,54 +16,8 @@ ONE = np.asarray([1], dtype=np.int64)
 LLAMA = load_model("llama-2-7b")
 
 
-def weights(gemms: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    return sum(float((np.asarray(n) * k)[0]) for n, k in gemms)
-
-
 def batch(tokens: float = 4096.0, length: float = 1024.0) -> Batch:
     return Batch(np.asarray([tokens]), np.asarray([tokens / length]), np.asarray([length]))
-
-
-@pytest.mark.parametrize("model", ["llama-2-7b", "llama-2-70b", "qwen2.5-7b", "deepseek-v3"])
-def test_attention_gemms_hold_every_projection_weight(model: str) -> None:
-    shape = load_model(model)
-    biases = shape.q_width + 2 * shape.kv_width if shape.qkv_bias else 0
-    assert weights(compute.attention_gemms(shape, ONE)) == shape.attention_params - biases
-
-
-def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
-    few = replace(TINY, num_kv_heads=2)
-    (qkv_two, _), _ = compute.attention_gemms(few, 2 * ONE)
-    (qkv_four, _), _ = compute.attention_gemms(few, 4 * ONE)
-    assert qkv_two[0] == few.q_width / 2 + 2 * few.head_dim
-    assert qkv_four[0] == few.q_width / 4 + 2 * few.head_dim
-
-
-@pytest.mark.parametrize("gated", [True, False])
-def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
-    shape = replace(LLAMA, gated_mlp=gated)
-    assert weights(compute.mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
-
-
-def test_long_dense_work_is_held_to_the_sustained_rate_and_short_work_is_not() -> None:
-    facts = make_facts()
-    n, k = np.asarray([8192.0]), np.asarray([8192.0])
-    for rows in (1.0, 64.0, 16384.0):
-        table = facts.device.gemm(rows, n, k).s[0]
-        floor = 2 * rows * 8192**2 / facts.device.spec.sustained("bf16")
-        short, long = (
-            compute.run_gemms(facts, np.asarray([rows]), [(n, k)], "bf16", how).s[0] for how in (False, True)
-        )
-        assert short == pytest.approx(table)
-        assert long == pytest.approx(facts.training.gemm_ratio * max(table, floor))
-
-
-def test_backward_gemms_are_the_two_transposed_ones() -> None:
-    facts = make_facts()
-    n, k, rows = np.asarray([11008.0]), np.asarray([4096.0]), np.asarray([1000.0])
-    inputs, into_weights = compute.run_gemms_backward(facts, rows, [(n, k)])
-    assert inputs.s == pytest.approx(compute.run_gemms(facts, rows, [(k, n)], "bf16", sustained=True).s)
-    assert into_weights.s == pytest.approx(compute.run_gemms(facts, n, [(k, rows)], "bf16", sustained=True).s)
 
 
 def test_elementwise_traffic_of_llama_by_hand() -> None:
@@ -121,7 +75,7 @@ def test_loss_heads_differ_as_their_implementations_do() -> None:
         for kind in ("parallel", "fused", "fp32")
     )
     gemm = [(np.asarray([32000.0]), np.asarray([4096.0]))]
-    projection = compute.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s
+    projection = gemms.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s
     assert fused[0].s == plain[0].s
     assert fused[1].s == pytest.approx(plain[1].s + projection)
     assert fp32[0].s > 2 * plain[0].s
@@ -137,8 +91,8 @@ def test_the_unfused_head_passes_over_its_logits_again_and_again() -> None:
     logits = 4096 * 32000 / 2
     traffic = {n: float(facts.device.memory_bound(logits * n, 3).s) for n in (8, 10, 54, 26)}
     gemm = [(np.asarray([16000.0]), np.asarray([4096.0]))]
-    projection = compute.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s[0]
-    gradients = sum(x.s[0] for x in compute.run_gemms_backward(facts, tokens, gemm))
+    projection = gemms.run_gemms(facts, tokens, gemm, "bf16", sustained=True).s[0]
+    gradients = sum(x.s[0] for x in gemms.run_gemms_backward(facts, tokens, gemm))
     assert (plain[0].s[0], unfused[0].s[0]) == pytest.approx((projection + traffic[8], projection + traffic[54]))
     assert (plain[1].s[0], unfused[1].s[0]) == pytest.approx((gradients + traffic[10], gradients + traffic[26]))
 
@@ -154,8 +108,8 @@ def attention(device: str, kernel: AttentionKernel, length: float) -> tuple[floa
     facts = replace(make_facts(device=device), implementation=Implementation(attention_kernel=kernel))
     tokens = np.asarray([16384.0])
     layer = compute.dense_layer(facts, LLAMA, batch(16384.0, length), ONE, ONE)
-    gemms = compute.attention_gemms(LLAMA, ONE) + compute.mlp_gemms(LLAMA, np.asarray([11008.0]))
-    linear, _, _ = compute.linear_training(facts, tokens, gemms, "bf16", sustained=True)
+    products = gemms.attention_gemms(LLAMA, ONE) + gemms.mlp_gemms(LLAMA, np.asarray([11008.0]))
+    linear, _, _ = gemms.linear_training(facts, tokens, products, "bf16", sustained=True)
     small = compute.elementwise(facts, LLAMA, tokens, ONE)
     forward = layer.forward.s[0] - linear.s[0] - small.s[0]
     return float(forward), float(layer.backward_other.s[0] - 2 * small.s[0])

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost import pipeline
+from simulator.cost.compute import Batch
+from simulator.cost.micro_batches import sample_lengths
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout
+from tests.builders import make_facts
 
 STAGES = (2, 3, 8, 32)
 COUNTS = (1, 2, 3, 5, 12, 24, 48, 64)
@@ -115,8 +118,10 @@ def factor(
 ) -> float:
     layout = ParallelLayout(**({"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1} | degrees))
     work = Workload(64, 1, prompt, response)
-    one = np.ones(1)
-    found = pipeline.waiting(work, Layouts.of([layout]), one * sequences, one * n, backward=backward)
+    facts = make_facts(work=work)
+    tokens = np.asarray([sequences * work.trained_tokens_per_sample])
+    batch = Batch(tokens, np.asarray([float(sequences)]), tokens / sequences)
+    found = pipeline.waiting(facts, Layouts.of([layout]), batch, np.asarray([float(n)]), backward=backward)
     return float(found[0])
 
 
@@ -138,7 +143,7 @@ def test_forward_only_a_pipeline_waits_for_its_longest_micro_batch() -> None:
 def test_without_stages_the_slowest_of_many_ranks_counts() -> None:
     """``1 + cv / sqrt(n)`` times the expected maximum of 16 normals, 1.766."""
     prompt, response, _ = LENGTHS["half"]
-    lengths = pipeline.sample_lengths(Workload(64, 1, prompt, response))
+    lengths = sample_lengths(Workload(64, 1, prompt, response))
     cv = lengths.std() / lengths.mean()
     assert factor(prompt, response, n=25, sequences=4, dp=16) == pytest.approx(1 + 1.766 * cv / 10, abs=1e-3)
 

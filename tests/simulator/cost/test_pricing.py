@@ -14,7 +14,8 @@ from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from profiles.workload import LengthDistribution
 from simulator.cost import generate, pricing, reshard
-from simulator.cost.pricing import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
@@ -161,7 +162,7 @@ def test_a_function_reward_takes_its_stated_time() -> None:
 
 
 def test_heads() -> None:
-    assert [pricing.head_of(r) for r in ("actor", "reference", "critic", "reward", "cost")] == [
+    assert [head_of(r) for r in ("actor", "reference", "critic", "reward", "cost")] == [
         "lm",
         "lm",
         *["scalar"] * 3,
@@ -171,13 +172,13 @@ def test_heads() -> None:
 def test_memory_of_a_role_is_its_resident_part_and_the_largest_call() -> None:
     facts = make_facts("safe-rlhf", TINY)
     layouts = some_layouts(facts, 0)
-    memory = pricing.role_memory(facts, "actor", layouts)
+    memory = role_memory(facts, "actor", layouts)
     assert set(memory.resident) == {"parameters", "gradients", "optimizer"}
     assert set(memory.transient) == {"transition", "generate_sequences", "compute_loss", "update_actor"}
     assert set(memory.transient["transition"]) == {"generation weights", "conversion bucket"}
     each = np.stack([sum(classes.values()) for classes in memory.transient.values()])
     assert memory.transient_bytes == pytest.approx(each.max(axis=0))
-    frozen = pricing.role_memory(facts, "reference", RoleLayouts(inference=layouts.inference))
+    frozen = role_memory(facts, "reference", RoleLayouts(inference=layouts.inference))
     assert set(frozen.resident) == {"parameters"}
 
 
@@ -187,7 +188,7 @@ def test_an_engine_that_shares_the_training_buffers_needs_no_second_copy_where_l
     engines = engines.take(np.flatnonzero(engines.pp == 1))
     one = np.ones(len(engines), dtype=np.int64)
     weights = Layouts(one * 2, one * 4, one, one, one, one, one, 0 * one)
-    copies = pricing.role_memory(facts, "actor", RoleLayouts(weights, weights, engines)).transient["generate_sequences"]
+    copies = role_memory(facts, "actor", RoleLayouts(weights, weights, engines)).transient["generate_sequences"]
     assert np.array_equal(copies["generation weights"] == 0, engines.tp == 4)
 
 

@@ -3,6 +3,7 @@ costs beyond its bytes.
 """
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,12 +17,12 @@ from simulator.cost.reshard import (
     num_tensors,
     transition_cost,
     transition_peak_bytes,
-    transition_redundancy_bytes,
     transition_volume_bytes,
     weight_sync_cost,
 )
 from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of
+from simulator.plan.groups import METHODS, Degrees, transition_shares
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from simulator.play.simulate import simulate
@@ -58,9 +59,8 @@ def test_table_2_peak_and_redundancy(
     assert transition_peak_bytes("ds-chat", weight, pg, tg) == weight
     assert transition_peak_bytes("hybridflow-v", weight, pg, tg) == weight
     assert transition_peak_bytes("hybridflow", weight, pg, tg) == weight / (tg * pg)
-    assert transition_redundancy_bytes("ds-chat", weight, p, t, d) == weight / 128
-    assert transition_redundancy_bytes("hybridflow-v", weight, p, t, d) == weight / (p * t)
-    assert transition_redundancy_bytes("hybridflow", weight, p, t, d) == 0.0
+    redundant = [transition_shares(method, Degrees(p, t, d, pg, tg)).redundant for method in METHODS]
+    assert redundant == [0, Fraction(1, p * t), Fraction(1, 128)]
 
 
 def test_table_2_by_its_other_form() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from simulator.cost import comms, memory, scoring_copy
-from simulator.cost.pricing import call_cost, role_memory
+from simulator.cost.pricing import call_cost
+from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
 from simulator.plan.layouts import Layouts

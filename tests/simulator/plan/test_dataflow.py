@@ -3,7 +3,8 @@
 import pytest
 
 from profiles.errors import InputError, UnknownNameError
-from simulator.plan.dataflow import OPTIONAL_ROLES, REQUIRED_ROLES, STAGES, algorithm_names, build_dataflow
+from simulator.plan.algorithms import ALGORITHMS
+from simulator.plan.dataflow import STAGES, build_dataflow
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -57,10 +58,10 @@ def test_without_a_reward_model_the_controller_scores() -> None:
     assert build_dataflow("grpo", ("actor", "reward")).calls_of("reward")[0].key == "compute_reward"
 
 
-@pytest.mark.parametrize("algorithm", algorithm_names())
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 @pytest.mark.parametrize("with_optional", [False, True])
 def test_every_dataflow_is_well_formed(algorithm: str, with_optional: bool) -> None:
-    roles = REQUIRED_ROLES[algorithm] + (OPTIONAL_ROLES.get(algorithm, ()) if with_optional else ())
+    roles = ALGORITHMS[algorithm].roles + (ALGORITHMS[algorithm].optional_roles if with_optional else ())
     flow = build_dataflow(algorithm, tuple(reversed(roles)))  # the order in which roles are named does not matter
     assert flow == build_dataflow(algorithm, roles)
     assert set(flow.roles) == set(roles)

@@ -3,6 +3,8 @@ always lies inside its generation shard.
 """
 
 import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,21 +15,15 @@ from hypothesis import strategies as st
 from profiles.errors import InputError
 from simulator.plan.groups import (
     Degrees,
-    Shard,
+    GenerationGrouping,
     TransitionShares,
     gather_groups,
     generation_coordinates,
     generation_order,
     generation_replica,
-    generation_shard,
-    generation_tp_groups,
     in_buckets,
     micro_dp_groups,
-    ranks_without_overlap,
     training_coordinates,
-    training_dp_groups,
-    training_shard,
-    training_tp_groups,
     transition_shares,
 )
 
@@ -38,6 +34,56 @@ FIG_8 = Degrees(p=1, t=4, d=2, pg=1, tg=2)
 def gpus(groups: list[list[int]]) -> list[list[str]]:
     """Ranks as the paper prints them, from G1."""
     return [[f"G{rank + 1}" for rank in group] for group in groups]
+
+
+def groups_of(x: Degrees, place: Callable[[int], tuple[int, ...]]) -> list[list[int]]:
+    """Ranks that are in one place, by their first rank."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(x.num_ranks):
+        groups.setdefault(place(rank), []).append(rank)
+    return list(groups.values())
+
+
+def training_tp_groups(x: Degrees) -> list[list[int]]:
+    return groups_of(x, lambda rank: training_coordinates(rank, x)[1:])
+
+
+def training_dp_groups(x: Degrees) -> list[list[int]]:
+    return groups_of(x, lambda rank: training_coordinates(rank, x)[:2])
+
+
+def generation_tp_groups(x: Degrees, grouping: GenerationGrouping | None = None) -> list[list[int]]:
+    return groups_of(x, lambda rank: generation_coordinates(rank, x, grouping)[1:])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank holds: an interval of layers times an interval of every tensor, as fractions."""
+
+    layers: tuple[Fraction, Fraction]
+    tensor: tuple[Fraction, Fraction]
+
+    @staticmethod
+    def of(stage: int, stages: int, part: int, parts: int) -> "Shard":
+        layers = Fraction(stage, stages), Fraction(stage + 1, stages)
+        return Shard(layers, (Fraction(part, parts), Fraction(part + 1, parts)))
+
+
+def training_shard(rank: int, x: Degrees) -> Shard:
+    tp, pp, _ = training_coordinates(rank, x)
+    return Shard.of(pp, x.p, tp, x.t)
+
+
+def generation_shard(rank: int, x: Degrees, grouping: GenerationGrouping | None = None) -> Shard:
+    tg, pg, _, _ = generation_coordinates(rank, x, grouping)
+    return Shard.of(pg, x.pg, tg, x.tg)
+
+
+def inside(part: Shard, whole: Shard) -> bool:
+    return all(
+        outer[0] <= inner[0] and inner[1] <= outer[1]
+        for inner, outer in ((part.layers, whole.layers), (part.tensor, whole.tensor))
+    )
 
 
 def test_fig_7() -> None:
@@ -56,13 +102,11 @@ def test_fig_8_training() -> None:
 def test_fig_8_hybridflow_v() -> None:
     assert gpus(generation_tp_groups(FIG_8, "hybridflow-v")) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
     assert gpus(micro_dp_groups(FIG_8, "hybridflow-v")) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
-    assert gpus([ranks_without_overlap(FIG_8, "hybridflow-v")]) == [["G2", "G3", "G6", "G7"]]
 
 
 def test_fig_8_hybridflow() -> None:
     assert gpus(generation_tp_groups(FIG_8)) == [["G1", "G3"], ["G2", "G4"], ["G5", "G7"], ["G6", "G8"]]
     assert gpus(micro_dp_groups(FIG_8)) == [["G1", "G2"], ["G3", "G4"], ["G5", "G6"], ["G7", "G8"]]
-    assert ranks_without_overlap(FIG_8) == []
 
 
 def every_degrees() -> list[Degrees]:
@@ -79,14 +123,14 @@ def test_the_training_shard_is_always_inside_the_generation_shard() -> None:
     assert len(cases) == 2 * 10 * 10
     for x in cases:
         for rank in range(x.num_ranks):
-            assert generation_shard(rank, x).contains(training_shard(rank, x)), (x, rank)
+            assert inside(training_shard(rank, x), generation_shard(rank, x)), (x, rank)
 
 
 def test_the_consecutive_rule_breaks_that() -> None:
     broken = [
         x
         for x in every_degrees()
-        if not all(generation_shard(r, x, "hybridflow-v").contains(training_shard(r, x)) for r in range(x.num_ranks))
+        if not all(inside(training_shard(r, x), generation_shard(r, x, "hybridflow-v")) for r in range(x.num_ranks))
     ]
     assert FIG_8 in broken
 
@@ -154,28 +198,11 @@ def nested(draw: st.DrawFn) -> Degrees:
 @given(nested())
 def test_up_to_64_ranks_strided_groups_nest_and_partition(x: Degrees) -> None:
     for rank in range(x.num_ranks):
-        assert generation_shard(rank, x).contains(training_shard(rank, x))
-    assert ranks_without_overlap(x) == []
+        assert inside(training_shard(rank, x), generation_shard(rank, x))
     for groups, size in ((micro_dp_groups(x), x.dg), (generation_tp_groups(x), x.tg)):
         assert sorted(itertools.chain(*groups)) == list(range(x.num_ranks))
         assert {len(group) for group in groups} == {size}
     assert {generation_replica(rank, x) for rank in range(x.num_ranks)} == set(range(x.num_replicas))
-
-
-@given(nested())
-def test_which_ranks_the_consecutive_rule_leaves_without_overlap(x: Degrees) -> None:
-    """Stated without shards: a rank overlaps if its stage and its slice fall into the intervals it generates with."""
-
-    def apart(rank: int) -> bool:
-        tp, pp, _ = training_coordinates(rank, x)
-        tg, pg = rank % x.tg, rank // x.tg % x.pg
-        return tp // (x.t // x.tg) != tg or pp // (x.p // x.pg) != pg
-
-    found = [rank for rank in range(x.num_ranks) if apart(rank)]
-    assert ranks_without_overlap(x, "hybridflow-v") == found
-    assert (found == []) == all(
-        generation_shard(rank, x, "hybridflow-v").contains(training_shard(rank, x)) for rank in range(x.num_ranks)
-    )
 
 
 @given(nested())

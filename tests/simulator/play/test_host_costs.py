@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from profiles.store import load_device
-from simulator.cost.pricing import RoleLayouts, role_costs
+from simulator.cost.pricing import role_costs
+from simulator.cost.role_layouts import RoleLayouts
 from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout

@@ -15,8 +15,9 @@ from simulator.feasibility import layouts_of
 from simulator.plan.dataflow import CONTROLLER, STAGES, build_dataflow
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
-from simulator.play.simulate import d_cost, play, price_calls, simulate
+from simulator.play.simulate import play, price_calls, simulate
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
+from tests.paper_cost import paper_cost_s
 
 PPO = ("actor", "critic", "reference", "reward")
 SPLIT = (("actor", "reference"), ("critic", "reward"))
@@ -101,9 +102,9 @@ def test_the_papers_cost_is_a_lower_bound_where_stages_are_barriers(
     facts = tiny(algorithm, minibatches)
     plan = make_plan(facts, partition, sizes)
     timeline = simulate(plan, facts)
-    assert d_cost(plan, facts) <= timeline.iteration_s
+    assert paper_cost_s(plan, facts) <= timeline.iteration_s
     missing = timeline.stages["transition"] + timeline.stages["other"]
-    assert d_cost(plan, facts) == pytest.approx(timeline.iteration_s - missing)
+    assert paper_cost_s(plan, facts) == pytest.approx(timeline.iteration_s - missing)
 
 
 def test_for_remax_the_papers_cost_is_only_approximately_one() -> None:
@@ -114,9 +115,9 @@ def test_for_remax_the_papers_cost_is_only_approximately_one() -> None:
     spans = {s.call: s for s in timeline.spans}
     assert spans["compute_reward"].start_s < spans["generate_sequences:greedy"].end_s
     missing = timeline.stages["transition"] + timeline.stages["other"]
-    assert d_cost(standalone, facts) > timeline.iteration_s - missing
+    assert paper_cost_s(standalone, facts) > timeline.iteration_s - missing
     colocated = make_plan(facts, (("actor", "reference", "reward"),), (2,))
-    assert d_cost(colocated, facts) <= simulate(colocated, facts).iteration_s
+    assert paper_cost_s(colocated, facts) <= simulate(colocated, facts).iteration_s
 
 
 def test_tokens_are_those_of_the_work(facts: Facts, plan: Plan) -> None:

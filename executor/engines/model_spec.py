@@ -1,0 +1,66 @@
+"""Which model a role runs and how, in words that every engine reads. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from executor.records import COLLECTIVE_TIMEOUT_S
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from simulator.plan.groups import Degrees
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+"""Types of weights by their names in job files, and torch's names of them."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Constants of AdamW and of gradient clipping."""
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model a role runs, and how.
+
+    ``path`` is a ``config.json`` (weights drawn by ``seed``) or a folder with one and ``*.safetensors`` files.
+    ``micro_batch`` in rows of a rank; ``max_num_seqs`` sequences of a replica generate at once, fewer if
+    ``kv_cache_bytes`` of a rank (0: no limit) do not hold them. ``scoring`` are the degrees of forward passes where
+    they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
+    ``recompute`` as in plans. ``check_weights``: compare checksums after each transition.
+    """
+
+    path: str
+    seed: int = 0
+    dtype: str = "fp32"
+    value_head: bool = False
+    micro_batch: int = 1
+    zero_stage: int = 1
+    optimizer: OptimizerConfig | None = None
+    max_num_seqs: int = 1024
+    kv_cache_bytes: int = 0
+    scoring: Degrees | None = None
+    offload: tuple[str, ...] = ()
+    recompute: str = "none"
+    device: str = "cpu"
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    check_weights: bool = True
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """``dtype`` as torch has it; ``InputError`` for another name than those of ``DTYPES``."""
+        import torch
+
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype is one of {', '.join(DTYPES)}, got {self.dtype}")
+        found: torch.dtype = getattr(torch, DTYPES[self.dtype])
+        return found

@@ -1,0 +1,88 @@
+"""From a complete job to the facts that a price may look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybridmap.job.lengths import Histogram, HistogramSection
+from hybridmap.job.schema import EmbeddedConfig
+from profiles.calibration import load_calibration
+from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.hardware import ClusterGroup
+from profiles.models.catalogue import load_model
+from profiles.models.hf_config import shape_from_hf_config
+from profiles.store import load_device
+from profiles.units import gbit_per_s_to_bytes_per_s
+from profiles.workload import LengthDistribution, Workload
+from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
+
+if TYPE_CHECKING:
+    from hybridmap.job.job import Job
+    from hybridmap.job.lengths import LognormalSection
+    from hybridmap.job.schema import ClusterSection, RoleSection, WorkloadSection
+
+
+def facts_of(job: Job) -> Facts:
+    """The facts of a complete job; ``InputError`` for a name that does not exist or sizes that cannot be."""
+    first, *others = map(_device_kind, job.cluster)
+    assert job.engines.training and job.engines.generation, "a complete job names its engines"
+    return Facts(
+        algorithm=job.algorithm,
+        roles={role: _role(role, section) for role, section in job.models.items()},
+        workload=_workload(job.workload),
+        group=first.group,
+        device=first.device,
+        training=load_training_engine(job.engines.training),
+        generation=load_generation_engine(job.engines.generation),
+        implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
+        others=tuple(others),
+        calibration=load_calibration(Path(job.cluster[0].device)),
+    )
+
+
+def _role(role: str, section: RoleSection) -> RoleSpec:
+    shape = section.shape
+    if isinstance(shape, EmbeddedConfig):
+        model = shape_from_hf_config(shape.config, shape.name, f"models.{role} ({shape.name})")
+    else:
+        model = load_model(shape)
+    return RoleSpec(model, section.precision)
+
+
+def _device_kind(entry: ClusterSection) -> DeviceGroup:
+    device = load_device(entry.device)
+    assert entry.gpus_per_node and entry.inter_node_gbps and entry.nvlink_domain_gpus, "a complete job says them"
+    group = ClusterGroup(
+        device=device.name,
+        nodes=entry.nodes,
+        gpus_per_node=entry.gpus_per_node,
+        inter_node_bytes_per_s=gbit_per_s_to_bytes_per_s(entry.inter_node_gbps),
+        nvlink_domain_gpus=entry.nvlink_domain_gpus,
+        nodes_per_pod=entry.nodes_per_pod or 0,
+    )
+    return DeviceGroup(group, device)
+
+
+def _workload(section: WorkloadSection) -> Workload:
+    return Workload(
+        prompts=section.prompts,
+        samples_per_prompt=section.samples_per_prompt,
+        prompt_length=section.prompt_length,
+        response=_response(section.response_length),
+        epochs=section.epochs,
+        minibatches=section.minibatches,
+        reward_s_per_sample=section.reward_s_per_sample,
+        prompt_tokens=section.prompt_tokens,
+        pretrain_update=section.pretrain_update,
+    )
+
+
+def _response(length: int | LognormalSection | HistogramSection) -> LengthDistribution:
+    if isinstance(length, int):
+        return LengthDistribution.fixed(length)
+    if isinstance(length, HistogramSection):
+        columns = length.histogram
+        assert isinstance(columns, Histogram), "a complete job has the columns in it"
+        return LengthDistribution.histogram(tuple(columns.lengths), tuple(columns.counts))
+    return LengthDistribution("lognormal", length.mean, length.max, length.p99)

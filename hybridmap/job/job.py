@@ -1,0 +1,121 @@
+"""A job, one typed record: read from ``JOB.yaml``, made complete, and turned into facts and a search.
+
+As ``load`` hands it out a job is complete: every default of a device's card is filled in, roles are in dataflow order,
+the content of each file stands in place of its path, and nothing in it cannot be.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic.json_schema import GenerateJsonSchema
+
+from executor.run_config import RunConfig
+from hybridmap.job.choices import (
+    Maximised,
+    Minimised,
+    ObjectiveSection,
+    PinSection,
+    ScheduleKind,
+    ScheduleSection,
+    SearchSection,
+    as_objective,
+    as_schedule,
+)
+from hybridmap.job.facts import facts_of
+from hybridmap.job.leaves import Name, Section
+from hybridmap.job.request import request_of, schedule_of
+from hybridmap.job.schema import (
+    ClusterSection,
+    EnginesSection,
+    ImplementationSection,
+    RoleSection,
+    WorkloadSection,
+    as_role,
+)
+from mapper.execution_mode import mode_of
+from simulator.plan.algorithms import ALGORITHMS
+
+if TYPE_CHECKING:
+    from mapper.request import SearchRequest
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan
+
+Role = Annotated[RoleSection, BeforeValidator(as_role, json_schema_input_type=Name | RoleSection)]
+Objective = Annotated[
+    ObjectiveSection,
+    BeforeValidator(as_objective, json_schema_input_type=Minimised | Maximised | ObjectiveSection),
+]
+Schedule = Annotated[
+    ScheduleSection, BeforeValidator(as_schedule, json_schema_input_type=ScheduleKind | ScheduleSection)
+]
+
+ROLES = dict.fromkeys(
+    role
+    for roles in (*(a.roles for a in ALGORITHMS.values()), *(a.optional_roles for a in ALGORITHMS.values()))
+    for role in roles
+)
+
+
+class Job(Section, title="hybridmap job"):
+    """A job of hybridmap: RL post-training of language models on a cluster."""
+
+    algorithm: Name = Field(description="RL algorithm.", json_schema_extra={"enum": [*sorted(ALGORITHMS)]})
+    models: dict[Name, Role] = Field(
+        description="The model of each role that the algorithm has.",
+        json_schema_extra={"propertyNames": {"enum": list(ROLES)}},
+        examples=[{"actor": "qwen2.5-7b", "reference": "qwen2.5-7b"}],
+    )
+    workload: WorkloadSection
+    cluster: Annotated[list[ClusterSection], Field(min_length=1)] = Field(
+        description="The GPUs there are: an entry for each device."
+    )
+    engines: EnginesSection = EnginesSection()
+    implementation: ImplementationSection = ImplementationSection()
+    objective: Objective = Field(
+        default=ObjectiveSection(minimise="time"),
+        description="What the plan is to be good at.",
+        examples=["time", "throughput_per_gpu"],
+    )
+    schedule: Schedule = Field(
+        default=ScheduleSection(), description="How iterations follow each other.", examples=["sync", "one-step-off"]
+    )
+    search: SearchSection = SearchSection()
+    pin: PinSection = PinSection()
+    run: RunConfig | None = Field(
+        default=None, description="How to run a plan of this job; planning does not look at it."
+    )
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """What a job file may hold, as JSON Schema, for editors: titles, meanings with units, defaults, examples."""
+        return {"$schema": GenerateJsonSchema.schema_dialect, **cls.model_json_schema()}
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The job in normal form, a plain JSON-able mapping without its run section: what ``plan.json`` embeds.
+
+        Two jobs mean the same if their documents are equal.
+        """
+        return self.model_dump(exclude={"run"})
+
+    def facts(self) -> Facts:
+        """Everything a price may look at; the same object each time."""
+        return self._facts
+
+    def request(self) -> SearchRequest:
+        """All that the job asks of a search; a command puts what is its own (seed, time limit) with ``replace``.
+
+        Raises ``InputError`` for an objective, a schedule or a pin that this job cannot have.
+        """
+        return request_of(self, self.facts())
+
+    def scheduled_as(self, plan: Plan) -> Job:
+        """The same job with the schedule and the generation pool of ``plan``."""
+        return Job(**{**dict(self), "schedule": schedule_of(mode_of(plan))})
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return facts_of(self)

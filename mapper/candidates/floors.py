@@ -1,0 +1,78 @@
+"""Seconds that no layout of a call is below: what bounds the layouts that time did not suffice to price.
+
+Rooflines of the rules that price the calls, without any of what a layout adds: a trainer's GEMMs at the device's
+sustained rate on all GPUs at once, an engine's steps at what its host needs to launch them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper.execution_mode import GENERATOR
+from simulator.cost.gemms import attention_gemms, mlp_gemms
+from simulator.rollout.steady import steady_state
+
+if TYPE_CHECKING:
+    from mapper.execution_mode import ExecutionMode
+    from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
+    from simulator.plan.dataflow import Call, Dataflow
+
+TOUCHED_MATRICES = 3
+"""GEMMs of a trained matrix: the product, the gradient of its input, its own gradient (which adapters spare)."""
+
+
+def least_seconds(facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, most_gpus: int) -> dict[str, float]:
+    """By call key, seconds that no layout of ``role`` on at most ``most_gpus`` GPUs of this kind is below."""
+    if role == GENERATOR:
+        of_actor = [call for call in facts.dataflow.calls if call.kind == "generate"]
+        return {"transition": 0.0} | {call.key: _generation_s(facts, call, mode.steady_steps) for call in of_actor}
+    out = {}
+    for call in flow.calls_of(role):
+        if call.kind in ("train", "forward"):
+            out[call.key] = _gemms_s(facts, call, most_gpus)
+        else:
+            out[call.key] = _generation_s(facts, call, None) if call.kind == "generate" else 0.0
+    return out
+
+
+def _gemms_s(facts: Facts, call: Call, most_gpus: int) -> float:
+    """GEMMs of all samples, in every layer, shared by all GPUs without loss, at the fastest sustained rate."""
+    spec, work, engine = facts.roles[call.role], facts.workload, facts.training
+    if spec.function_s_per_sample is not None and call.kind == "forward":
+        return 0.0
+    flop = 2.0 * work.num_samples * work.trained_tokens_per_sample * _weights_of_token(spec.shape)
+    if call.kind == "train":
+        flop *= work.epochs * (TOUCHED_MATRICES - bool(facts.implementation.lora_rank))
+    rate = max(facts.device.spec.sustained(x) for x in ("bf16", spec.precision, facts.implementation.training_dtype))
+    return flop / rate / most_gpus * engine.gemm_ratio * facts.correction(call.api)
+
+
+def _weights_of_token(shape: ModelShape) -> float:
+    """Elements of the matrices that a token is multiplied with in all layers, one copy of each, embeddings left out."""
+    one = np.ones((), dtype=np.int64)
+    attention = sum(float(n * k) for n, k in attention_gemms(shape, one))
+    dense = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(shape.ffn))))
+    if shape.moe is None:
+        return shape.num_layers * (attention + dense)
+    wide = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    sparse = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(wide))))
+    return shape.num_layers * attention + shape.num_dense_layers * dense + shape.num_moe_layers * sparse
+
+
+def _generation_s(facts: Facts, call: Call, steady_steps: int | None) -> float:
+    """Decode steps of the longest response, or of a steady engine's share, at the launches and host time of a step."""
+    work, engine, shape = facts.workload, facts.generation, facts.roles[call.role].shape
+    response = work.response
+    if steady_steps is not None:
+        steps = steady_state(work.engine_prompt_tokens, response).mean_response / steady_steps
+    elif response.kind == "fixed":
+        steps = float(response.maximum)
+    else:
+        steps = float(response.quantile(np.asarray([1.0 - 0.5 / work.num_samples]))[0])
+    if engine.first_token_in_prefill:
+        steps *= max(1.0 - 1.0 / response.mean, 0.0)
+    step_s = engine.launch_s_per_layer * shape.num_layers + engine.host_s_per_step
+    return steps * step_s * facts.correction(call.api)

@@ -1,0 +1,228 @@
+"""Matrix products of a layer on one rank: their sizes, and their time forward and backward.
+
+Symbols: ``h`` hidden, ``q``, ``kv`` attention widths, ``f`` feed-forward width, ``t`` tensor parallel. All arrays
+broadcast to ``[C]``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Priced, longer
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from profiles.records import Floats, Ints
+    from simulator.facts import Facts
+
+
+ACTIVATION_BYTES = 2.0
+"""Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
+
+
+def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
+    """Sizes of the attention projections of one rank.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
+    """
+    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
+    if shape.mla is None:
+        kv = _kv_width_per_rank(shape, tp)
+        return [(shape.q_width / t + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
+    mla, heads = shape.mla, shape.num_heads / t
+    down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
+    query_in = float(mla.q_lora_rank or shape.hidden)
+    return [
+        (down + 0 * t, h + 0 * t),
+        (heads * mla.qk_head_dim, query_in + 0 * t),
+        (heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank + 0 * t),
+        (h + 0 * t, heads * mla.v_head_dim),
+    ]
+
+
+def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
+    """Sizes of a (gated) MLP's projections of one rank.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    width
+        Share of the feed-forward width on this rank, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
+    """
+    h = shape.hidden + 0 * width
+    return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
+
+
+def mlp_width_per_token(shape: ModelShape) -> float:
+    """Feed-forward width that one token goes through in an average layer.
+
+    Parameters
+    ----------
+    shape
+        The model.
+
+    Returns
+    -------
+    float
+        Elements; of a mixture of experts those that a token chooses and the shared ones.
+    """
+    if shape.moe is None:
+        return float(shape.ffn)
+    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
+    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers
+
+
+def run_gemms(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool = False
+) -> Priced:
+    """Forward time of ``[rows, k] x [k, n]`` for each pair, summed.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each product.
+    dtype
+        Number format of the GEMMs.
+    sustained
+        As in ``Batch``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+
+    Notes
+    -----
+    Source: measured GEMM tables; left-out points are 2 to 4 % off on the median (docs/accuracy.md).
+    """
+    n, k = _stack(gemms)
+    if sustained:
+        return _sustained_gemm(facts, rows + 0 * n, n, k, dtype).sum(axis=0)
+    return facts.device.gemm(rows, n, k, dtype).sum(axis=0)
+
+
+def run_gemms_backward(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str = "bf16"
+) -> tuple[Priced, Priced]:
+    """Input gradients ``[rows, n] x [n, k]`` and weight gradients ``[n, rows] x [rows, k]``, at the sustained rate.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each forward product.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds of both, each summed over the products, ``[C]``.
+
+    Notes
+    -----
+    The forward tables at the transposed sizes: no table holds backward kernels.
+    """
+    n, k = _stack(gemms)
+    inputs = _sustained_gemm(facts, rows + 0 * n, k, n, dtype).sum(axis=0)
+    weights = _sustained_gemm(facts, n, k, rows + 0 * n, dtype).sum(axis=0)
+    return inputs, weights
+
+
+def linear_training(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
+) -> tuple[Priced, Priced, Priced]:
+    """Trained linear layers, with what their implementation adds.
+
+    FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
+    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below the
+    width are memory traffic: read the input, write and add the output, and the same backward with their own two
+    gradients.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each product.
+    dtype
+        Number format of the GEMMs.
+    sustained
+        As in ``Batch``.
+    grouped
+        One of many experts whose kernels are launched together, so that launches are not its own.
+
+    Returns
+    -------
+    tuple[Priced, Priced, Priced]
+        Seconds forward, of the input gradients and of the weight gradients, ``[C]`` each.
+
+    Notes
+    -----
+    Bytes of quantisation and adapters are counted from the operations; nothing was measured on them.
+    """
+    kernels = 0 if grouped else len(gemms)
+    forward = run_gemms(facts, rows, gemms, dtype, sustained)
+    inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
+    n, k = _stack(gemms)
+    if dtype.startswith("fp8"):
+        per_operand = ACTIVATION_BYTES + 2.0
+        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
+        inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
+    if facts.implementation.lora_rank:
+        add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
+        back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
+        forward = forward + facts.device.memory_bound(add, 3 * kernels)
+        inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
+        weights = Priced.zero(weights.shape)
+    return forward, inputs, weights
+
+
+def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
+    """The table's time, or the time at the device's sustained rate where that is longer.
+
+    The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
+    and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
+    releases add (``gemm_ratio``).
+    """
+    spec = facts.device.spec
+    sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
+    return facts.training.scaled(longer(facts.device.gemm(m, n, k, dtype), sustained), "gemm_ratio")
+
+
+def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
+    k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
+    return n, k
+
+
+def _kv_width_per_rank(shape: ModelShape, tp: Ints) -> Floats:
+    """Key (or value) width of one rank; a KV head is replicated when there are fewer of them than ranks."""
+    return shape.head_dim * np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)

@@ -1,0 +1,121 @@
+"""What one rank computes at once: samples dealt over ranks, packed, and cut into micro-batches."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.cost.compute import Batch
+
+if TYPE_CHECKING:
+    from profiles.records import Floats
+    from profiles.workload import Workload
+    from simulator.facts import Facts
+    from simulator.plan.layouts import Layouts
+
+
+NUM_LENGTHS = 512
+"""Quantiles that stand for the distribution of sample lengths."""
+
+
+def micro_batch(
+    workload: Workload, layouts: Layouts, samples_per_rank: Floats, packed_tokens: int | None = None
+) -> tuple[Batch, Floats]:
+    """The mean micro-batch of a rank and how many of them it runs.
+
+    Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted mean
+    length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch`` sequences, or
+    as many packs. The last one may be partial, which the mean size accounts for; their number is a whole one.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+    layouts
+        Layouts, ``[C]``.
+    samples_per_rank
+        Samples of one data-parallel rank, ``[C]``.
+    packed_tokens
+        Tokens of a pack, ``None`` without packing.
+
+    Returns
+    -------
+    tuple[Batch, Floats]
+        Micro-batch, and their number, ``[C]``.
+    """
+    units = samples_per_rank
+    if packed_tokens is not None:
+        units = np.ceil(samples_per_rank * packs_per_sample(workload, packed_tokens))
+    num = np.ceil(units / layouts.micro_batch)
+    sequences = samples_per_rank / num
+    lengths = sample_lengths(workload)
+    weighted = float((lengths**2).sum() / lengths.sum())
+    tokens = sequences * workload.trained_tokens_per_sample
+    return Batch(tokens, tokens / weighted, np.full(len(layouts), weighted)), num
+
+
+def sample_lengths(workload: Workload) -> Floats:
+    """Tokens of a sample, prompt and response, at evenly spread quantiles.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[NUM_LENGTHS]``.
+    """
+    return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
+
+
+@functools.lru_cache(maxsize=256)
+def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
+    """Packs per sample when sequences are packed first-fit-decreasing.
+
+    Parameters
+    ----------
+    workload
+        The job's samples.
+    capacity_tokens
+        Tokens of a pack.
+
+    Returns
+    -------
+    float
+        Packs over samples, at most 1.
+
+    Notes
+    -----
+    Source: first-fit-decreasing (Johnson 1973), on quantiles in place of drawn lengths.
+    """
+    packs: list[float] = []
+    for length in sorted(sample_lengths(workload), reverse=True):
+        room = next((i for i, used in enumerate(packs) if used + length <= capacity_tokens), None)
+        if room is None:
+            packs.append(float(length))
+        else:
+            packs[room] += float(length)
+    return len(packs) / NUM_LENGTHS
+
+
+def head_tokens(facts: Facts, batch: Batch) -> Floats:
+    """Tokens of a micro-batch that go through the vocabulary head: all, or those of the responses.
+
+    Parameters
+    ----------
+    facts, batch
+        What is known of job, device and engines; micro-batch of a rank, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``.
+    """
+    if not facts.training.head_on_responses:
+        return batch.tokens
+    work = facts.workload
+    return batch.tokens * (work.response.mean / work.trained_tokens_per_sample)

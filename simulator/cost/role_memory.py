@@ -1,0 +1,135 @@
+"""What a role needs in memory of one GPU, for every candidate: always, and while each of its calls runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.units import DTYPE_BYTES
+from simulator.cost import generate, memory, reshard, scoring_copy
+from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
+
+if TYPE_CHECKING:
+    from profiles.records import Floats
+    from simulator.facts import Facts
+    from simulator.plan.dataflow import Call
+    from simulator.plan.plan import Resharding
+
+
+@dataclass(frozen=True, eq=False)
+class RoleMemory:
+    """Bytes per GPU by class: ``resident`` always, ``transient`` per call key while it runs; each array ``[C]``."""
+
+    resident: dict[str, Floats]
+    transient: dict[str, dict[str, Floats]]
+
+    @property
+    def resident_bytes(self) -> Floats:
+        return memory.total(self.resident)
+
+    @property
+    def transient_bytes(self) -> Floats:
+        """The largest transient need over the role's calls."""
+        return np.asarray(np.max([memory.total(c) for c in self.transient.values()], axis=0), dtype=np.float64)
+
+
+def role_memory(
+    facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
+) -> RoleMemory:
+    """Resident and transient memory of a role for every candidate.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    role
+        Name in the dataflow.
+    layouts
+        Of the role, ``[C]``.
+    resharding_method
+        How a transition gathers.
+
+    Returns
+    -------
+    RoleMemory
+        Bytes by class, ``[C]`` each.
+    """
+    spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
+    resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
+    transient: dict[str, dict[str, Floats]] = {}
+    for call in calls_of(facts, role, layouts):
+        if call.kind == "train":
+            assert layouts.training is not None, f"{call.key} needs a training layout"
+            transient[call.key] = memory.training_bytes(facts, spec.shape, layouts.training, head == "lm")
+        elif call.kind == "forward":
+            assert layouts.inference is not None, f"{call.key} needs an inference layout"
+            transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
+            if layouts.training is not None and np.any(own := scoring_copy.apart(layouts.training, layouts.inference)):
+                copy = scoring_copy.copy_bytes(facts, spec.shape, head, layouts.inference, transient[call.key])
+                transient[call.key] |= {name: np.where(own, size, 0.0) for name, size in copy.items()}
+        elif call.kind == "generate":
+            transient[call.key] = _generation_memory(facts, role, layouts)
+        elif resharding_method == "hybridflow":
+            transient[call.key] = _conversion_memory(facts, role, layouts)
+        else:  # Table 2: these gather the whole model on each GPU
+            whole: float | Floats = reshard.transition_peak_bytes(
+                resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
+            )
+            if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer
+                whole = whole / spec.shape.num_layers + _shard_bytes(facts, role, layouts)
+            transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
+    calls = calls_of(facts, role, layouts)
+    return _with_offload(calls, RoleMemory(resident, transient), layouts, flow.is_trained(role))
+
+
+def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """The transition: both shards and the conversion bucket, before there is a KV cache."""
+    assert layouts.generation is not None, f"{role} generates"
+    spec, engine, apart = facts.roles[role], layouts.generation, layouts.separate_generation
+    weights = _shard_bytes(facts, role, layouts)
+    if apart:
+        bucket = reshard.receiving_bucket_bytes(spec.shape, engine, spec.precision)
+        return {"generation weights": weights, "conversion bucket": bucket}
+    bucket = reshard.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
+    shared = reshard.shares_weights(facts, layouts.weights, engine)
+    return {"generation weights": np.where(shared, 0.0, weights), "conversion bucket": bucket}
+
+
+def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:
+    """Bytes of the generation weights on one GPU."""
+    assert layouts.generation is not None, f"{role} generates"
+    spec = facts.roles[role]
+    return memory.generation_weight_bytes(spec.shape, layouts.generation, DTYPE_BYTES[spec.precision])
+
+
+def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts, trained: bool) -> RoleMemory:
+    """Offloaded states are on the GPU only while a call that uses them runs; gradients only in training.
+
+    A frozen role that swaps takes the place of states that are counted already.
+    """
+    if not layouts.offload:
+        return needs
+    if "swap" in layouts.offload and not trained:
+        return RoleMemory({}, needs.transient)
+    moved = {name for name in (*layouts.offload, "gradients") if name in needs.resident}
+    used = {"train": moved, "forward": moved & {"parameters"}, "generate": set(), "transition": moved & {"parameters"}}
+    transient = {
+        call.key: needs.transient.get(call.key, {})
+        | {name: size for name, size in needs.resident.items() if name in used[call.kind]}  # in one order: sums round
+        for call in calls
+    }
+    kept = {name: size for name, size in needs.resident.items() if name not in moved}
+    return RoleMemory(kept, {key: classes for key, classes in transient.items() if classes})
+
+
+def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """Engine memory; the weights need no second copy where the engine runs from the training buffers."""
+    spec, layout = facts.roles[role], layouts.generation
+    assert layout is not None, f"{role} generates"
+    classes = generate.generation_bytes(facts, spec.shape, layout, spec.precision, layouts.steady_steps)
+    away = layouts.separate_generation or "parameters" in layouts.offload
+    shared = reshard.shares_weights(facts, layouts.weights, layout) & (not away)
+    classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])
+    return classes

@@ -1,0 +1,161 @@
+"""One layer of a trainer on one rank with its communication, forward and backward, and the hops between stages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.records import Floats, Ints, Priced
+from simulator.cost import comms, compute, moe
+from simulator.cost.call_cost import Cost
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from simulator.cost.compute import Batch, LayerTime
+    from simulator.facts import Facts
+    from simulator.plan.layouts import Layouts
+
+
+def layer_costs(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str = "bf16"
+) -> tuple[Cost, Cost]:
+    """One average layer with its tensor, context and expert parallel communication.
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch, dtype
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``; number
+        format of the GEMMs.
+
+    Returns
+    -------
+    tuple[Cost, Cost]
+        Costs forward and backward, ``[C]`` each.
+    """
+    forward, backward = _without_context_exchange(facts, shape, layouts, batch, dtype)
+    exchange = _context_exchange(facts, shape, layouts, batch)
+    return forward.hide(exchange), backward.hide(exchange * 2.0)
+
+
+def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
+    """``cost`` where the host needs a constant's time to launch it: a floor under a GPU's time, more work for a CPU.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    cost
+        Of a layer or a pass, ``[C]``.
+    constant
+        Name of the engine's host seconds.
+
+    Returns
+    -------
+    Cost
+        The cost with the wait, ``[C]``.
+    """
+    launch_s = float(getattr(facts.training, constant))
+    if not launch_s:
+        return cost
+    waiting = launch_s if facts.device.spec.kind == "cpu" else np.maximum(launch_s - cost.time.s, 0.0)
+    return cost + Cost.of_compute(Priced.of(waiting + 0.0 * cost.time.s, facts.training.basis(constant)))
+
+
+def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes: Floats) -> Priced:
+    """Activations of ``passes`` micro-batches from stage to stage; each tensor-parallel rank sends its slice.
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    passes
+        Micro-batches that follow each other, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds one way, ``[C]``.
+    """
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes / layouts.tp
+    return comms.pipeline_hops(facts, num_bytes, layouts.tp * layouts.cp, layouts.pp, layouts.dp, passes)
+
+
+def _without_context_exchange(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str
+) -> tuple[Cost, Cost]:
+    tp, cp = layouts.tp, layouts.cp
+    gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
+    if shape.moe is None:
+        return _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
+    sparse = _moe_layer_cost(facts, shape, layouts, batch, gather, scatter, dtype)
+    if not shape.num_dense_layers:
+        return sparse
+    dense = _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
+    share = shape.num_moe_layers / shape.num_layers
+    return sparse[0] * share + dense[0] * (1 - share), sparse[1] * share + dense[1] * (1 - share)
+
+
+def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
+    """Keys and values of one layer to every context-parallel rank, as ring attention passes them on.
+
+    It runs beside the attention of the chunk before; the backward pass moves keys and values and their gradients.
+    """
+    heads = np.maximum(shape.num_kv_heads / layouts.tp, 1.0)
+    num_bytes = batch.tokens * 2.0 * heads * shape.head_dim * facts.activation_bytes
+    return comms.strided(facts, "all_gather", num_bytes, layouts.cp, layouts.tp)
+
+
+def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> tuple[Priced, Priced]:
+    """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group.
+
+    An engine without sequence parallelism has one all-reduce in their place.
+    """
+    num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes
+    stride = np.ones_like(layouts.tp)
+    if not facts.training.sequence_parallel:
+        reduce = comms.strided(facts, "all_reduce", num_bytes, layouts.tp, stride)
+        return reduce * 0.5, reduce * 0.5
+    gather = comms.strided(facts, "all_gather", num_bytes, layouts.tp, stride)
+    scatter = comms.strided(facts, "reduce_scatter", num_bytes, layouts.tp, stride)
+    return gather, scatter
+
+
+def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, tp: Ints) -> tuple[Cost, Cost]:
+    """Add sequence-parallel communication to a layer with two column- and two row-parallel projections.
+
+    Forward: a gather before and a scatter after each block, nothing to hide behind. Backward of a row-parallel
+    projection gathers its output gradient first (exposed); that of a column-parallel one gathers its input again
+    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM. An engine
+    without ``overlap_tp`` exposes them all. With user buffers the forward ones run beside their GEMM too, chunk by
+    chunk, but for one of ``t`` chunks.
+    """
+    beside = Cost.overlapped if facts.training.overlap_tp else Cost.serial
+    around = (gather + scatter) * 2.0
+    forward = Cost.serial(time.forward, around)
+    if facts.implementation.tensor_parallel_overlap:
+        bare = 1.0 / np.maximum(tp, 1)
+        forward = Cost.overlapped(time.forward, around * (1.0 - bare)) + Cost.serial(
+            Priced.zero(around.shape), around * bare
+        )
+    inputs = beside(time.backward_input, gather * 2.0)
+    weights = beside(time.backward_weight, scatter * 2.0)
+    again = gather * (2.0 if facts.training.sequence_parallel else 0.0)
+    rest = Cost.serial(time.backward_other, again)
+    return forward, inputs + weights + rest
+
+
+def _moe_layer_cost(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
+) -> tuple[Cost, Cost]:
+    """Attention half with its own gather and scatter, then experts with their all-to-all, nothing overlapped."""
+    tp, cp, ep = layouts.tp, layouts.cp, layouts.ep
+    time = compute.attention_layer(facts, shape, batch, tp, cp, dtype)
+    forward, backward = _layer_cost(facts, time, gather * 0.5, scatter * 0.5, tp)
+    experts_forward, experts_backward = moe.experts_training(facts, shape, batch, tp, cp, ep)
+    exchange = moe.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
+    sliced = (gather + scatter) * np.where(ep > 1, 0.0, 1.0)  # experts sliced over tp need the whole hidden state
+    return (
+        forward + Cost.serial(experts_forward, exchange + sliced),
+        backward + Cost.serial(experts_backward, exchange + sliced),
+    )

@@ -1,0 +1,98 @@
+"""Protects the matrix products of a layer: their sizes hold every weight, and what a sustained rate, adapters and FP8
+add.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiles.models.catalogue import load_model
+from simulator.cost import gemms
+from simulator.facts import Facts
+from tests.builders import TINY, make_facts
+
+LLAMA = load_model("llama-2-7b")
+
+
+ONE = np.asarray([1], dtype=np.int64)
+
+
+def built(facts: Facts, **how: object) -> Facts:
+    """The same job with its trainer built in another way."""
+    return replace(facts, implementation=replace(facts.implementation, **how))
+
+
+def weights(gemms: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    return sum(float((np.asarray(n) * k)[0]) for n, k in gemms)
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", "llama-2-70b", "qwen2.5-7b", "deepseek-v3"])
+def test_attention_gemms_hold_every_projection_weight(model: str) -> None:
+    shape = load_model(model)
+    biases = shape.q_width + 2 * shape.kv_width if shape.qkv_bias else 0
+    assert weights(gemms.attention_gemms(shape, ONE)) == shape.attention_params - biases
+
+
+def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
+    few = replace(TINY, num_kv_heads=2)
+    (qkv_two, _), _ = gemms.attention_gemms(few, 2 * ONE)
+    (qkv_four, _), _ = gemms.attention_gemms(few, 4 * ONE)
+    assert qkv_two[0] == few.q_width / 2 + 2 * few.head_dim
+    assert qkv_four[0] == few.q_width / 4 + 2 * few.head_dim
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
+    shape = replace(LLAMA, gated_mlp=gated)
+    assert weights(gemms.mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
+
+
+def test_long_dense_work_is_held_to_the_sustained_rate_and_short_work_is_not() -> None:
+    facts = make_facts()
+    n, k = np.asarray([8192.0]), np.asarray([8192.0])
+    for rows in (1.0, 64.0, 16384.0):
+        table = facts.device.gemm(rows, n, k).s[0]
+        floor = 2 * rows * 8192**2 / facts.device.spec.sustained("bf16")
+        short, long = (gemms.run_gemms(facts, np.asarray([rows]), [(n, k)], "bf16", how).s[0] for how in (False, True))
+        assert short == pytest.approx(table)
+        assert long == pytest.approx(facts.training.gemm_ratio * max(table, floor))
+
+
+def test_backward_gemms_are_the_two_transposed_ones() -> None:
+    facts = make_facts()
+    n, k, rows = np.asarray([11008.0]), np.asarray([4096.0]), np.asarray([1000.0])
+    inputs, into_weights = gemms.run_gemms_backward(facts, rows, [(n, k)])
+    assert inputs.s == pytest.approx(gemms.run_gemms(facts, rows, [(k, n)], "bf16", sustained=True).s)
+    assert into_weights.s == pytest.approx(gemms.run_gemms(facts, n, [(k, rows)], "bf16", sustained=True).s)
+
+
+def test_adapters_have_no_weight_gradients_of_the_base_and_their_own_traffic() -> None:
+    """Forward: read the input (k), write the adapter's output, read and write the sum (3 n). Backward: 4 k + 2 n."""
+    facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
+    products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
+    whole = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
+    lora = gemms.linear_training(built(facts, lora_rank=16), rows, products, "bf16", sustained=True)
+    n, k = 6144 + 4096, 4096 + 14336
+    forward = facts.device.memory_bound(8192 * (k + 3 * n) * 2.0, 6)
+    backward = facts.device.memory_bound(8192 * (4 * k + 2 * n) * 2.0, 12)
+    assert whole[2].s[0] > 0
+    assert lora[2].s.tolist() == [0.0]
+    assert lora[0].s[0] - whole[0].s[0] == pytest.approx(float(forward.s))
+    assert lora[1].s[0] - whole[1].s[0] == pytest.approx(float(backward.s))
+
+
+def test_fp8_pays_for_quantising_its_operands() -> None:
+    """Read bf16, write FP8 twice (once transposed): 4 bytes per element of activations and weights, then gradients."""
+    facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
+    products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
+    forward, inputs, weights = gemms.linear_training(facts, rows, products, "fp8", sustained=True)
+    bare = gemms.run_gemms(facts, rows, products, "fp8", sustained=True)
+    bare_inputs, bare_weights = gemms.run_gemms_backward(facts, rows, products, "fp8")
+    operands = 8192 * (4096 + 14336) + 6144 * 4096 + 4096 * 14336
+    assert forward.s[0] - bare.s[0] == pytest.approx(float(facts.device.memory_bound(4.0 * operands, 4).s))
+    gradients = 4.0 * 8192 * (6144 + 4096)
+    assert inputs.s[0] - bare_inputs.s[0] == pytest.approx(float(facts.device.memory_bound(gradients, 2).s))
+    assert weights.s == pytest.approx(bare_weights.s)
+    plain = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
+    assert sum(x.s[0] for x in (forward, inputs, weights)) < sum(x.s[0] for x in plain), "large GEMMs still gain"
