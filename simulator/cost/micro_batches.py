@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
 from simulator.cost.compute import Batch
 
@@ -101,36 +100,6 @@ def packs_per_sample(workload: Workload, capacity_tokens: int) -> float:
         else:
             packs[room] += float(length)
     return len(packs) / NUM_LENGTHS
-
-
-def slowest_rank(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats) -> Floats:
-    """Tokens of the fullest data-parallel rank over the mean, at the points where ranks wait for each other.
-
-    ZeRO 3 gathers and scatters in every micro-batch, so each waits for the rank that drew the longest sequences;
-    otherwise ranks meet once per optimizer step. The expected maximum of ``d`` sums of ``n`` lengths is ``1 +
-    cv / sqrt(n)`` times the expected maximum of ``d`` standard normals (Blom's approximation). Packs are full, so
-    packing leaves no such difference; context-parallel ranks share their sequences.
-
-    Parameters
-    ----------
-    facts, layouts, batch
-        What is known of job, device and engines; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
-    num_micro
-        Micro-batches of a step, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Factor of at least 1, ``[C]``.
-    """
-    if facts.implementation.packed_tokens is not None:
-        return np.ones(len(layouts))
-    lengths = sample_lengths(facts.workload)
-    spread = float(lengths.std() / lengths.mean())
-    per_micro = batch.tokens / facts.workload.trained_tokens_per_sample
-    together = per_micro * np.where(layouts.zero_stage == 3, 1.0, num_micro)
-    expected = ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25))
-    return np.asarray(1.0 + np.maximum(expected, 0.0) * spread / np.sqrt(np.maximum(together, 1.0)), dtype=np.float64)
 
 
 def head_tokens(facts: Facts, batch: Batch) -> Floats:

@@ -9,7 +9,8 @@ import numpy as np
 from profiles.records import Priced
 from simulator.cost import comms, compute, memory
 from simulator.cost.call_cost import Cost, choose
-from simulator.cost.micro_batches import head_tokens, micro_batch, slowest_rank
+from simulator.cost.micro_batches import head_tokens, micro_batch
+from simulator.cost.pipeline import waiting
 from simulator.cost.train import per_call, slowest_stage
 from simulator.cost.trainer_layer import hops, launched, layer_costs
 
@@ -58,7 +59,7 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     slowest = slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last
     passing = hops(facts, shape, layouts, batch, num_micro)
-    fullest = slowest_rank(facts, layouts, batch, num_micro)
+    fullest = waiting(facts, layouts, batch, num_micro, backward=False)
     cost = (slowest * (num_micro - 1) + through) * fullest + Cost.serial(nothing.compute, passing)
     cost = cost + per_call(facts, layouts)
     if not np.any(layouts.zero_stage == 3):

@@ -14,7 +14,8 @@ from profiles.records import Floats, Priced
 from simulator.cost import compute
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.data_parallel import accumulation_cost, data_parallel_cost, optimizer_time, small_reduces_cost
-from simulator.cost.micro_batches import head_tokens, micro_batch, slowest_rank
+from simulator.cost.micro_batches import head_tokens, micro_batch
+from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import hops, launched, layer_costs
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     forward = _stage(one.layer_forward, one.head_forward, shape, layouts)
     backward = _stage(one.layer_backward, one.head_backward, shape, layouts)
     pipeline = pipeline_cost(facts, shape, layouts, batch, num_micro, one)
-    pipeline = pipeline * slowest_rank(facts, layouts, batch, num_micro)
+    pipeline = pipeline * waiting(facts, layouts, batch, num_micro)
     step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
     fixed = facts.training.priced(step_fixed_s=np.ones(len(layouts)))
     step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)

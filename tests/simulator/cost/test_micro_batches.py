@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.workload import LengthDistribution
-from simulator.cost import micro_batches
+from simulator.cost import micro_batches, pipeline
 from simulator.cost.compute import Batch
 from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import Layouts
@@ -100,7 +100,7 @@ def fullest(facts: Facts, sequences: float = 1.0, num: float = 1.0, **degrees: o
     """Tokens of the fullest rank over the mean, for ``num`` micro-batches of ``sequences`` samples."""
     tokens = np.asarray([sequences * facts.workload.trained_tokens_per_sample])
     batch = Batch(tokens, np.asarray([sequences]), tokens / sequences)
-    return float(micro_batches.slowest_rank(facts, one(**degrees), batch, np.asarray([num]))[0])
+    return float(pipeline.waiting(facts, one(**degrees), batch, np.asarray([num]))[0])
 
 
 def test_ranks_wait_only_for_lengths_that_differ() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles.models.catalogue import load_model
 from profiles.records import Priced
 from profiles.workload import LengthDistribution
-from simulator.cost import comms, compute, data_parallel, micro_batches, train, trainer_layer
+from simulator.cost import comms, compute, data_parallel, micro_batches, pipeline, train, trainer_layer
 from simulator.cost.call_cost import Cost
 from simulator.cost.compute import Batch
 from simulator.facts import Facts, Implementation
@@ -174,8 +174,8 @@ def test_the_wait_lengthens_the_passes_and_not_the_optimizer() -> None:
     one_pass = train.one_pass(facts, LLAMA, "lm", layouts, batch)
     passes = train.pipeline_cost(facts, LLAMA, layouts, batch, num, one_pass).time.s[0]
     alone = replace(facts, implementation=Implementation(packed_tokens=10**9))  # packing leaves no wait
-    assert micro_batches.slowest_rank(alone, layouts, batch, num).tolist() == [1.0]
-    waiting = float(micro_batches.slowest_rank(facts, layouts, batch, num)[0])
+    assert pipeline.waiting(alone, layouts, batch, num).tolist() == [1.0]
+    waiting = float(pipeline.waiting(facts, layouts, batch, num)[0])
     assert facts.training.overlap_dp == 0, "nothing of the gathers hides, whatever they run beside"
     rest = data_parallel.data_parallel_cost(facts, LLAMA, "lm", layouts, num, unit(0.0), unit(0.0)).time.s[0]
     rest += data_parallel.optimizer_time(facts, LLAMA, "lm", layouts).s[0]

@@ -1,0 +1,284 @@
+"""Pipelines with micro-batches of different lengths: what stages lose by waiting for each other.
+
+With equal micro-batches a pipeline of ``p`` stages takes ``n + p - 1`` times what one micro-batch takes on a stage.
+Drawn from a job's lengths they differ, and a stage waits wherever its neighbour has the longer one: 1F1B keeps only
+``p`` micro-batches between forward and backward passes, so a long one is felt by all stages. There is no closed form.
+The schedule is played on draws of the job's own lengths, once for each number of stages and of sequences in a
+micro-batch, and read between the numbers of micro-batches that were played.
+
+Source: 1F1B and interleaved 1F1B as in Narayanan et al. 2021 (Megatron-LM). Deviation: all stages take equally long, a
+backward pass takes twice a forward pass, and time goes with tokens (attention's square counts in the mean only).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+
+from simulator.cost.micro_batches import NUM_LENGTHS, sample_lengths
+
+if TYPE_CHECKING:
+    from profiles.records import Floats, Ints
+    from profiles.workload import LengthDistribution
+    from simulator.cost.compute import Batch
+    from simulator.facts import Facts
+    from simulator.plan.layouts import Layouts
+
+DRAWN = 2048
+"""Micro-batches that are drawn for each number of them in a step: few of them in many steps, or many in few."""
+FEWEST_STEPS = 256
+"""Steps that are played beside each other at least; a power of two, as is the number of lengths."""
+PLAYED = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of micro-batches that are played; more are the last two, carried on in a straight line."""
+STREAMED = (1, 4, 16, 64, 256)
+"""The same for pipelines that only pass forward, which need no play."""
+MOST_SEQUENCES = 8
+"""Sequences of a micro-batch that are drawn at most; of more, deviations shrink with the root of their number."""
+BACKWARD = 2.0
+"""Time of a backward pass in forward passes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Time of a pipeline over that with equal micro-batches, by number of micro-batches: mean and deviation."""
+
+    num_micro: Floats
+    mean: Floats
+    deviation: Floats
+
+    def at(self, num_micro: Floats, ramp: float) -> tuple[Floats, Floats]:
+        """Mean and deviation at any numbers of micro-batches.
+
+        Parameters
+        ----------
+        num_micro
+            Micro-batches, ``[N]``.
+        ramp
+            What a pipeline of equal micro-batches takes more than their number, in micro-batches.
+
+        Returns
+        -------
+        tuple[Floats, Floats]
+            Factors on the time with equal micro-batches, ``[N]`` each.
+        """
+        most = self.num_micro[-1]
+        inside = np.minimum(num_micro, most)
+        mean = np.interp(np.log(inside), np.log(self.num_micro), self.mean)
+        times = self.mean[-2:] * (self.num_micro[-2:] + ramp)
+        each = (times[1] - times[0]) / (most - self.num_micro[-2])
+        mean = (mean * (inside + ramp) + each * (num_micro - inside)) / (num_micro + ramp)
+        deviation = np.interp(np.log(inside), np.log(self.num_micro), self.deviation)
+        return mean, deviation * np.sqrt(inside / num_micro)
+
+
+def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, backward: bool = True) -> Floats:
+    """Time of a rank's micro-batches over that with equal lengths, of the slowest data-parallel rank.
+
+    The mean of one pipeline, and for ``d`` data-parallel ranks its deviation times the expected maximum of ``d``
+    standard normals (Blom's approximation). Without stages the mean is 1 and the deviation ``cv / sqrt(n)`` of the
+    ``n`` sequences until ranks meet: all of a step, or those of a micro-batch where ZeRO 3 gathers in each. Packs are
+    full, so packing leaves no such difference; context-parallel ranks share their sequences.
+
+    Parameters
+    ----------
+    facts, layouts, batch
+        What is known of job, device and engines; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    num_micro
+        Micro-batches of a data-parallel rank until ranks meet, ``[C]``.
+    backward
+        Whether it is a training step in 1F1B, or passes forward only.
+
+    Returns
+    -------
+    Floats
+        Factor of at least 1, ``[C]``.
+    """
+    if facts.implementation.packed_tokens is not None:
+        return np.ones(len(layouts))
+    work = facts.workload
+    lengths, sequences = sample_lengths(work), batch.tokens / work.trained_tokens_per_sample
+    spread = float(lengths.std() / lengths.mean())
+    latest = np.maximum(ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25)), 0.0)
+    together = sequences * np.where(layouts.zero_stage == 3, 1.0, num_micro)
+    factor: Floats = 1.0 + latest * spread / np.sqrt(np.maximum(together, 1.0))
+    if not spread:
+        return factor
+    drawn = np.maximum(np.rint(sequences), 1.0)
+    chunks = layouts.vpp if backward else np.ones_like(layouts.pp)
+    keys = np.stack([layouts.pp, chunks, np.minimum(drawn, MOST_SEQUENCES).astype(np.int64)], axis=1)
+    for key in np.unique(keys[layouts.pp > 1], axis=0):
+        rows = np.flatnonzero((keys == key).all(axis=1))
+        stages, each, few = (int(part) for part in key)
+        found = _waiting(work.prompt_length, work.response, stages, each, few, backward)
+        mean, deviation = found.at(num_micro[rows], (stages - 1) / each)
+        factor[rows] = 1.0 + np.sqrt(few / drawn[rows]) * (mean - 1.0 + latest[rows] * deviation)
+    return factor
+
+
+@functools.lru_cache(maxsize=4096)
+def _waiting(
+    prompt_length: int, response: LengthDistribution, num_stages: int, num_chunks: int, together: int, backward: bool
+) -> Waiting:
+    """One pipeline's times by number of micro-batches, each of ``together`` sequences."""
+    counts = PLAYED if backward else STREAMED
+    means, deviations = [], []
+    for n in counts:
+        times = _drawn(prompt_length, response, together, n)
+        if backward:
+            ends = played(schedule(num_stages, n, num_chunks), times)
+        else:
+            ends = times.sum(axis=0) + (num_stages - 1) * times.max(axis=0)
+        even = n + (num_stages - 1) / num_chunks
+        means.append(float(ends.mean()) / even)
+        deviations.append(float(ends.std()) / even)
+    return Waiting(np.asarray(counts, dtype=np.float64), np.asarray(means), np.asarray(deviations))
+
+
+def _drawn(prompt_length: int, response: LengthDistribution, together: int, num: int) -> Floats:
+    """Times of ``num`` micro-batches of ``together`` sequences over their mean, shape ``[num, steps]``.
+
+    Over the steps every sequence takes each equal part of the distribution once, so that means are those of the job.
+    """
+    lengths = prompt_length + response.sample(NUM_LENGTHS)
+    steps = min(max(DRAWN // num, FEWEST_STEPS), NUM_LENGTHS)
+    random = np.random.default_rng(0)
+    part = random.permuted(np.tile(np.arange(steps), (num * together, 1)), axis=1)
+    index = part * (NUM_LENGTHS // steps) + random.integers(0, NUM_LENGTHS // steps, part.shape)
+    tokens = lengths[index].reshape(num, together, steps).sum(axis=1)
+    return np.asarray(tokens / tokens.mean(axis=1, keepdims=True), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The passes of a pipeline's step, by when they may run at the earliest.
+
+    Parameters
+    ----------
+    earlier
+        For each pass the one before it on its stage and the one whose output it needs, shape ``[passes, 2]``; the
+        last row of a table of ends stands for none.
+    micro
+        Micro-batch of each pass.
+    work
+        Time of each pass for a micro-batch whose forward and backward pass through a stage take 1.
+    waves
+        Passes that wait for none of each other, in order.
+    last
+        The last pass of every stage.
+    """
+
+    earlier: Ints
+    micro: Ints
+    work: Floats
+    waves: tuple[Ints, ...]
+    last: Ints
+
+
+def played(schedule: Schedule, times: Floats) -> Floats:
+    """When a step ends.
+
+    Parameters
+    ----------
+    schedule
+        The passes of a step.
+    times
+        What each micro-batch takes on a stage, forward and backward, ``[n, steps]``.
+
+    Returns
+    -------
+    Floats
+        End of each of the steps, in the unit of ``times``, ``[steps]``.
+    """
+    ends = np.zeros((len(schedule.micro) + 1, times.shape[1]))
+    takes = schedule.work[:, None] * times[schedule.micro]
+    for wave in schedule.waves:
+        ends[wave] = ends[schedule.earlier[wave]].max(axis=1) + takes[wave]
+    return np.asarray(ends[schedule.last].max(axis=0), dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=1024)
+def schedule(num_stages: int, num_micro: int, num_chunks: int = 1) -> Schedule:
+    """1F1B, interleaved where stages have several chunks of layers.
+
+    Parameters
+    ----------
+    num_stages, num_micro, num_chunks
+        Stages, micro-batches of a step, chunks of a stage.
+
+    Returns
+    -------
+    Schedule
+        Its passes.
+    """
+    orders = [_stage_order(num_stages, num_micro, num_chunks, stage) for stage in range(num_stages)]
+    of: dict[tuple[int, ...], int] = {}
+    for stage, order in enumerate(orders):
+        of |= {(stage, *each): len(of) + i for i, each in enumerate(order)}
+    none = len(of)
+    earlier = np.full((none, 2), none, dtype=np.int64)
+    for stage, order in enumerate(orders):
+        for i, each in enumerate(order):
+            before = of[stage, *order[i - 1]] if i else none
+            earlier[of[stage, *each]] = before, of.get(_needed(num_stages, num_chunks, stage, *each), none)
+    passes = list(of)
+    level = _levels(earlier)
+    by_level = np.argsort(level, kind="stable")
+    waves = np.split(by_level, np.flatnonzero(np.diff(level[by_level])) + 1)
+    share = (BACKWARD / (1.0 + BACKWARD) / num_chunks, 1.0 / (1.0 + BACKWARD) / num_chunks)
+    return Schedule(
+        earlier,
+        np.asarray([micro for _, _, _, micro in passes], dtype=np.int64),
+        np.asarray([share[forward] for _, forward, _, _ in passes]),
+        tuple(np.asarray(wave, dtype=np.int64) for wave in waves),
+        np.asarray([of[stage, *order[-1]] for stage, order in enumerate(orders)], dtype=np.int64),
+    )
+
+
+def _stage_order(num_stages: int, num_micro: int, num_chunks: int, stage: int) -> list[tuple[bool, int, int]]:
+    """``(forward, chunk, micro-batch)`` of one stage in the order in which it runs them.
+
+    Micro-batches go through a stage's chunks in groups of as many as there are stages. Before its first backward pass
+    a stage runs so many forward passes that the last stage has its first backward pass as early as it can.
+    """
+    forward, backward = [], []
+    for first in range(0, num_micro, num_stages):
+        group = range(first, min(first + num_stages, num_micro))
+        forward += [(True, chunk, micro) for chunk in range(num_chunks) for micro in group]
+        backward += [(False, chunk, micro) for chunk in reversed(range(num_chunks)) for micro in group]
+    left = num_stages - stage - 1
+    ahead = left if num_chunks == 1 else 2 * left + (num_chunks - 1) * min(num_stages, num_micro)
+    ahead = min(ahead, len(forward))
+    order = forward[:ahead]
+    for late, early in zip(forward[ahead:], backward, strict=False):
+        order += [late, early]
+    return order + backward[len(forward) - ahead :]
+
+
+def _needed(num_stages: int, num_chunks: int, stage: int, forward: bool, chunk: int, micro: int) -> tuple[int, ...]:
+    """The pass whose output a pass needs: of the layers before, or behind; of the last layers' backward its forward."""
+    place = chunk * num_stages + stage
+    if forward:
+        at = place - 1
+    elif place == num_stages * num_chunks - 1:
+        return (stage, True, chunk, micro)
+    else:
+        at = place + 1
+    return (at % num_stages, forward, at // num_stages, micro) if at >= 0 else ()
+
+
+def _levels(earlier: Ints) -> Ints:
+    """Length of the longest chain of passes before each one."""
+    none = len(earlier)
+    level = np.full(none + 1, -1, dtype=np.int64)
+    waiting = np.arange(none)
+    while len(waiting):
+        before = earlier[waiting]
+        ready = ((before == none) | (level[before] >= 0)).all(axis=1)
+        assert ready.any(), "the order of a stage cannot be run"
+        level[waiting[ready]] = level[before[ready]].max(axis=1) + 1
+        waiting = waiting[~ready]
+    return level[:-1]

@@ -1,0 +1,161 @@
+"""Protects what varying lengths cost a pipeline: a play of the schedule pass by pass, written down independently."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles.workload import LengthDistribution, Workload
+from simulator.cost import pipeline
+from simulator.cost.compute import Batch
+from simulator.cost.micro_batches import sample_lengths
+from simulator.plan.layouts import Layouts
+from simulator.plan.plan import ParallelLayout
+from tests.builders import make_facts
+
+STAGES = (2, 3, 8, 32)
+COUNTS = (1, 2, 3, 5, 12, 24, 48, 64)
+LENGTHS = {  # a prompt, responses, and about the deviation of a sample over its mean
+    "equal": (10, LengthDistribution.fixed(1000), 0.0),
+    "a quarter": (700, LengthDistribution("lognormal", 1000, 4096, 2300.0), 0.24),
+    "half": (600, LengthDistribution("lognormal", 900, 4096, 3300.0), 0.45),
+    "clipped": (1, LengthDistribution("lognormal", 5000, 8192), 0.5),
+    "two peaks": (100, LengthDistribution.histogram((200, 4000), (0.5, 0.5)), 0.86),
+    "one": (1, LengthDistribution("lognormal", 1200, 16384, 5800.0), 0.93),
+}
+
+
+def one_f_one_b(stage: int, stages: int, n: int) -> Iterator[tuple[str, int]]:
+    """The order of a stage as Megatron-Core has it (``forward_backward_pipelining_without_interleaving``)."""
+    ahead = min(stages - stage - 1, n)
+    yield from (("F", i) for i in range(ahead))
+    for i in range(n - ahead):
+        yield from (("F", ahead + i), ("B", i))
+    yield from (("B", i) for i in range(n - ahead, n))
+
+
+def interleaved(stage: int, stages: int, n: int, chunks: int) -> Iterator[tuple[str, int, int]]:
+    """The same with several chunks a stage (``..._with_interleaving``); ``stages`` divides ``n``."""
+
+    def virtual(kind: str, k: int) -> tuple[str, int, int]:
+        within = k % (stages * chunks)
+        chunk = within // stages if kind == "F" else chunks - 1 - within // stages
+        return kind, chunk, k // (stages * chunks) * stages + within % stages
+
+    total = n * chunks
+    ahead = total if n == stages else min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
+    yield from (virtual("F", k) for k in range(ahead))
+    for k in range(total - ahead):
+        yield from (virtual("F", ahead + k), virtual("B", k))
+    yield from (virtual("B", k) for k in range(total - ahead, total))
+
+
+def by_event(times: np.ndarray, stages: int, chunks: int = 1) -> float:
+    """When the last pass ends: each stage takes its passes in order, each as soon as what it needs is there."""
+    n = len(times)
+    if chunks == 1:
+        orders = [[(kind, 0, i) for kind, i in one_f_one_b(s, stages, n)] for s in range(stages)]
+    else:
+        orders = [list(interleaved(s, stages, n, chunks)) for s in range(stages)]
+    ends: dict[tuple[str, int, int], float] = {}  # by kind, place among all chunks, micro-batch
+    at, now = [0] * stages, [0.0] * stages
+    while any(at[s] < len(orders[s]) for s in range(stages)):
+        before = list(at)
+        for s in range(stages):
+            while at[s] < len(orders[s]):
+                kind, chunk, i = orders[s][at[s]]
+                place = chunk * stages + s
+                if kind == "F":
+                    needs = ("F", place - 1, i) if place else None
+                else:
+                    needs = ("F", place, i) if place == stages * chunks - 1 else ("B", place + 1, i)
+                if needs is not None and needs not in ends:
+                    break
+                start = max(now[s], ends[needs] if needs else 0.0)
+                now[s] = ends[kind, place, i] = start + times[i] * (1 if kind == "F" else 2) / 3 / chunks
+                at[s] += 1
+        assert at != before, "nobody can go on"
+    return max(now)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 9), st.integers(1, 20), st.integers(0, 1000))
+def test_the_play_is_1f1b(stages: int, n: int, seed: int) -> None:
+    times = np.random.default_rng(seed).lognormal(0.0, 0.9, (n, 2))
+    ends = pipeline.played(pipeline.schedule(stages, n), times)
+    assert ends == pytest.approx([by_event(column, stages) for column in times.T])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 6), st.integers(2, 4), st.integers(2, 4), st.integers(0, 1000))
+def test_the_play_is_interleaved_1f1b(stages: int, chunks: int, groups: int, seed: int) -> None:
+    times = np.random.default_rng(seed).lognormal(0.0, 0.9, (groups * stages, 2))
+    ends = pipeline.played(pipeline.schedule(stages, len(times), chunks), times)
+    assert ends == pytest.approx([by_event(column, stages, chunks) for column in times.T])
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_within_a_twentieth_of_a_play_with_many_draws(name: str) -> None:
+    prompt, response, cv = LENGTHS[name]
+    lengths = prompt + response.sample(4096)
+    assert lengths.std() / lengths.mean() == pytest.approx(cv, abs=0.06)
+    random = np.random.default_rng(7)
+    for stages in STAGES:
+        for n in COUNTS:
+            for together in (1, 4):
+                num = min(max(200, 12_000 // n), 4096)
+                drawn = random.permuted(np.tile(lengths, (n * together, 1)), axis=1)[:, :num]
+                drawn = drawn.reshape(n, together, -1).sum(axis=1) / (lengths.mean() * together)
+                played = pipeline.played(pipeline.schedule(stages, n), drawn).mean() / (n + stages - 1)
+                found = factor(prompt, response, pp=stages, sequences=together, n=n)
+                assert found == pytest.approx(played, rel=0.05), (stages, n, together)
+
+
+def factor(
+    prompt: int, response: LengthDistribution, *, n: float, sequences: float = 1, backward: bool = True, **degrees: int
+) -> float:
+    layout = ParallelLayout(**({"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1} | degrees))
+    work = Workload(64, 1, prompt, response)
+    facts = make_facts(work=work)
+    tokens = np.asarray([sequences * work.trained_tokens_per_sample])
+    batch = Batch(tokens, np.asarray([float(sequences)]), tokens / sequences)
+    found = pipeline.waiting(facts, Layouts.of([layout]), batch, np.asarray([float(n)]), backward=backward)
+    return float(found[0])
+
+
+def test_equal_lengths_never_wait() -> None:
+    prompt, response, _ = LENGTHS["equal"]
+    for degrees in ({"pp": 8}, {"pp": 8, "dp": 16}, {"pp": 4, "vpp": 2}):
+        assert factor(prompt, response, n=16, **degrees) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_forward_only_a_pipeline_waits_for_its_longest_micro_batch() -> None:
+    """Stages that are equally long pass all sequences on: ``sum + (p - 1) longest``; here by two lengths, exactly."""
+    prompt, response, _ = LENGTHS["two peaks"]
+    short, long = 300 / 2200, 4100 / 2200
+    longest = long - (long - short) * 0.5**4
+    expected = (4 + 7 * longest) / 11
+    assert factor(prompt, response, pp=8, n=4, backward=False) == pytest.approx(expected, rel=0.02)
+
+
+def test_without_stages_the_slowest_of_many_ranks_counts() -> None:
+    """``1 + cv / sqrt(n)`` times the expected maximum of 16 normals, 1.766."""
+    prompt, response, _ = LENGTHS["half"]
+    lengths = sample_lengths(Workload(64, 1, prompt, response))
+    cv = lengths.std() / lengths.mean()
+    assert factor(prompt, response, n=25, sequences=4, dp=16) == pytest.approx(1 + 1.766 * cv / 10, abs=1e-3)
+
+
+def test_more_ranks_wait_longer_and_larger_micro_batches_less() -> None:
+    prompt, response, _ = LENGTHS["half"]
+    one, many = (factor(prompt, response, pp=4, n=16, dp=d) for d in (1, 32))
+    large = factor(prompt, response, pp=4, n=16, sequences=8)
+    assert 1.0 < large < one < many
+
+
+def test_beyond_what_is_played_a_step_grows_by_a_micro_batch_at_a_time() -> None:
+    prompt, response, _ = LENGTHS["half"]
+    times = [factor(prompt, response, pp=8, n=n) * (n + 7) for n in (64, 128, 192)]
+    assert times[2] - times[1] == pytest.approx(times[1] - times[0])
