@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -28,7 +28,7 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
-	$(MAKE) -j2 --output-sync=target static tests-of-runs tests-of-plans
+	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-the-face static
 
 # What needs no run: form, types, who imports whom, code that nothing uses, the documents.
 static: $(VENV)/.dev
@@ -39,13 +39,16 @@ static: $(VENV)/.dev
 	$(BIN)/vulture
 	$(MAKE) docs
 
-# Two halves side by side: what starts ranks, and everything else.
+# Parts of about equal length, two at a time: what starts ranks; estimates and the search; commands, pages, documents.
 SHORT := -m "not external and not long and not thorough"
 tests-of-runs: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/executor tests/benchmarks
 
 tests-of-plans: $(VENV)/.dev
-	$(BIN)/pytest $(SHORT) --ignore=tests/executor --ignore=tests/benchmarks tests
+	$(BIN)/pytest $(SHORT) tests/profiles tests/simulator tests/mapper
+
+tests-of-the-face: $(VENV)/.dev
+	$(BIN)/pytest $(SHORT) tests/hybridmap tests/test_architecture.py
 
 # What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
 thorough: $(VENV)/.dev browser

@@ -22,7 +22,7 @@ missing = [name for name in ("megatron", "vllm") if importlib.util.find_spec(nam
 if missing:
     pytest.skip(f"needs {', '.join(missing)}: the extra cpu-engines", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 TRAINERS, GENERATORS = ("torch-native", "fsdp2", "megatron-core"), ("torch-native", "vllm")
 TEMPERATURE, ROWS, PROMPT, RESPONSE = 0.6, 32, 4, 6
 ALONE = Degrees(1, 1, 1, 1, 1)

@@ -25,6 +25,8 @@ from profiles.models.hf_config import shape_from_hf_config
 from profiles.models.probe_models import tiny_config
 from tests.work import Clock
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 FAST = Precision(half_width=0.5, min_repeats=3, max_repeats=5, min_s=0.0, max_s=0.05)
 CONFIG = tiny_config(layers=1, hidden=32)

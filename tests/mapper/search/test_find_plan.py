@@ -142,7 +142,7 @@ print(result.plan.model_dump_json(), result.timeline.model_dump_json(), [r.place
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_process_finds_the_same_plan_whatever_its_hash_seed() -> None:
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), str(here.parents[2])])
@@ -244,7 +244,7 @@ def test_refusals() -> None:
         find_plan(SearchRequest(make_facts("ppo", "llama-2-70b")))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("model", "nodes", "algorithm"), [("llama-2-13b", 8, "ppo"), ("llama-2-70b", 16, "safe-rlhf")])
 def test_large_clusters_are_proven_too(model: str, nodes: int, algorithm: str) -> None:
     facts = make_facts(algorithm, model, nodes=nodes)

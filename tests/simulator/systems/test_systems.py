@@ -8,6 +8,8 @@ from simulator.systems.run import role_sets, run_system
 from simulator.systems.system import SYSTEMS
 from tests.builders import make_facts
 
+pytestmark = pytest.mark.thorough
+
 PAPER = ("deepspeed-chat", "openrlhf", "nemo-aligner")
 
 
