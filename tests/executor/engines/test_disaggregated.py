@@ -12,7 +12,7 @@ from simulator.play.simulate import play
 from tests.executor.plans import ROLES, colocated, config, generating_apart, job, learned, metrics
 from tests.executor.workers import meetings
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 ITERATIONS = 4
 JOB = job("ppo", prompts=8, minibatches=2)
 RAY = config(learning_rate=3e-3, launcher="ray")

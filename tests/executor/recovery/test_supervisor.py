@@ -22,7 +22,7 @@ from profiles.errors import InfeasibleError, InputError
 from tests.executor.plans import colocated, config, job, learned, metrics, plan
 from tests.work import HANGS_S
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 ITERATIONS = 4
 JOB = job("ppo", prompts=8, minibatches=2)
 SPLIT = {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 1, 1))}

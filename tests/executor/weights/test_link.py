@@ -26,7 +26,7 @@ from profiles.errors import InputError
 from simulator.plan.groups import Degrees
 from tests.work import HANGS_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 SIZES = dict(hidden=8, num_layers=4, vocab=16, num_heads=4, num_kv_heads=4, head_dim=2, ffn=8)
 GQA = architecture("llama", **SIZES)
 TIED = architecture("qwen3", **SIZES, tied=True)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def rows(planned):
