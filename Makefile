@@ -13,7 +13,7 @@ PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
 
-test: $(VENV)/.dev browser
+test: $(VENV)/.dev
 	$(MAKE) check
 
 # A Chromium for the tests of pages: the machine's, or Debian's where we may install it. Without one those tests are

@@ -22,14 +22,14 @@ Sets = tuple[tuple[str, ...], ...]
 """A set partition of the roles: who shares a pool, roles and sets in dataflow order."""
 
 
-class Group(NamedTuple):
+class ColocationGroup(NamedTuple):
     """Roles that share a pool, and the kind of its GPUs."""
 
     roles: tuple[str, ...]
     device_type: str
 
 
-Placement = tuple[Group, ...]
+Placement = tuple[ColocationGroup, ...]
 """Who shares a pool with whom, and on which kind of GPU."""
 
 
@@ -87,11 +87,11 @@ class Problem:
         return self.flow.roles
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ColocationGroup, ...]:
         """Every group that some allowed placement contains, each once."""
         return tuple(dict.fromkeys(group for partition in self.partitions for group in partition))
 
-    def sizes_of(self, group: Group) -> tuple[int, ...]:
+    def sizes_of(self, group: ColocationGroup) -> tuple[int, ...]:
         """Pool sizes that the pins of a group's roles leave to the pool that they share."""
         pinned = {n for role in group.roles if (n := pin_of(self.pins, role).num_gpus) is not None}
         return tuple(n for n in self.sizes[group.device_type] if pinned <= {n})
@@ -154,7 +154,9 @@ def _named(facts: Facts, placement: str, mode: ExecutionMode) -> list[Sets]:
 def _on_kinds(partition: Sets, device_types: tuple[str, ...], pins: tuple[AnyPin, ...]) -> Iterator[Placement]:
     """A partition on every choice of kinds that the pins allow, the first kind first."""
     for chosen in product(device_types, repeat=len(partition)):
-        placed = tuple(Group(roles, device_type) for roles, device_type in zip(partition, chosen, strict=True))
+        placed = tuple(
+            ColocationGroup(roles, device_type) for roles, device_type in zip(partition, chosen, strict=True)
+        )
         if all(pin_of(pins, role).device in (None, g.device_type) for g in placed for role in g.roles):
             yield placed
 

@@ -13,7 +13,7 @@ from mapper.candidates.weight_sync import WeightSync
 from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
 from mapper.model.instance import Instance
 from mapper.pins import Share
-from mapper.problem import Group, Sets, set_partitions
+from mapper.problem import ColocationGroup, Sets, set_partitions
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_model
@@ -233,7 +233,7 @@ def toy_instance(
     ticks[CONTROLLER] = {key: rng.integers(0, 4, 1) for key in sorted(beside)}
     apart = Share(("actor", GENERATOR), wanted=False)
     partitions = tuple(
-        tuple(Group(r, device_type) for r, device_type in zip(p, chosen, strict=True))
+        tuple(ColocationGroup(r, device_type) for r, device_type in zip(p, chosen, strict=True))
         for p in set_partitions(flow.roles)
         if not mode.dedicated_rollout or apart.allows(p)
         for chosen in product(gpus_of, repeat=len(p))
@@ -262,9 +262,9 @@ TOY, OTHER = "toy", "other"
 """Kinds of GPU of made-up instances."""
 
 
-def on_toy(*sets: tuple[str, ...]) -> tuple[Group, ...]:
+def on_toy(*sets: tuple[str, ...]) -> tuple[ColocationGroup, ...]:
     """The placement of ``sets`` on GPUs of the one made-up kind."""
-    return tuple(Group(roles, TOY) for roles in sets)
+    return tuple(ColocationGroup(roles, TOY) for roles in sets)
 
 
 class ToySync(WeightSync):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.model.instance import Instance
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
     from profiles.records import Ints
 
 STAGES_OF_PAPER = ("generation", "preparation", "training")
@@ -77,7 +77,7 @@ def allocations(instance: Instance, partition: Placement, use_all: bool = False)
         yield sizes
 
 
-def _auto_parallel_set(instance: Instance, group: Group, num_gpus: int) -> dict[str, int] | None:
+def _auto_parallel_set(instance: Instance, group: ColocationGroup, num_gpus: int) -> dict[str, int] | None:
     """Algorithm 2 for each model of a set in turn, with the memory that the others need at least set aside."""
     roles, capacity = group.roles, instance.capacity_mib[group.device_type]
     rows = {role: instance.rows(role, group, num_gpus) for role in roles}

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
-from mapper.problem import Group
+from mapper.problem import ColocationGroup
 from mapper.search.place import offload_of, placement_of
 from simulator.cost.pricing import call_cost
 from simulator.feasibility import layouts_of, memories_on
@@ -70,7 +70,7 @@ def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, short
 def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline, shortlist: Shortlist) -> Better | None:
     """The row of ``role`` that makes the iteration faster, does not fit beside the others, and lacks least."""
     x, here = shortlist.base, facts.on(pool.device)
-    of_table = x.rows(role, Group(plan.members(pool), pool.device), pool.num_gpus)
+    of_table = x.rows(role, ColocationGroup(plan.members(pool), pool.device), pool.num_gpus)
     table = x.tables[role].take(of_table)
     if not len(table):
         return None

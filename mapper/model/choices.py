@@ -13,7 +13,7 @@ from mapper.model.makespan import makespan
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
     from mapper.model.variables import Choice
-    from mapper.problem import Group
+    from mapper.problem import ColocationGroup
     from profiles.records import Ints
 
 
@@ -63,7 +63,7 @@ def fits(instance: Instance, choice: Choice) -> bool:
     return all(n in instance.sizes[group] and _pool_holds(instance, group, n, choice) for group, n in choice.pools)
 
 
-def _pool_holds(instance: Instance, group: Group, num_gpus: int, choice: Choice) -> bool:
+def _pool_holds(instance: Instance, group: ColocationGroup, num_gpus: int, choice: Choice) -> bool:
     rows, device_type = (
         {role: choice.rows[role] for role in group.roles},
         instance.device_types.index(group.device_type),

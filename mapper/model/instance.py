@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mapper.deadline import Deadline
-    from mapper.problem import Group, Placement, Problem
+    from mapper.problem import ColocationGroup, Placement, Problem
     from profiles.records import Floats, Ints
 
 TICKS_PER_ITERATION = 1_000_000
@@ -73,7 +73,7 @@ class Instance:
     flow: Dataflow
     partitions: tuple[Placement, ...]
     device_types: tuple[str, ...]
-    sizes: dict[Group, tuple[int, ...]]
+    sizes: dict[ColocationGroup, tuple[int, ...]]
     gpus: dict[str, int]
     weight: dict[str, int]
     budget: int
@@ -121,7 +121,7 @@ class Instance:
             transient_mib={role: to_mib(table.transient_bytes) for role, table in tables.items()},
         )
 
-    def rows(self, role: str, group: Group, num_gpus: int) -> Ints:
+    def rows(self, role: str, group: ColocationGroup, num_gpus: int) -> Ints:
         """Rows of a role's table that run on a pool of ``num_gpus`` of the group's kind."""
         table = self.tables[role]
         return np.flatnonzero(
@@ -138,7 +138,7 @@ class Instance:
         none = np.zeros(len(self.tables[role]), dtype=np.int64)
         return np.asarray(sum((self.ticks[role][key] for key in mine), none), dtype=np.int64)
 
-    def spent(self, pools: tuple[tuple[Group, int], ...]) -> int:
+    def spent(self, pools: tuple[tuple[ColocationGroup, int], ...]) -> int:
         """What pools count together."""
         return sum(self.weight[group.device_type] * n for group, n in pools)
 
@@ -229,7 +229,7 @@ def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
     return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
 
 
-def _sizes_that_fit(problem: Problem, group: Group, instance: Instance) -> tuple[int, ...]:
+def _sizes_that_fit(problem: Problem, group: ColocationGroup, instance: Instance) -> tuple[int, ...]:
     """Pool sizes where even the least hungry configurations of the group fit side by side (a necessary condition).
 
     Without a size that no role of the group gains a row from: the next smaller pool does the same. But groups that must

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
     from mapper.model.instance import Instance
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
 
-PoolKey = tuple["Group", int]
+PoolKey = tuple["ColocationGroup", int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Variables:
     """
 
     partition: dict[Placement, cp_model.IntVar]
-    shared: dict[Group, cp_model.IntVar]
+    shared: dict[ColocationGroup, cp_model.IntVar]
     pool: dict[PoolKey, cp_model.IntVar]
     pick: dict[str, list[cp_model.IntVar]]
     resident: dict[str, cp_model.IntVar]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mapper.model.solver import Status
     from mapper.model.variables import Choice
     from mapper.objective import Objective
-    from mapper.problem import Group, Placement, Problem
+    from mapper.problem import ColocationGroup, Placement, Problem
     from mapper.request import SearchRequest
     from simulator.plan.plan import Plan
 
@@ -267,7 +267,7 @@ def _runners_up(
         whole = {*sets, (GENERATOR,)} if problem.mode.dedicated_rollout else {*sets}
         families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
     families.append(instance.partitions)
-    found: dict[frozenset[Group], RunnerUp] = {}
+    found: dict[frozenset[ColocationGroup], RunnerUp] = {}
     for placements in families:
         inside = tuple(p for p in placements if set(p) != won)
         if not inside:

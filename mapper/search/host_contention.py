@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mapper.model.instance import Instance
     from mapper.model.variables import Choice
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
 
     class Best(Protocol):
         """The best choice of an instance of calls alone."""
@@ -55,7 +55,7 @@ class _Range:
     fewest: int
     most: int
     partitions: tuple[Placement, ...]
-    sizes: dict[Group, tuple[int, ...]]
+    sizes: dict[ColocationGroup, tuple[int, ...]]
 
 
 def best_beside_neighbours(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.model.instance import Instance
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
     from profiles.records import Ints
 
 MAX_ALLOCATIONS = 250_000
@@ -84,7 +84,9 @@ def _worth_picking(instance: Instance, role: str, device_type: str) -> _Rows:
     return _Rows(of_kind[kept], gpus[kept], load[kept], resident[kept], transient[kept], (resident + transient)[kept])
 
 
-def _picked(instance: Instance, group: Group, sizes: tuple[int, ...], worth: dict[tuple[str, str], _Rows]) -> _Picks:
+def _picked(
+    instance: Instance, group: ColocationGroup, sizes: tuple[int, ...], worth: dict[tuple[str, str], _Rows]
+) -> _Picks:
     """The group's picks by size: of the orders tried, the one with the shortest load.
 
     A size whose picks are no faster than a smaller one's would take those, so it is left out unless sizes must agree.
@@ -150,7 +152,9 @@ def _descend(
     return at, there & (resident + transient <= capacity)
 
 
-def _best_allocation(instance: Instance, partition: Placement, picks: dict[Group, _Picks]) -> tuple[int, Choice] | None:
+def _best_allocation(
+    instance: Instance, partition: Placement, picks: dict[ColocationGroup, _Picks]
+) -> tuple[int, Choice] | None:
     """The fastest allocation of one placement, all of them played at once."""
     sizes = [picks[group].sizes for group in partition]
     device_types = [group.device_type for group in partition]

@@ -6,7 +6,7 @@ from itertools import islice, permutations
 from typing import TYPE_CHECKING
 
 from mapper.execution_mode import GENERATOR
-from mapper.problem import Group
+from mapper.problem import ColocationGroup
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
 
@@ -84,12 +84,14 @@ def offload_of(instance: Instance, problem: Problem, role: str, row: int) -> tup
 def placement_of(plan: Plan) -> Placement:
     """Who shares GPUs with whom in a plan, and of which kind; an engine on a dedicated pool is the generator."""
     order = ("actor", GENERATOR, *(entry.role for entry in plan.roles if entry.role != "actor"))
-    return tuple(Group(tuple(sorted(plan.members(p), key=order.index)), p.device) for p in plan.pools)
+    return tuple(ColocationGroup(tuple(sorted(plan.members(p), key=order.index)), p.device) for p in plan.pools)
 
 
-def _first_gpus(instance: Instance, problem: Problem, pools: list[tuple[Group, int]]) -> dict[Group, int]:
+def _first_gpus(
+    instance: Instance, problem: Problem, pools: list[tuple[ColocationGroup, int]]
+) -> dict[ColocationGroup, int]:
     """Where each pool starts among the GPUs of its kind."""
-    first: dict[Group, int] = {}
+    first: dict[ColocationGroup, int] = {}
     for device_type in instance.device_types:
         of_kind = [(group, n) for group, n in pools if group.device_type == device_type]
         where = problem.facts.on(device_type).group
@@ -99,7 +101,7 @@ def _first_gpus(instance: Instance, problem: Problem, pools: list[tuple[Group, i
 
 
 def _generator(
-    instance: Instance, choice: Choice, names: dict[Group, str]
+    instance: Instance, choice: Choice, names: dict[ColocationGroup, str]
 ) -> tuple[GenerationLayout | None, str | None]:
     """The engine of an actor that generates on a dedicated pool, and that pool's name."""
     for group, name in names.items():

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mapper.model.instance import Instance
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
     from profiles.records import Floats, Ints
 
 ROUNDS = 4
 """Each round works with what the one before left; more change nothing that we have seen."""
 
-Sizes = dict["Group", tuple[int, ...]]
+Sizes = dict["ColocationGroup", tuple[int, ...]]
 
 
 def prune_beyond(instance: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
     """What choices within ``limit`` can use of placements, pool sizes and rows; and which rows are kept, by role."""
     keep = {role: np.zeros(len(table), dtype=bool) for role, table in instance.tables.items()}
     partitions: list[Placement] = []
-    sizes: dict[Group, set[int]] = {}
+    sizes: dict[ColocationGroup, set[int]] = {}
     for partition in instance.partitions:
         found = _prune_partition(instance, partition, limit)
         if found is None:
@@ -79,7 +79,9 @@ def _within_budget(instance: Instance, sizes: Sizes) -> Sizes:
     return out
 
 
-def _room(instance: Instance, sizes: Sizes, taken: tuple[Group, ...], own: Group, pool: NDArray[Any]) -> Floats:
+def _room(
+    instance: Instance, sizes: Sizes, taken: tuple[ColocationGroup, ...], own: ColocationGroup, pool: NDArray[Any]
+) -> Floats:
     """GPUs that ``own`` may have at most where the group in ``taken`` has ``pool`` of them, all others the fewest."""
     others = [group for group in sizes if group != own and group not in taken]
     left = instance.gpus[own.device_type] - sum(sizes[g][0] for g in others if g.device_type == own.device_type)
@@ -133,7 +135,7 @@ def _around(
 
 
 def _sizes_that_serve(
-    instance: Instance, group: Group, sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
+    instance: Instance, group: ColocationGroup, sizes: tuple[int, ...], rows: dict[str, Ints], limit: int
 ) -> tuple[int, ...]:
     """Sizes on which every role has a row, the least hungry fit together and the fastest end in time together."""
     at = np.asarray(sizes, dtype=np.int64)
@@ -163,7 +165,9 @@ def _rows_with_room(
     return out
 
 
-def _joint_need(instance: Instance, group: Group, role: str, row: Ints, rows: dict[str, Ints], most: Ints) -> Ints:
+def _joint_need(
+    instance: Instance, group: ColocationGroup, role: str, row: Ints, rows: dict[str, Ints], most: Ints
+) -> Ints:
     """MiB that a pool needs at least for each of ``row`` of one role beside the least hungry rows of the others."""
     resident, transient = instance.resident_mib[role][row], instance.transient_mib[role][row]
     for other in group.roles:
@@ -174,7 +178,7 @@ def _joint_need(instance: Instance, group: Group, role: str, row: Ints, rows: di
 
 
 def _sizes_with_room(
-    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, limit: int
+    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: ColocationGroup, limit: int
 ) -> tuple[int, ...]:
     """Sizes of one group on which everything ends in time if all else is as fast as the GPUs that are left allow."""
     pool = np.asarray(sizes[group], dtype=np.int64)
@@ -186,7 +190,13 @@ def _sizes_with_room(
 
 
 def _shortest(
-    instance: Instance, partition: Placement, sizes: Sizes, rows: dict[str, Ints], group: Group, pool: Ints, own: Ints
+    instance: Instance,
+    partition: Placement,
+    sizes: Sizes,
+    rows: dict[str, Ints],
+    group: ColocationGroup,
+    pool: Ints,
+    own: Ints,
 ) -> dict[str, Floats]:
     """Shortest duration of each call where ``group`` takes ``pool`` GPUs from the others and has rows of up to ``own``.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.model.instance import Instance
-    from mapper.problem import Group
+    from mapper.problem import ColocationGroup
 
 
 def every_combination(x: Instance) -> Iterator[Choice]:
@@ -45,7 +45,7 @@ def allowed(x: Instance, choice: Choice) -> bool:
     return all(_holds(x, group, n, choice.rows) for group, n in choice.pools)
 
 
-def _holds(x: Instance, group: Group, num_gpus: int, rows: dict[str, int]) -> bool:
+def _holds(x: Instance, group: ColocationGroup, num_gpus: int, rows: dict[str, int]) -> bool:
     kept, most = 0, 0
     for role in group.roles:
         table, row = x.tables[role], rows[role]

@@ -17,7 +17,7 @@ from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
-    from mapper.problem import Group, Placement
+    from mapper.problem import ColocationGroup, Placement
     from profiles.records import Floats, Ints
 
 
@@ -39,7 +39,7 @@ def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choi
     limit = int(sum(max(t.max(), 0) for c in instance.ticks.values() for t in c.values() if len(t)))
     limit = limit if limit_ticks is None else limit_ticks
     best: tuple[int, Choice | None] = (-1, None)
-    combos: dict[tuple[Group, int], _Combos] = {}
+    combos: dict[tuple[ColocationGroup, int], _Combos] = {}
     for partition in instance.partitions:
         for sizes in allocations(instance, partition):
             pools = tuple(zip(partition, sizes, strict=True))
@@ -54,7 +54,7 @@ def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choi
     return best[1], max(best[0], 0)
 
 
-def _combine(instance: Instance, group: Group, num_gpus: int, limit: int) -> _Combos:
+def _combine(instance: Instance, group: ColocationGroup, num_gpus: int, limit: int) -> _Combos:
     """Every combination of the group's configurations that fits, less the dominated ones.
 
     Roles join one by one. A partial combination is dropped when it needs more memory than there is, when its own
@@ -168,7 +168,7 @@ def _transfers(instance: Instance, partition: Placement, sets: list[_Combos]) ->
     return (ticks if a < b else ticks.T).reshape(view)
 
 
-def waiting_ticks(instance: Instance, group: Group) -> int:
+def waiting_ticks(instance: Instance, group: ColocationGroup) -> int:
     """Ticks that a pool must wait at least: for the advantages, and for a first generation if it is elsewhere.
 
     Where generation and training run at once neither is sure, so nothing is counted.

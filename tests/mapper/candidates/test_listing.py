@@ -8,7 +8,7 @@ import pytest
 from mapper.candidates import listing
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.model.instance import make_instance
-from mapper.problem import Group, Problem, make_problem
+from mapper.problem import ColocationGroup, Problem, make_problem
 from simulator.facts import Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.plan import Plan, Pool, RolePlan
@@ -41,7 +41,7 @@ def test_every_row_passes_the_checker_alone(model: str) -> None:
 
 def alone(facts: Facts, *partitions: tuple[tuple[str, ...], ...]) -> Problem:
     device_type = facts.group.device
-    placements = tuple(tuple(Group(roles, device_type) for roles in sets) for sets in partitions)
+    placements = tuple(tuple(ColocationGroup(roles, device_type) for roles in sets) for sets in partitions)
     return replace(make_problem(facts), partitions=placements)
 
 

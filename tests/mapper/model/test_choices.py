@@ -11,7 +11,7 @@ from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode
 from mapper.model.choices import fits, gpus_of, senders, ticks_of, transfer_ticks, with_budget
 from mapper.model.instance import Instance
 from mapper.model.variables import Choice
-from mapper.problem import Group
+from mapper.problem import ColocationGroup
 from tests.builders import OTHER, TOY, on_toy, toy_instance
 from tests.mapper.enumeration import call_ticks, counted, end_ticks, every_choice, every_combination
 
@@ -106,7 +106,7 @@ def test_by_hand(by_hand: Instance) -> None:
         ({"gpus": {TOY: 6}, "budget": 6, "equal_sizes": True}, ((APART[0], 2), (APART[1], 2)), True),
         ({}, ((TOGETHER[0], 1),), False),  # not a size, and too few for the row
         ({}, ((APART[0], 2),), False),  # no placement: the reference is nowhere
-        ({}, ((Group(("actor",), OTHER), 2), (APART[1], 2)), False),  # a kind that is not there
+        ({}, ((ColocationGroup(("actor",), OTHER), 2), (APART[1], 2)), False),  # a kind that is not there
     ],
 )
 def test_each_limit_alone(by_hand: Instance, changes, pools, holds) -> None:  # type: ignore[no-untyped-def]

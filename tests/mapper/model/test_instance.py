@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapper.model.instance import NONE_RUNS, TICKS_PER_ITERATION, _sizes_that_fit, least_up_to, make_instance
 from mapper.pins import Pin
-from mapper.problem import Group, make_problem
+from mapper.problem import ColocationGroup, make_problem
 from profiles.units import MIB
 from simulator.cost.pricing import controller_cost
 from simulator.plan.dataflow import CONTROLLER
@@ -87,8 +87,11 @@ def test_sets_that_must_agree_on_a_size_keep_those_that_gain_nothing(
     x = replace(
         make_instance(problem), tables=tables, resident_mib=need, transient_mib=need, capacity_mib={device_type: 10}
     )
-    assert _sizes_that_fit(problem, Group(("critic",), device_type), x) == expected
-    assert _sizes_that_fit(problem, Group(("critic",), device_type), replace(x, capacity_mib={device_type: 5})) == ()
+    assert _sizes_that_fit(problem, ColocationGroup(("critic",), device_type), x) == expected
+    assert (
+        _sizes_that_fit(problem, ColocationGroup(("critic",), device_type), replace(x, capacity_mib={device_type: 5}))
+        == ()
+    )
 
 
 @given(
@@ -103,7 +106,7 @@ def test_least_up_to(rows: list[tuple[int, int]], sizes: list[int]) -> None:
 
 def test_rows_and_count() -> None:
     x = make_instance(make_problem(tiny_facts("grpo", 4, roles={"actor": "llama-3.2-1b"}, memory_gib=40.0)))
-    group = Group(("actor",), x.device_types[0])
+    group = ColocationGroup(("actor",), x.device_types[0])
     for n in (1, 2, 4):
         runs = x.rows("actor", group, n)
         assert np.all(x.tables["actor"].num_gpus[runs] <= n)

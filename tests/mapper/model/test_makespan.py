@@ -3,7 +3,7 @@
 import numpy as np
 
 from mapper.model.makespan import makespan
-from mapper.problem import Group
+from mapper.problem import ColocationGroup
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import play
 from tests.builders import TOY, toy_instance
@@ -26,5 +26,5 @@ def test_waiting_is_what_a_pool_cannot_avoid() -> None:
     x = toy_instance("ppo", ("actor", "critic", "reference", "reward"), 0)
     advantage = int(x.ticks[CONTROLLER]["compute_advantage"][0])
     first = int((x.ticks["actor"]["transition"] + x.ticks["actor"]["generate_sequences"]).min())
-    assert waiting_ticks(x, Group(("actor", "reward"), TOY)) == advantage
-    assert waiting_ticks(x, Group(("critic", "reward"), TOY)) == advantage + first
+    assert waiting_ticks(x, ColocationGroup(("actor", "reward"), TOY)) == advantage
+    assert waiting_ticks(x, ColocationGroup(("critic", "reward"), TOY)) == advantage + first

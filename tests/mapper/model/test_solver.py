@@ -16,7 +16,7 @@ from mapper.model.instance import Instance, make_instance
 from mapper.model.makespan import makespan
 from mapper.model.solver import solve
 from mapper.model.variables import Choice
-from mapper.problem import Group, make_problem
+from mapper.problem import ColocationGroup, make_problem
 from mapper.search.best import best_choice
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER
@@ -253,7 +253,7 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
 @pytest.mark.thorough
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
-    partition = tuple(Group(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
+    partition = tuple(ColocationGroup(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
     x = replace(x, partitions=(partition,), sizes={group: x.sizes[group] for group in partition})
     assert exhaustive(x)[1] == solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks
 

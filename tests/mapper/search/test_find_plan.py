@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.model.instance import make_instance
-from mapper.problem import Group, make_problem
+from mapper.problem import ColocationGroup, make_problem
 from mapper.request import SearchRequest
 from mapper.result import OPTIMAL_GAP, Result
 from mapper.search.best import best_choice
@@ -225,8 +225,8 @@ def test_pools_are_packed_so_that_no_slice_straddles_a_node() -> None:
     choice, _ = best_choice(x, 0, HANGS_S)
     assert choice is not None
     sizes = dict(zip(x.flow.roles, (1, 4, 2, 4), strict=True))
-    pools = tuple((Group((role,), x.device_types[0]), sizes[role]) for role in x.flow.roles)
-    rows = {role: int(x.rows(role, Group((role,), x.device_types[0]), n)[0]) for role, n in sizes.items()}
+    pools = tuple((ColocationGroup((role,), x.device_types[0]), sizes[role]) for role in x.flow.roles)
+    rows = {role: int(x.rows(role, ColocationGroup((role,), x.device_types[0]), n)[0]) for role, n in sizes.items()}
     plan = build_plan(x, type(choice)(pools, rows), problem)
     assert check_plan(plan, facts) == []
     assert [(p.name, p.roles, p.first_gpu, p.num_gpus) for p in plan.pools] == [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, mode_of
 from mapper.model.instance import Instance, make_instance
 from mapper.model.variables import Choice
-from mapper.problem import Group, Problem, make_problem
+from mapper.problem import ColocationGroup, Problem, make_problem
 from mapper.search.place import build_plan, offload_of, placement_of, straddling
 from mapper.search_options import SearchOptions
 from profiles.hardware import ClusterGroup
@@ -98,7 +98,11 @@ def test_every_stage_has_the_layout_of_its_row(drawn: tuple[Problem, Instance, C
 
 def test_pools_are_named_in_the_order_of_the_dataflow() -> None:
     problem, x = searched("ppo", SYNC)
-    groups = [Group(("reward",), H100), Group(("critic", "reference"), A100), Group(("actor",), A100)]
+    groups = [
+        ColocationGroup(("reward",), H100),
+        ColocationGroup(("critic", "reference"), A100),
+        ColocationGroup(("actor",), A100),
+    ]
     sizes = (4, 1, 4)
     rows = {r: int(x.rows(r, g, n)[0]) for g, n in zip(groups, sizes, strict=True) for r in g.roles}
     plan = build_plan(x, Choice(tuple(zip(groups, sizes, strict=True)), rows), problem)
@@ -143,6 +147,9 @@ def test_a_pool_that_needs_fewer_pods_than_it_touches_is_named(sizes, pod, lines
 
 def test_the_placement_of_a_plan_from_anywhere() -> None:
     plan = written((8, 16))
-    assert placement_of(plan) == (Group(("actor",), A100), Group(("critic", "reference", "reward"), A100))
+    assert placement_of(plan) == (
+        ColocationGroup(("actor",), A100),
+        ColocationGroup(("critic", "reference", "reward"), A100),
+    )
     apart = with_engine_pool(plan, 8)
-    assert placement_of(apart)[2] == Group((GENERATOR,), A100)
+    assert placement_of(apart)[2] == ColocationGroup((GENERATOR,), A100)
