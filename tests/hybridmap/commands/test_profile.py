@@ -132,7 +132,9 @@ def test_profile_refuses_a_gpu_that_is_not_there(run, tmp_path: Path) -> None:
 def test_ctrl_c_keeps_rows_and_the_command_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hybridmap", "profile", "--quick", "--models", str(CONFIG), "--out", str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # however these tests were started
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=env, cwd=ROOT, **pipes, **heard) as process:
         journal = tmp_path / "journal.jsonl"
         wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 10, "ten rows")
         process.send_signal(signal.SIGINT)
