@@ -15,7 +15,7 @@ from tests.work import Clock
 pytestmark = pytest.mark.thorough
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_script_at_toy_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time passes when it looks at its clock, once for each row that it measures."""
     clock = Clock(asked_s=0.25)

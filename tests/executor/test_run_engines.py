@@ -177,7 +177,7 @@ APART = [  # algorithm, training engine and layout, generation engine and layout
 ]
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long if i else []) for i, c in enumerate(APART)])
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.long) for c in APART])
 def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, weights, tmp_path, monkeypatch):
     """Staleness is what the schedule says; greedy tokens and log-probs are transformers' under the weights named."""
     algorithm, trainer, training, generator, generation, schedule, ahead = case
@@ -253,6 +253,7 @@ def test_fsdp_trains_like_the_others(case, weights, reference, tmp_path, monkeyp
     assert_same_curve(metrics(tmp_path), reference)
 
 
+@pytest.mark.long
 def test_every_role_on_an_engine_of_its_own(weights, tmp_path, monkeypatch):
     """Actor on Megatron-Core and vLLM, critic on FSDP2, reference and reward model torch-native, on the same ranks."""
     monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))

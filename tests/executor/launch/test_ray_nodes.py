@@ -18,6 +18,7 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.thorough]
 
 
+@pytest.mark.long
 def test_pools_spread_over_the_nodes_of_a_cluster(monkeypatch):
     """Two nodes of two slots: a pool of four takes both, and consecutive ranks stay together."""
     from ray.cluster_utils import Cluster

@@ -16,7 +16,7 @@ def test_the_fit_finds_the_line_and_says_how_far_it_is_off():
     assert line(workers, [0.001, 0.002, 0.004, 0.008, 0.032])["worst_relative_error"] > 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_more_workers_take_longer_and_one_is_fast():
     pytest.importorskip("ray")

@@ -62,7 +62,9 @@ class Interrupted(ActorWorker):
         return bool(engine._is_generating if hasattr(engine, "_is_generating") else engine._generating)  # noqa: SLF001
 
 
-@pytest.mark.parametrize("training", [pytest.param("fsdp2", marks=pytest.mark.long), "megatron-core", "in-place"])
+@pytest.mark.parametrize(
+    "training", ["in-place", *(pytest.param(name, marks=pytest.mark.long) for name in ("fsdp2", "megatron-core"))]
+)
 def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
     if training == "megatron-core" and importlib.util.find_spec("megatron") is None:
         pytest.skip("needs megatron-core: the extra cpu-engines")
