@@ -22,6 +22,7 @@ from simulator.plan.dataflow import build_dataflow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from executor.checkpoint.manifest import Checkpoint
     from executor.controller.actor_group import PromptStream
     from executor.controller.controller import Controller
     from executor.controller.deadlines import Deadlines
@@ -68,9 +69,8 @@ def run(
 ) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
-    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run
-    resumes where it was saved, until it has made ``iterations`` in all. The plan may be another than
-    the one that saved it.
+    ``resume`` is a checkpoint, or a folder of them whose newest one is meant (``True``: the run's own): the run resumes
+    where it was saved, until it has made ``iterations`` in all, by the plan that saved it or another.
 
     Writes ``metrics.jsonl`` after every iteration, ``timeline.json`` (the last one) and ``timeline-ranks.json`` (the
     same with a span per rank) into ``out_dir``. ``watch`` is called with each iteration's metrics, ``on_records``
@@ -78,8 +78,7 @@ def run(
 
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
     that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
-    checkpoint that is damaged is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python
-    warning.
+    damaged checkpoint is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python warning.
 
     Raises
     ------
@@ -96,22 +95,16 @@ def run(
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
     on_skipped = on_damaged or _warned
     begin = where_to_begin(run_config, out, resume, identity, count, on_skipped)
-    if not runs_here(plan, run_config):
-        require_devices(plan, count_devices(plan, run_config).num)
-    elif any(entry.separate_generation for entry in plan.roles):
-        raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
+    _require_processes(plan, run_config)
     if run_config.checkpoint is not None:
         prepare(folder_of(run_config, out))
     launcher = choose_launcher(plan, run_config)
     policy = Policy(run_config.on_failure, run_config.max_restarts)
-    supervisor = Supervisor(
-        launcher,
-        policy,
-        lambda: candidates(folder_of(run_config, out), on_skipped),
-        out,
-        replan=replan,
-        on_recovery=on_recovery,
-    )
+
+    def saved() -> tuple[Checkpoint, ...]:
+        return candidates(folder_of(run_config, out), on_skipped)
+
+    supervisor = Supervisor(launcher, policy, saved, out, replan=replan, on_recovery=on_recovery)
     timelines: dict[int, Timeline] = {}
     given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, on_skipped, timelines)
     try:
@@ -119,6 +112,14 @@ def run(
     finally:
         launcher.stop()
     return [timelines[iteration] for iteration in sorted(timelines)]
+
+
+def _require_processes(plan: Plan, run_config: RunConfig) -> None:
+    """Raise ``InputError`` where there are fewer devices than the plan asks for, or one process cannot be all of it."""
+    if not runs_here(plan, run_config):
+        require_devices(plan, count_devices(plan, run_config).num)
+    elif any(entry.separate_generation for entry in plan.roles):
+        raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
 
 
 def _warned(text: str) -> None:

@@ -158,7 +158,8 @@ class RunConfig(Section):
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
     role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``faults`` are
-    injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see ``recovery.Policy``.
+    injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see
+    ``recovery.supervisor.Policy``.
     """
 
     weights: dict[str, str]

@@ -130,7 +130,7 @@ def what_if(
     """Plan the job of a file again under every combination of ``settings``, the job as it stands first.
 
     ``settings`` has values by dotted place in the job file, ``{"workload.response_length": [512, 1024]}``. The frame
-    has a column per setting (missing in the first row), then the fields of ``what_if_cases.CaseRecord``.
+    has a column per setting (missing in the first row), then the fields of ``answers.what_if.CaseRecord``.
     """
     import pandas as pd
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from executor.profiling.plans import ProbeJob, ppo_plan
+from executor.profiling.plans import ProbeJob, ppo_plan, run_section
 from executor.profiling.statistics import Summary, least_disturbed, summarise
 
 if TYPE_CHECKING:
@@ -34,22 +34,11 @@ SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), 
 def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[Key, Summary]]:
     """Yield each call's key and times, with 0 and with 1 ``neighbours``; ``InputError`` without Ray."""
     from executor.run import run
-    from executor.run_config import parse_run
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        config = parse_run(
-            {
-                "weights": {"actor": str(path)},
-                "dtype": dtype,
-                "launcher": "ray",
-                "cpu_ranks": 2,
-                "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
-                "reward": {"function": "per-character"},
-                "learning": {"entropy_coefficient": 0.01},
-            }
-        )
+        config = run_section(path, dtype, 2, "sorted-digits", "per-character")
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
         found: dict[tuple[int, str], list[Summary]] = {}
         for neighbours, sets in [*enumerate(SETS)] * ROUNDS:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from executor.profiling.plans import ProbeJob
+from executor.profiling.plans import ProbeJob, run_section
 from executor.profiling.statistics import Summary, least_disturbed, summarise
 
 if TYPE_CHECKING:
@@ -32,22 +32,11 @@ def measure_parallel(probe: Probe, dtype: str, ranks: int, iterations: int) -> I
     ``probe.samples`` are those of all ranks together; its response is one token (the made-up task asks for one).
     """
     from executor.run import run
-    from executor.run_config import parse_run
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        config = parse_run(
-            {
-                "weights": {"actor": str(path)},
-                "dtype": dtype,
-                "launcher": "ray",
-                "cpu_ranks": ranks,
-                "data": {"task": "modular-sum", "digits": 5, "alphabet": "0123456789=+"},
-                "reward": {"function": "exact-match"},
-                "learning": {"entropy_coefficient": 0.01},
-            }
-        )
+        config = run_section(path, dtype, ranks, "modular-sum", "exact-match")
         job = ProbeJob.of(
             "grpo", probe.samples, probe.prompt, probe.response, per_prompt=4, minibatches=probe.minibatches
         )

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from profiles.workload import LengthDistribution, Workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from executor.run_config import RunConfig
     from simulator.plan.plan import Plan
 
     Sets = tuple[tuple[str, ...], ...]
@@ -50,3 +53,20 @@ def ppo_plan(sets: Sets, samples: int, micro_batch: int = 1) -> Plan:
         for role in pool.roles
     )
     return Plan(algorithm="ppo", placement=placement_name(sets), pools=pools, roles=entries)
+
+
+def run_section(config: Path, dtype: str, ranks: int, task: str, reward: str) -> RunConfig:
+    """How such a job runs: random weights of a ``config.json``, CPU ranks of Ray, a made-up task."""
+    from executor.run_config import parse_run
+
+    return parse_run(
+        {
+            "weights": {"actor": str(config)},
+            "dtype": dtype,
+            "launcher": "ray",
+            "cpu_ranks": ranks,
+            "data": {"task": task, "digits": 5, "alphabet": "0123456789=+"},
+            "reward": {"function": reward},
+            "learning": {"entropy_coefficient": 0.01},
+        }
+    )

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: found, and loaded into any plan of the same run. Saving: ``checkpoint_saver``.
+"""Checkpoints of a run: found, and loaded into any plan of the same run. Saving: ``recovery.saver``.
 
     require_free(folder, iteration)    no checkpoint there is beyond the iteration that a run begins with
     latest(folder)              the newest complete ``Checkpoint`` in a folder, or None
@@ -12,7 +12,7 @@ seen by reading all of them, which ranks do together, before anything is loaded:
 that is trained, random states of every rank, counters of optimizer steps and updates, KL coefficient and cost
 multiplier, what was generated ahead of training, and what identifies the run. There is no scheduler: learning rates
 are constant. Roles that are not trained come from the weights that the run section names. Files and the way they
-appear: ``checkpoint_files``; shards: ``checkpoint_shards``; a rank's side: ``rank_checkpoint``.
+appear: ``checkpoint.files``; shards: ``checkpoint.shards``; a rank's side: ``checkpoint.rank``.
 """
 
 from __future__ import annotations

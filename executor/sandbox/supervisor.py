@@ -1,6 +1,6 @@
 """Runs one program of somebody else's, with as little around it as the kernel lets us take away.
 
-``sandbox.py`` starts it in a process of its own, once for each program: it imports the standard library and its
+``sandbox.run`` starts it in a process of its own, once for each program: it imports the standard library and its
 neighbours alone, and starts in milliseconds. It passes on what the program prints, and says what became of it on its
 standard error, which the program never has: ``{"status", "isolation", "reason"}``.
 """

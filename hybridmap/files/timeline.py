@@ -19,7 +19,7 @@ LEAST_S = 1e-9
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Read ``timeline.json``; errors as in ``plan_file.read_plan_file``."""
+    """Read ``timeline.json``; errors as in ``files.plan.read_plan_file``."""
     content = read_json(path)
     if not isinstance(content, dict) or "spans" not in content:
         raise FileFormatError(f"{path}: not a timeline: it has no 'spans'")

@@ -84,13 +84,7 @@ def robustness(
     began, facts, seed = time.perf_counter(), request.facts, request.seed
     widths: dict[Family, float] = default_errors(facts) | dict(errors or {})
     _check(widths, draws)
-    limit_s = min(request.time_limit_s, SEARCH_S)
-    by_time = replace(request, objective=TIME, hint=None, runners_up=False, time_limit_s=limit_s)
-
-    def search(drawn: Facts) -> Result:
-        left_s = max(budget_s - (time.perf_counter() - began), LEAST_S)
-        return find_plan(replace(by_time, facts=drawn, time_limit_s=min(limit_s, left_s)))
-
+    search = _search_by_time(request, began + budget_s)
     chosen = search(facts)
     moved = [family for family in FAMILIES if widths[family] > 0]
     planned = _drawn(widths, draws, seed)
@@ -122,6 +116,18 @@ def robustness(
         contenders=contenders,
         seconds=time.perf_counter() - began,
     )
+
+
+def _search_by_time(request: SearchRequest, until_s: float) -> Callable[[Facts], Result]:
+    """The request's search by time alone under drawn facts; each ends by ``until_s`` of the clock, or soon after."""
+    limit_s = min(request.time_limit_s, SEARCH_S)
+    by_time = replace(request, objective=TIME, hint=None, runners_up=False, time_limit_s=limit_s)
+
+    def search(drawn: Facts) -> Result:
+        left_s = max(until_s - time.perf_counter(), LEAST_S)
+        return find_plan(replace(by_time, facts=drawn, time_limit_s=min(limit_s, left_s)))
+
+    return search
 
 
 def _judged(

@@ -60,8 +60,8 @@ def loads(samples: int, most: int) -> list[int]:
     """Numbers of ranks up to ``most`` that ``samples`` are worth dealing over, ascending.
 
     Every number up to ``EVERY``. Above it, for every load of the fullest rank the fewest ranks that have it, and the
-    most: between them nothing gets faster and each rank's share of sharded states shrinks (``coarse`` bounds what that
-    is worth). Powers of two too, which expert parallelism needs.
+    most: between them nothing gets faster and each rank's share of sharded states shrinks (``relaxation`` bounds what
+    that is worth). Powers of two too, which expert parallelism needs.
     """
     most = min(samples, most)
     if most < 1:

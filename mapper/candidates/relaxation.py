@@ -1,6 +1,6 @@
 """What is lost between the data-parallel degrees that are listed: a bound that covers the ones left out.
 
-Above ``layout_space.EVERY`` ranks only some degrees are listed (``layout_space.loads``). A degree between two listed
+Above ``layouts.EVERY`` ranks only some degrees are listed (``layouts.loads``). A degree between two listed
 ones has the load of the one below, so no forward or backward pass is faster. It may still do better than that one in
 three things. Two are bounded by what the last degree before the next listed one would do: sharded states per GPU, and
 the optimizer's step on them. The third are engines on a number of GPUs that no listed degree has: those are rows of

@@ -62,7 +62,7 @@ class Instance:
     neighbours
         What ranks that share a host's cores cost each other; ``None`` on GPUs. All ``ticks`` are those of calls alone.
     bounding
-        Tables by role whose last rows are in no plan, only in the bound (``coarse``), where they have such rows.
+        Tables by role whose last rows are in no plan, only in the bound (``relaxation``), where they have such rows.
     unpriced_ticks
         Where time was up before all candidates were priced: no plan with one of the others takes fewer ticks.
     tick_s

@@ -1,4 +1,4 @@
-"""What ranks that share one host's cores cost each other, of whole plans: ``best_beside`` searches by it."""
+"""What ranks that share one host's cores cost each other, of whole plans: ``host_contention`` searches by it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Import of measured operator tables from the PyPI package ``aiconfigurator-core`` (Apache-2.0, NVIDIA).
 
 Reads an installed copy or a wheel file without importing its code, and only the operator families of
-``importer_tables.ALLOWED_FAMILIES``: the package also holds end-to-end samples, which must stay unseen because
+``importer.tables.ALLOWED_FAMILIES``: the package also holds end-to-end samples, which must stay unseen because
 they are what a planner is judged by. Every table becomes ``<device>/<table>.parquet`` (seconds, bytes, sorted,
 one row per key) beside a ``<table>.yaml`` that says exactly where it came from.
 """

@@ -148,7 +148,7 @@ class Plan(Record):
         raise KeyError(name)
 
     def members(self, pool: Pool) -> tuple[str, ...]:
-        """Who is on a pool: its roles, and ``rollout`` where the actor generates apart from its training."""
+        """Who is on a pool: its roles, and the generator where the actor generates apart from its training."""
         apart = any(e.separate_generation and e.generation_pool == pool.name for e in self.roles)
         return (*pool.roles, GENERATOR) if apart else pool.roles
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
-    """Run ``load`` to its end; raises as ``serving.check``."""
+    """Run ``load`` to its end; raises as ``serving.run.check``."""
     check(scheduler, load)
     return _Loop(scheduler, load, prices).run()
 

@@ -56,6 +56,14 @@ class ScoreHead(torch.nn.Module):
         return torch.nn.functional.linear(hidden, self.weight), None
 
 
+RECOMPUTE: dict[Recompute, dict[str, Any]] = {
+    "none": {},
+    "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+    "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+}
+"""Megatron's settings by the recompute level of a plan."""
+
+
 def transformer_config(
     arch: Architecture,
     layout: MegatronLayout,
@@ -70,23 +78,6 @@ def transformer_config(
     A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
     """
     degrees = layout.degrees
-    moe: dict[str, Any] = {}
-    if arch.num_experts:
-        moe = {
-            "num_moe_experts": arch.num_experts,
-            "moe_router_topk": arch.experts_per_token,
-            "moe_ffn_hidden_size": arch.ffn,
-            "moe_router_load_balancing_type": "none",
-            "moe_aux_loss_coeff": 0.0,
-            "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
-            "moe_grouped_gemm": False,
-            "expert_model_parallel_size": layout.ep,
-        }
-    levels: dict[str, dict[str, Any]] = {
-        "none": {},
-        "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
-        "full": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
-    }
     return TransformerConfig(
         num_layers=arch.num_layers,
         hidden_size=arch.hidden,
@@ -121,9 +112,25 @@ def transformer_config(
         batch_p2p_comm=device.type != "cpu",
         calculate_per_token_loss=True,
         deallocate_pipeline_outputs=True,
-        **levels[recompute],
-        **moe,
+        **RECOMPUTE[recompute],
+        **_expert_settings(arch, layout, device),
     )
+
+
+def _expert_settings(arch: Architecture, layout: MegatronLayout, device: torch.device) -> dict[str, Any]:
+    """Megatron's settings of a mixture of experts; none for a dense model."""
+    if not arch.num_experts:
+        return {}
+    return {
+        "num_moe_experts": arch.num_experts,
+        "moe_router_topk": arch.experts_per_token,
+        "moe_ffn_hidden_size": arch.ffn,
+        "moe_router_load_balancing_type": "none",
+        "moe_aux_loss_coeff": 0.0,
+        "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
+        "moe_grouped_gemm": False,
+        "expert_model_parallel_size": layout.ep,
+    }
 
 
 def build_chunks(arch: Architecture, layout: MegatronLayout, config: TransformerConfig) -> list[GPTModel]:

@@ -1,4 +1,4 @@
-"""A verl run as a job and a plan: the other way round of ``verl_settings``."""
+"""A verl run as a job and a plan: the other way round of ``verl.settings``."""
 
 from __future__ import annotations
 

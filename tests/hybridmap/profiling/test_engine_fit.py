@@ -15,27 +15,7 @@ from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.models.probe_models import is_ours, tiny_config
 from profiles.records import Basis
 from profiles.store import load_device
-
-TRUE = {
-    "training": {
-        "element_wise_ratio": 2.0,
-        "forward_s_per_layer": 2e-4,
-        "forward_s_per_pass": 1e-4,
-        "call_s": 1e-3,
-        "backward_s_per_layer": 8e-4,
-        "backward_s_per_pass": 3e-4,
-        "step_fixed_s": 2e-3,
-    },
-    "generation": {
-        "attention_ratio": 1.5,
-        "element_wise_ratio": 3.0,
-        "launch_s_per_layer": 1e-4,
-        "prefill_launch_s_per_layer": 3e-4,
-        "host_s_per_step": 2e-4,
-        "host_s_per_sequence": 1e-6,
-        "call_s": 5e-4,
-    },
-}
+from tests.hybridmap.made_up_profile import HOST
 
 
 @pytest.fixture
@@ -56,7 +36,7 @@ def rows(engines: Engines, kind: str) -> list[dict[str, object]]:
             for call in CALLS:
                 row = Probe(config, *work).key("bf16", call)
                 if (call == "generate_sequences") == (kind == "generation"):
-                    found.append({**row, "latency_s": engines.price(row, kind, TRUE[kind])})
+                    found.append({**row, "latency_s": engines.price(row, kind, HOST[kind])})
     return found
 
 
@@ -81,7 +61,7 @@ def test_each_constant_says_whether_it_was_measured_fitted_or_neither(engines: E
     training = load_training_engine(str(tmp_path / FOLDER / TRAINING))
     generation = load_generation_engine(str(tmp_path / FOLDER / GENERATION))
     for kind, engine in (("training", training), ("generation", generation)):
-        assert {engine.basis(name) for name in TRUE[kind]} == {Basis.FITTED}
+        assert {engine.basis(name) for name in HOST[kind]} == {Basis.FITTED}
     assert training.basis("dispatch_s") is training.basis("meeting_s") is Basis.ASSUMED  # no row of either
     assert training.basis("grad_bytes_per_param") is Basis.MEASURED  # counted
     assert generation.basis("reload_bytes_per_s") is Basis.ANALYTIC
@@ -94,7 +74,7 @@ def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:
         made[i]["latency_s"] = float(made[i]["latency_s"]) * 1.6  # type: ignore[arg-type]
     fit = fit_constants(made, engines, "training")
     errors = [
-        abs(engines.price(r, "training", fit.constants) / engines.price(r, "training", TRUE["training"]) - 1)
+        abs(engines.price(r, "training", fit.constants) / engines.price(r, "training", HOST["training"]) - 1)
         for r in made
     ]
     assert np.median(errors) < 0.02
@@ -125,7 +105,7 @@ def test_a_further_rank_costs_what_lies_between_one_and_four() -> None:
 @pytest.mark.parametrize("kind", ["training", "generation"])
 def test_waking_is_what_a_call_behind_a_controller_takes_longer_than_its_price(engines: Engines, kind: str) -> None:
     alone = [{**row, "neighbours": 0} for row in rows(engines, kind)[:4]]
-    priced = replace(engines, **{kind: replace(getattr(engines, kind), **TRUE[kind])})
+    priced = replace(engines, **{kind: replace(getattr(engines, kind), **HOST[kind])})
     later = [
         {**row, "latency_s": row["latency_s"] + extra}
         for row, extra in zip(alone, (1e-3, 1e-3, 9e-3, 1e-3), strict=True)
@@ -141,7 +121,7 @@ def test_models_that_the_profile_is_for_count_more(engines: Engines) -> None:
     made = rows(engines, "training")
     config = tiny_config(layers=3, hidden=96)
     asked = [Probe(config, *work).key("bf16", call) for work in SMALL_WORK for call in CALLS[1:]]
-    slower = [{**row, "latency_s": 1.3 * engines.price(row, "training", TRUE["training"])} for row in asked]
+    slower = [{**row, "latency_s": 1.3 * engines.price(row, "training", HOST["training"])} for row in asked]
     ours = [row for row in made if is_ours(row)]
     assert ours and not any(is_ours(row) for row in slower)
     constants = fit_constants([*ours, *slower], engines, "training").constants

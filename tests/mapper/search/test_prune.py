@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.model.instance import make_instance
-from mapper.model.makespan import makespan
-from mapper.model.variables import Choice
 from mapper.problem import make_problem
 from mapper.search.incumbent import greedy
 from mapper.search.prune import prune_beyond
 from tests.builders import make_facts, toy_instance
+from tests.mapper.enumeration import end_ticks, every_choice
 from tests.mapper.exhaustive import exhaustive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mapper.model.instance import Instance
+    from mapper.model.variables import Choice
     from mapper.problem import Placement
 
 JOBS = [
@@ -77,24 +76,9 @@ def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(instance: In
 
 def choices_within(instance: Instance, partition: Placement, limit: int) -> Iterator[Choice]:
     """Every choice of a placement of at most ``limit`` ticks, listed without any shortcut."""
-    for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
-        pools = tuple(zip(partition, sizes, strict=True))
-        if any(sum(n for g, n in pools if g.device_type == k) > most for k, most in instance.gpus.items()):
-            continue
-        if instance.spent(pools) > instance.budget or (instance.equal_sizes and len(set(sizes)) > 1):
-            continue
-        on = {role: pool for pool in pools for role in pool[0].roles}
-        for picked in itertools.product(*(instance.rows(role, *on[role]).tolist() for role in instance.flow.roles)):
-            rows = dict(zip(instance.flow.roles, picked, strict=True))
-            if all(
-                sum(instance.resident_mib[r][rows[r]] for r in g.roles)
-                + max(instance.transient_mib[r][rows[r]] for r in g.roles)
-                <= instance.capacity_mib[g.device_type]
-                for g in partition
-            ):
-                durations = {k: t[rows.get(r, 0)] for r, calls in instance.ticks.items() for k, t in calls.items()}
-                if makespan(instance, partition, durations) <= limit:
-                    yield Choice(pools, rows)
+    for choice in every_choice(replace(instance, partitions=(partition,))):
+        if end_ticks(instance, choice) <= limit:
+            yield choice
 
 
 @settings(max_examples=60)
