@@ -152,8 +152,8 @@ def _clean(kind: TableKind, raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(cell: str, numeric: bool) -> object:
-    """A number where there should be one and can be read; words stay words, for the row's own reason."""
+    """A number where there should be one and can be read; words and remarks stay, for those who read the row."""
     if is_empty(cell):
         return float("nan")
-    value = number(cell) if numeric else None
+    value = number(cell) if numeric and "(" not in cell else None
     return cell.strip() if value is None else value

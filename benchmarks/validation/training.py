@@ -15,6 +15,7 @@ from benchmarks.validation.names import (
     is_empty,
     model_kind,
     number,
+    per_rank,
     published_device,
     published_model,
     text_of,
@@ -147,11 +148,14 @@ def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _
 def _layout(
     cells: Mapping[str, Any], trainer: Trainer, num_gpus: int, seq_len: int, assumed: list[str]
 ) -> ParallelLayout:
+    stated = any(not is_empty(cells.get(name)) for name in ("train_tp", "train_pp", "train_dp"))
+    if num_gpus > 1 and not stated:
+        raise NotPredicted("the parallel layout is not stated")
     tp, pp, cp, ep = (integer(cells.get(f"train_{name}"), 1) for name in ("tp", "pp", "cp", "ep"))
     dp = integer(cells.get("train_dp"), max(1, num_gpus // (tp * pp * cp)))
     if dp * tp * pp * cp != num_gpus:
         raise NotPredicted(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is not the {num_gpus} GPUs of the row")
-    micro = None if is_empty(cells.get("micro_batch")) else float(integer(cells.get("micro_batch"), 1))
+    micro = None if is_empty(cells.get("micro_batch")) else float(per_rank(cells.get("micro_batch"), dp, 1))
     if "torchtitan" in text_of(cells.get("system")).lower() and pp > 1:
         micro = 1.0  # its local batch is cut into pipeline micro-batches of one sequence
     if micro is None:
