@@ -18,7 +18,8 @@ from benchmarks.validation.names import (
     text_of,
 )
 from benchmarks.validation.rows import Row
-from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
+from benchmarks.validation.sweeps import launched_engine, shortest_share, system_of
+from profiles.engine_facts import default_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, RoleSpec
@@ -39,13 +40,6 @@ REQUESTS_PER_SLOT = 10
 """Length of a closed loop where the source does not say: what the benchmark scripts of NVIDIA Dynamo send, 10 requests
 per client, the first of which arrive all at once."""
 
-# First version of the engines that each facts file stands for.
-_ENGINES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
-    "vllm": (((0, 0), "vllm@0.3.1"), ((0, 6), "vllm@0.12")),
-    "sglang": (((0, 0), "sglang@0.5"),),
-    "tensorrtllm": (((0, 0), "tensorrt-llm@0.6"), ((0, 8), "tensorrt-llm@0.10"), ((0, 18), "tensorrt-llm@1.0")),
-}
-_ALIASES = {"trtllm": "tensorrtllm", "trt": "tensorrtllm", "trtllmpytorch": "tensorrtllm"}
 _SPECULATIVE = re.compile(r"speculat|medusa|eagle|draft model|lookahead decoding|\bmtp\b", re.IGNORECASE)
 _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", re.IGNORECASE)
 
@@ -82,7 +76,7 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
         text_of(cells.get("id")),
         "",
         float("nan"),
-        system=_system(cells),
+        system=system_of(cells),
         level=text_of(cells.get("spec_level")),
         device=text_of(cells.get("gpu_kind")),
     )
@@ -118,13 +112,19 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     shape = published_model(text_of(cells.get("model")))
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
     precision, assumed = _precision(cells)
-    engine = load_generation_engine(_engine(cells))
+    engine = launched_engine(cells)
     work = Workload(1, 1, 1, LengthDistribution.fixed(1), 1, 1, 0.0, None)
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
     trainer = load_training_engine(default_engine("training"))
     facts = Facts("grpo", {"actor": RoleSpec(shape, precision)}, work, group, device, trainer, engine)
     load, more = _load(cells, kind, layout)
+    load = replace(
+        load,
+        shortest_share=shortest_share(cells),
+        front_end_s=engine.front_end_s,
+        front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
+    )
     if kind == "static":  # the batch was chosen to fit; its cache holds it exactly
         need = load.num_requests * (load.input_tokens + load.output_tokens)
         layout = _with_cache(layout, facts, shape, need)
@@ -163,19 +163,6 @@ def _precision(cells: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     return "bf16", assumed if text and "inferred" not in text else (*assumed, "precision taken as BF16")
 
 
-def _engine(cells: Mapping[str, Any]) -> str:
-    """The facts file of the newest version that is no newer than the row's."""
-    name = re.sub(r"[^a-z]", "", _system(cells).lower())
-    versions = _ENGINES.get(_ALIASES.get(name, name))
-    if versions is None:
-        raise NotPredicted(f"no facts of the engine '{_system(cells)}'")
-    found = re.match(r"v?(\d+)(?:\.(\d+))?", text_of(cells.get("backend_version")))
-    if not found:
-        return versions[-1][1]
-    version = (int(found[1]), int(found[2] or 0))
-    return [file for first, file in versions if first <= version][-1]
-
-
 def _layout(cells: Mapping[str, Any], kind: Kind, most: int) -> tuple[GenerationLayout, int]:
     """The engine's layout. ``tp`` counts the GPUs of one attention copy, so a stage has ``tp x attention_dp``."""
     tp, pp = (integer(cells.get(name), 1) for name in ("tp", "pp"))
@@ -207,7 +194,3 @@ def _load(cells: Mapping[str, Any], kind: Kind, layout: GenerationLayout) -> tup
         raise NotPredicted("the number of requests in flight is not stated")
     assumed = () if requests else (f"{REQUESTS_PER_SLOT} requests per client",)
     return Load(prompt, response, together, requests or REQUESTS_PER_SLOT * together), assumed
-
-
-def _system(cells: Mapping[str, Any]) -> str:
-    return text_of(cells.get("backend")) or text_of(cells.get("system"))

@@ -114,7 +114,7 @@ def attention_of_decode(
     """
     own, heads, kv = _heads(shape, layouts, sequences)
     if shape.mla is not None:
-        return facts.device.mla_decode(own, context, heads)
+        return facts.device.mla_decode(own, context, heads, precision, kv_dtype(facts, precision))
     dtype = kv_dtype(facts, precision)
     attention = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, dtype)
     if not facts.generation.grouped_query_kernels:
@@ -125,7 +125,7 @@ def attention_of_decode(
 
 
 def attention_of_prefill(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats, precision: str
 ) -> Priced:
     """Causal attention of prompts, one layer.
 
@@ -135,6 +135,8 @@ def attention_of_prefill(
         What is known of job, device and engines; the model; layouts, ``[C]``.
     sequences, length
         Prompts of a step in the whole engine, and tokens of each, ``[C, S]``.
+    precision
+        Number format of weights and GEMMs.
 
     Returns
     -------
@@ -143,12 +145,12 @@ def attention_of_prefill(
     """
     own, heads, kv = _heads(shape, layouts, sequences)
     if shape.mla is not None:
-        return facts.device.mla_prefill(own, length, heads)
-    return facts.device.attention_prefill(own, length, heads, kv, shape.head_dim)
+        return facts.device.mla_prefill(own, length, heads, precision, kv_dtype(facts, precision))
+    return facts.device.attention_prefill(own, length, heads, kv, shape.head_dim, kv_dtype(facts, precision))
 
 
 def kv_dtype(facts: Facts, precision: str) -> str:
-    """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them.
+    """Number format of the cache: FP8 where the checkpoint's scales cover it and the engine follows them.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ def kv_dtype(facts: Facts, precision: str) -> str:
     str
         ``fp8``, or the plain format.
     """
-    return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else facts.plain_dtype
+    return "fp8" if precision in facts.generation.fp8_cache_with else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
