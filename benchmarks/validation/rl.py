@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.validation.guard import each
+from benchmarks.validation.naive import iteration_s
 from benchmarks.validation.names import (
     NotPredicted,
     is_empty,
@@ -108,26 +109,28 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     run = _run(cells)
     overlapped = run.plan.schedule != "sync"
     of_trainer_alone = number(cells.get("gen_tp")) is None and kind in ("train_only", "stage_only")
+    plain = iteration_s(run.facts, run.plan)
     for row in rows:
         row = replace(row, device=device, model_kind=model_kind(shape))
+        naive = plain[row.quantity]
         if of_trainer_alone and row.quantity in OF_THE_ENGINE:
             yield row.without("the engine's layout is not stated")
         elif row.quantity == "step_time_s":
-            yield row.with_prediction(run.timeline.iteration_s, run.assumed)
+            yield row.with_prediction(run.timeline.iteration_s, run.assumed, naive)
         elif row.quantity == "tokens_per_s_per_gpu":
             rate = run.facts.workload.tokens / run.timeline.iteration_s / run.plan.num_gpus
-            yield row.with_prediction(rate, run.assumed)
+            yield row.with_prediction(rate, run.assumed, naive)
         elif overlapped and row.quantity == "gen_time_s":
             yield row.without("in an overlapped schedule this is the time the trainer waits, not the rollout")
         else:
-            yield _stage(row, run)
+            yield _stage(row, run, naive)
 
 
-def _stage(row: Row, run: _Run) -> Row:
+def _stage(row: Row, run: _Run, naive: float) -> Row:
     spans = [s for s in run.timeline.spans if s.call.partition(":")[0] in CALLS_OF[row.quantity]]
     if not spans:
         return row.without("the row describes no such call")
-    return row.with_prediction(sum(span.duration_s for span in spans), run.assumed)
+    return row.with_prediction(sum(span.duration_s for span in spans), run.assumed, naive)
 
 
 def _run(cells: Mapping[str, Any]) -> _Run:
