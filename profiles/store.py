@@ -145,7 +145,6 @@ class DeviceProfile:
         Source: ``gemm`` table; ln(time / roofline) is linear in ln m, ln n and ln k.
         """
 
-
         def ask(table: GemmLookup) -> Priced:
             return table.price(self.spec, self._weakest, m, n, k, dtype)
 
@@ -179,7 +178,8 @@ class DeviceProfile:
             if window:
                 piece = np.minimum(np.asarray(seq, dtype=np.float64), 2.0 * window)
                 whole = self.attention_prefill(batch, piece, heads, kv_heads, head_dim, kv_dtype)
-                return (whole * (np.asarray(seq) / np.maximum(piece, 1.0))).at_best(Basis.ANALYTIC)
+                pieces: Priced = whole * (np.asarray(seq) / np.maximum(piece, 1.0))
+                return pieces.at_best(Basis.ANALYTIC)
             if kv_dtype == "bf16":
                 raise
             # A prefill computes in bf16 whatever the cache holds; writing it in another format is a small kernel.

@@ -8,7 +8,7 @@ GIB = 1024**3
 US_PER_S = 1_000_000
 MS_PER_S = 1_000
 
-# Four-bit formats count their scales: 16 weights share an FP8 one (nvfp4), 32 an 8-bit one (mxfp4) or a bf16 one (int4).
+# Four-bit formats count their scales: 16 weights share one of 8 bits (nvfp4), 32 one of 8 (mxfp4) or 16 bits (int4).
 DTYPE_BYTES: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,

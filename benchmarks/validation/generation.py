@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
+from benchmarks.validation.gate import check_generation, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
     NotPredicted,
@@ -23,8 +24,9 @@ from profiles.engine_facts import default_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, RoleSpec
+from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import serve_on
+from simulator.serving.engine import serve_on, weight_bytes
 from simulator.serving.run import Load
 
 if TYPE_CHECKING:
@@ -46,7 +48,15 @@ _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", 
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``generation.csv``-like rows."""
-    return each(table, _rows_of, _predict)
+    repeated = duplicates(table)
+
+    def one(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
+        reason = repeated.get(text_of(cells["id"]))
+        if reason:
+            raise NotPredicted(reason)
+        return _predict(cells, rows)
+
+    return each(table, _rows_of, one)
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,8 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
     trainer = load_training_engine(default_engine("training"))
     facts = Facts("grpo", {"actor": RoleSpec(shape, precision)}, work, group, device, trainer, engine)
+    weights = weight_bytes(shape, GenerationLayouts.of([layout]), precision)
+    check_generation(cells, shape, device.spec, layout, precision, weights)
     load, more = _load(cells, kind, layout)
     load = replace(
         load,

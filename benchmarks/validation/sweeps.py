@@ -33,8 +33,10 @@ _ALIASES = {
 
 # Release that was current in a month, for rows that state a date and no release: dates of the releases on PyPI.
 _CURRENT: dict[str, tuple[tuple[str, str], ...]] = {
-    "vllm": (("2024-11", "0.6.4"), ("2025-03", "0.8.0"), ("2025-07", "0.10.0"), ("2025-10", "0.11.0"))
-    + (("2025-12", "0.12.0"), ("2026-02", "0.15.0"), ("2026-04", "0.19.0"), ("2026-07", "0.24.0")),
+    "vllm": (
+        *(("2024-11", "0.6.4"), ("2025-03", "0.8.0"), ("2025-07", "0.10.0"), ("2025-10", "0.11.0")),
+        *(("2025-12", "0.12.0"), ("2026-02", "0.15.0"), ("2026-04", "0.19.0"), ("2026-07", "0.24.0")),
+    ),
     "sglang": (("2025-09", "0.5.2"), ("2025-11", "0.5.5"), ("2026-01", "0.5.8"), ("2026-03", "0.5.9")),
     "tensorrtllm": (("2025-09", "1.0.0"), ("2025-12", "1.2.0rc4"), ("2026-02", "1.2.0rc6"), ("2026-03", "1.3.0rc4")),
 }
@@ -72,19 +74,25 @@ def launched_engine(cells: Mapping[str, Any]) -> GenerationEngine:
     family = _ALIASES.get(name, name)
     if family not in _ENGINES:
         raise NotPredicted(f"no facts of the engine '{system_of(cells)}'")
-    release = release_of(cells, family)
-    known = [file for first, file in _ENGINES[family] if first <= _pair(release)]
-    engine = replace(load_generation_engine(known[-1]), release=release)
+    words = text_of(cells.get("backend_version"))
+    engine = load_generation_engine(facts_file(cells, family, words))
+    engine = replace(engine, release=_release(cells, family, words))
     if not is_inference_x(cells):
         return engine
     return replace(engine, plans_ahead=True, fp8_cache_with=("fp8", "fp8_block", "nvfp4"))
 
 
-def release_of(cells: Mapping[str, Any], family: str) -> str:
+def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:
+    """Name of the newest facts of a family that are no newer than the release that ``words`` or the date say."""
+    release = _release(cells, family, words)
+    return [file for first, file in _ENGINES[family] if first <= _pair(release)][-1]
+
+
+def _release(cells: Mapping[str, Any], family: str, words: str) -> str:
     """The row's release, or the one that was current at its date; the newest facts' own where it states neither."""
-    text = text_of(cells.get("backend_version")).lstrip("v")
-    if re.match(r"\d", text):
-        return text
+    found = re.search(r"\d+\.\d+[\w.]*", words)
+    if found:
+        return found[0]
     date = text_of(cells.get("measured_date"))[:7]
     current = [release for first, release in _CURRENT.get(family, ()) if date and first <= date]
     return current[-1] if current else _ENGINES[family][-1][1].split("@")[1]

@@ -53,7 +53,7 @@ def engine_of(name: str, card: TableCard) -> tuple[str, str]:
 
 
 def ordered(operator: str, cards: Mapping[str, TableCard], family: str, release: str) -> list[str]:
-    """Tables of an operator that an engine measured, nearest release first; of two as near, the older one.
+    """Tables of an operator that an engine measured, nearest release first; of two as near, the newer one.
 
     Parameters
     ----------
@@ -70,11 +70,20 @@ def ordered(operator: str, cards: Mapping[str, TableCard], family: str, release:
     own = {n: engine_of(n, card) for n, card in cards.items() if operator_of(n) == operator}
     found = [(name, version) for name, (whose, version) in own.items() if whose == family]
     asked = _number(release)
-    return [name for name, version in sorted(found, key=lambda nv: (abs(_number(nv[1]) - asked), _number(nv[1])))]
+    return [
+        name
+        for name, version in sorted(
+            found, key=lambda nv: (abs(_number(nv[1]) - asked), [-part for part in _parts(nv[1])])
+        )
+    ]
 
 
 def _number(release: str) -> float:
-    """Releases on a line: 1.3.0rc20 lies between 1.2 and 1.3, so a major release is a hundred minor ones apart."""
-    parts = [int(part) for part in re.findall(r"\d+", release.split("rc")[0].split("post")[0])[:3]]
-    major, minor, patch = (*parts, 0, 0, 0)[:3]
+    """Releases on a line; a candidate stands with its release, and a major release is a hundred minor ones apart."""
+    major, minor, patch = (*_parts(release)[:3], 0, 0, 0)[:3]
     return 100.0 * major + minor + patch / 100.0
+
+
+def _parts(release: str) -> list[int]:
+    """Every number of a release: of candidates of one release the newer one has the larger last number."""
+    return [int(part) for part in re.findall(r"\d+", release)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats, Priced, longer
+from profiles.records import Floats, Priced
 from profiles.units import DTYPE_BYTES
 from simulator.cost import memory
 from simulator.cost.call_cost import Cost
@@ -270,7 +270,8 @@ def decode_step(
 
 def _beyond(host: Priced, busy: Priced) -> Priced:
     """What of host time the GPU's own work does not hide, on the host's basis."""
-    return host * (np.maximum(host.s - busy.s, 0.0) / np.maximum(host.s, np.finfo(float).tiny))
+    beyond: Priced = host * (np.maximum(host.s - busy.s, 0.0) / np.maximum(host.s, np.finfo(float).tiny))
+    return beyond
 
 
 def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:

@@ -8,6 +8,7 @@ decodes share the GEMMs, so a prompt beside decodes reads no weights of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,15 +68,22 @@ class TabulatedPrices:
     prefill_floor_s: float
     host_overlaps: bool = False
 
-    def __post_init__(self) -> None:
-        dense = {
-            "_linear": np.interp(np.arange(self.tokens[-1] + 1), self.tokens, self.linear_s),
-            "_head": np.interp(np.arange(self.heads[-1] + 1), self.heads, self.head_s),
-            "_prefill": np.interp(np.arange(self.lengths[-1] + 1), self.lengths, self.prefill_s),
-        }
-        for name, values in dense.items():  # a step looks four of them up, which an index does ten times faster
-            object.__setattr__(self, name, values.tolist())
-        object.__setattr__(self, "_rows", {})
+    # A step looks four of them up, which an index does ten times faster than an interpolation.
+    @cached_property
+    def _linear(self) -> list[float]:
+        return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _head(self) -> list[float]:
+        return _dense(self.heads, self.head_s)
+
+    @cached_property
+    def _prefill(self) -> list[float]:
+        return _dense(self.lengths, self.prefill_s)
+
+    @cached_property
+    def _rows(self) -> dict[int, Floats]:
+        return {}
 
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
@@ -104,8 +112,14 @@ class TabulatedPrices:
             high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
             low = self.sequences[high - 1]
             weight = (active - low) / (self.sequences[high] - low)
-            self._rows[active] = self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight
+            row = self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight
+            self._rows[active] = np.asarray(row, dtype=np.float64)
         return self._rows[active]
+
+
+def _dense(sizes: Floats, seconds: Floats) -> list[float]:
+    """Seconds of every whole size from 0 to the largest."""
+    return [float(s) for s in np.interp(np.arange(sizes[-1] + 1), sizes, seconds)]
 
 
 def tabulate(
@@ -128,7 +142,9 @@ def tabulate(
         facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision
     )
     filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
-    prefill = engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0] / filled[0]
+    prefill = (
+        engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0] / filled[0]
+    )
     head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sequences / groups, 1.0)[None, :])
     return TabulatedPrices(
         tokens,
