@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from profiles.models.shape import MlaShape, ModelShape, MoeShape
+from profiles.models.layers import MlaShape, MoeShape
+from profiles.models.shape import ModelShape
 
 _FILE = Path(__file__).parent / "architectures.yaml"
 # What the families have in common that no line of the file repeats.
