@@ -1,8 +1,9 @@
 """The models that hybridmap knows by name: facts of published configs, one file each in ``profiles/models/configs``.
 
 Other checkpoints of the same shape are lines of ``checkpoints.json``: Hugging Face id, the name that it is ``same_as``,
-and the keys of the config in which it differs. Beside Hugging Face's keys each file carries one ``_hybridmap`` object: ``hf_id``, the parameter count of the
-published checkpoint (``published_num_params``, null if unknown) and where that count comes from (``params_source``).
+and the keys of the config in which it differs. Beside Hugging Face's keys each file carries one ``_hybridmap`` object:
+``hf_id``, the parameter count of the published checkpoint (``published_num_params``, null if unknown), where that count
+and the config come from (``params_source``, ``config_source``), and the size of a vision tower (``vision_num_params``).
 """
 
 from __future__ import annotations
@@ -92,11 +93,6 @@ def is_known(text: str, base: Path | None = None) -> bool:
     return not os.path.exists((base or Path()) / text) and _of_hub(text) is not None
 
 
-def checkpoint_ids() -> list[str]:
-    """Every Hugging Face id that ``load_model`` takes besides those of the catalogue's own entries, sorted."""
-    return sorted(_checkpoints())
-
-
 def published_num_params(name: str) -> int | None:
     """Parameters of the published checkpoint; ``None`` if only a rounded count is known.
 
@@ -140,7 +136,7 @@ def _config(name: str) -> Mapping[str, object]:
 
 
 def _of_hub(text: str) -> str | None:
-    """The known checkpoint that a Hugging Face id names, in the spelling of ``checkpoints.json`` or a catalogue name."""
+    """The known checkpoint that a Hugging Face id names, as ``checkpoints.json`` spells it, or a catalogue name."""
     organisation, _, model = text.partition("/")
     if not organisation or not model or "/" in model:
         return None

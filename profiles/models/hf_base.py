@@ -7,13 +7,15 @@ since a published config carries many that say nothing about the shape; wrong ty
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from profiles.errors import InputError
-from profiles.models.layers import MlaShape, MoeShape
 from profiles.models.shape import ModelShape
+
+if TYPE_CHECKING:
+    from profiles.models.layers import MlaShape, MoeShape
 
 # No published model comes near these; beyond them a config is a mistake, and counts would stop meaning anything.
 _MAX_SIZE = 10_000_000
@@ -28,6 +30,7 @@ AttentionType = Literal["full_attention", "sliding_attention", "chunked_attentio
 
 class Config(BaseModel):
     """Keys that all families share, and how they make a shape."""
+
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
     norms_per_layer: ClassVar[int] = 2
     qk_norm: ClassVar[bool] = False

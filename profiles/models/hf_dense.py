@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class Llama(Config):
+    """No window, whatever the config says."""
+
     mlp_bias: bool = False
 
     def num_sliding(self) -> int:
@@ -23,15 +26,21 @@ class Llama(Config):
 
 
 class Phi3(Config):
+    """No biases, whatever the config says."""
+
     def biases(self) -> tuple[bool, bool, bool]:
         return False, False, False  # this family's code reads no bias key
 
 
 class Mistral(Phi3):
+    """A window of 4,096 tokens unless the config turns it off."""
+
     sliding_window: Size | None = 4096
 
 
 class Qwen3(Config):
+    """A norm over each head's queries and keys; windows only where they are switched on."""
+
     qk_norm: ClassVar[bool] = True
     use_sliding_window: bool = False
     max_window_layers: Index = 28
@@ -44,6 +53,8 @@ class Qwen3(Config):
 
 
 class Qwen2(Qwen3):
+    """As Qwen3 with biases instead of the norms."""
+
     qk_norm: ClassVar[bool] = False
 
     def biases(self) -> tuple[bool, bool, bool]:
@@ -51,6 +62,8 @@ class Qwen2(Qwen3):
 
 
 class Gemma(Config):
+    """Wide heads and a tied head."""
+
     head_dim: Size | None = 256
     tie_word_embeddings: bool = True
 
@@ -59,6 +72,8 @@ class Gemma(Config):
 
 
 class Gemma2(Gemma):
+    """Twice as many norms; every other layer has a window."""
+
     norms_per_layer: ClassVar[int] = 4
     sliding_window: Size | None = 4096
 
@@ -84,6 +99,8 @@ class Gemma3(Gemma2):
 
 
 class Mixtral(Phi3):
+    """Experts in every layer."""
+
     num_local_experts: Size
     num_experts_per_tok: Size
 
@@ -93,11 +110,13 @@ class Mixtral(Phi3):
 
 
 class Qwen3Moe(Qwen3):
+    """Experts in the layers that the config does not leave out."""
+
     num_experts: Size
     num_experts_per_tok: Size
     moe_intermediate_size: Size
     decoder_sparse_step: Size = 1
-    mlp_only_layers: list[Index] = []
+    mlp_only_layers: Sequence[Index] = ()
 
     def moe(self) -> MoeShape | None:
         dense, step = set(self.mlp_only_layers), self.decoder_sparse_step
@@ -112,6 +131,8 @@ class Qwen3Moe(Qwen3):
 
 
 class Qwen2Moe(Qwen3Moe):
+    """As Qwen3Moe with a shared expert behind a gate."""
+
     qk_norm: ClassVar[bool] = False
     shared_expert_intermediate_size: Index
     qkv_bias: bool = True
@@ -124,6 +145,8 @@ class Qwen2Moe(Qwen3Moe):
 
 
 class SeedOss(Config):
+    """Biases on queries, keys and values."""
+
     attention_bias: bool = True
     attention_out_bias: bool = False
 
@@ -152,6 +175,8 @@ class GptOss(Config):
 
 
 class Glm4Moe(Config):
+    """Dense layers first, then experts with shared ones."""
+
     use_qk_norm: bool = False
     n_routed_experts: Size
     n_shared_experts: Index = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from profiles.errors import InputError
@@ -61,13 +62,15 @@ class Qwen35(Config):
 
 
 class Qwen35Moe(Qwen35):
+    """Experts in every layer, as Qwen3-Next."""
+
     intermediate_size: Size = 1  # every layer has experts
     num_experts: Size
     num_experts_per_tok: Size
     moe_intermediate_size: Size
     shared_expert_intermediate_size: Index
     decoder_sparse_step: Size = 1
-    mlp_only_layers: list[Index] = []
+    mlp_only_layers: Sequence[Index] = ()
 
     moe = Qwen2Moe.moe
     shared_ffn = Qwen2Moe.shared_ffn

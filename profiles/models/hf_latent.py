@@ -52,10 +52,14 @@ class DeepseekV2(Config):
 
 
 class DeepseekV3(DeepseekV2):
+    """As DeepSeek-V2 with a bias in the router."""
+
     default_topk_method: ClassVar[str] = "noaux_tc"
 
 
 class Glm4MoeLite(DeepseekV3):
+    """GLM-4.7-Flash."""
+
     first_k_dense_replace: Index = 1
 
 

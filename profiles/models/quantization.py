@@ -65,7 +65,7 @@ def quantized_weights(config: object, shape: ModelShape) -> QuantizedWeights | N
         found = {k: everywhere for k, names in _names(layer).items() if not _matches(patterns, names)}
         if everywhere == "mxfp4" and config.get("quant_method") == "mxfp4":
             found = {"experts": everywhere}  # gpt-oss: the method converts experts and nothing else
-    return QuantizedWeights(**found, kv_cache=_kv_cache(config)) if found else None  # type: ignore[arg-type]
+    return QuantizedWeights(**found, kv_cache=_kv_cache(config)) if found else None
 
 
 def _format(config: Mapping[str, object]) -> WeightFormat | None:

@@ -167,7 +167,7 @@ class ModelShape:
 
     @property
     def kv_elements_per_token_per_layer(self) -> int:
-        """Elements that a layer with full attention caches per token: keys and values, or MLA's latent and index key."""
+        """Elements that a full attention layer caches per token: keys and values, or MLA's latent and index key."""
         if self.mla is None:
             return 2 * self.kv_width
         return self.kv_width + (self.sparse.index_head_dim if self.sparse else 0)
@@ -247,8 +247,8 @@ class ModelShape:
     @property
     def layer_params(self) -> int:
         """Parameters of all layers together: mixers, norms, MLPs."""
-        norms = self.num_layers * self.norms_per_layer * self.hidden
-        norms += self.num_attention_layers * self._inner_norm_params
+        others = self.num_layers - self.num_attention_layers
+        norms = self.num_attention_layers * self.norm_params_per_layer + others * self.norms_per_layer * self.hidden
         mlps = self.num_dense_layers * self.dense_mlp_params + self.num_moe_layers * self.moe_mlp_params
         return self.mixer_params + norms + mlps
 

@@ -4,6 +4,7 @@ A wrong width, a missed bias or an untied head shows as a wrong count, so this i
 against the world outside.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models import catalogue
-from profiles.models.catalogue import checkpoint_ids, hf_id, load_model, model_config, model_names, published_num_params
+from profiles.models.catalogue import hf_id, load_model, model_config, model_names, published_num_params
 from profiles.models.layers import QuantizedWeights
 from profiles.models.shape import ModelShape
 
@@ -172,31 +173,7 @@ def test_critic_of_a_tied_and_of_an_untied_model() -> None:
 
 
 # What recipes of verl and NeMo-RL of the last two years train, and what published measurements name.
-RECIPES = """
-Qwen/Qwen2-7B-Instruct Qwen/Qwen2.5-0.5B-Instruct Qwen/Qwen2.5-1.5B Qwen/Qwen2.5-1.5B-Instruct
-Qwen/Qwen2.5-3B-Instruct Qwen/Qwen2.5-7B Qwen/Qwen2.5-7B-Instruct Qwen/Qwen2.5-14B-Instruct Qwen/Qwen2.5-32B
-Qwen/Qwen2.5-32B-Instruct Qwen/Qwen2.5-72B-Instruct Qwen/Qwen2.5-Math-1.5B-Instruct Qwen/Qwen2.5-Math-7B
-Qwen/Qwen2.5-VL-3B-Instruct Qwen/Qwen2.5-VL-7B-Instruct Qwen/Qwen2.5-VL-32B-Instruct Qwen/QwQ-32B
-Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3-8B-Base Qwen/Qwen3-8B-FP8 Qwen/Qwen3-14B
-Qwen/Qwen3-32B Qwen/Qwen3-32B-FP8 Qwen/Qwen3-30B-A3B Qwen/Qwen3-30B-A3B-Base Qwen/Qwen3-30B-A3B-FP8
-Qwen/Qwen3-30B-A3B-Instruct-2507 Qwen/Qwen3-4B-Instruct-2507 Qwen/Qwen3-235B-A22B Qwen/Qwen3-235B-A22B-FP8
-Qwen/Qwen3-235B-A22B-Instruct-2507 Qwen/Qwen3-Coder-30B-A3B-Instruct Qwen/Qwen3-Next-80B-A3B-Instruct
-Qwen/Qwen3-VL-2B-Instruct Qwen/Qwen3-VL-4B-Instruct Qwen/Qwen3-VL-8B-Instruct Qwen/Qwen3-VL-30B-A3B-Instruct
-Qwen/Qwen3-VL-235B-A22B-Instruct Qwen/Qwen3.5-9B Qwen/Qwen3.5-27B Qwen/Qwen3.5-35B-A3B Qwen/Qwen3.5-122B-A10B
-Qwen/Qwen3.5-397B-A17B deepseek-ai/deepseek-llm-7b-chat deepseek-ai/deepseek-math-7b-instruct
-deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V3-Base deepseek-ai/DeepSeek-R1 deepseek-ai/DeepSeek-V3.2
-deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B deepseek-ai/DeepSeek-R1-Distill-Qwen-7B google/gemma-2-2b-it
-google/gemma-1.1-7b-it google/gemma-3-1b-it google/gemma-3-27b-it meta-llama/Llama-2-7b-hf meta-llama/Llama-2-70b-hf
-meta-llama/Meta-Llama-3-8B meta-llama/Meta-Llama-3-70B meta-llama/Llama-3.1-8B meta-llama/Llama-3.1-8B-Instruct
-meta-llama/Llama-3.1-70B meta-llama/Llama-3.1-70B-Instruct meta-llama/Llama-3.1-405B meta-llama/Llama-3.2-1B-Instruct
-meta-llama/Llama-3.2-3B-Instruct meta-llama/Llama-3.3-70B-Instruct meta-llama/Llama-4-Scout-17B-16E-Instruct
-meta-llama/Llama-4-Maverick-17B-128E-Instruct mistralai/Mixtral-8x7B-v0.1 mistralai/Mistral-Nemo-Instruct-2407
-moonshotai/Moonlight-16B-A3B-Instruct moonshotai/Kimi-K2-Instruct moonshotai/Kimi-K2.5 nvidia/Kimi-K2.5-NVFP4
-openai/gpt-oss-20b openai/gpt-oss-120b zai-org/GLM-4.5 zai-org/GLM-4.5-Air zai-org/GLM-4.7-Flash zai-org/GLM-5
-MiniMaxAI/MiniMax-M2.5 ByteDance-Seed/Seed-OSS-36B-Instruct PrimeIntellect/INTELLECT-3
-nvidia/NVIDIA-Nemotron-Nano-9B-v2 nvidia/NVIDIA-Nemotron-Nano-12B-v2 nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
-nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16
-""".split()
+RECIPES = (Path(__file__).parent / "recipes.txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("checkpoint", RECIPES)
@@ -206,8 +183,10 @@ def test_recipes_models_resolve_by_their_hugging_face_id(checkpoint: str) -> Non
 
 def test_every_known_checkpoint_has_the_shape_of_its_entry() -> None:
     """A line changes positions, number format or vision tower, and no count of the text model."""
-    for checkpoint in checkpoint_ids():
-        shape, entry = load_model(checkpoint), load_model(str(model_config(checkpoint)["_hybridmap"]["same_as"]))  # type: ignore[index]
+    for checkpoint in json.loads((FOLDER.parent / "checkpoints.json").read_text(encoding="utf-8")):
+        facts = model_config(checkpoint)["_hybridmap"]
+        assert isinstance(facts, dict) and facts["hf_id"] == checkpoint
+        shape, entry = load_model(checkpoint), load_model(facts["same_as"])
         assert shape.num_params == entry.num_params and shape.num_layers == entry.num_layers, checkpoint
     for name in model_names():
         assert load_model(hf_id(name)).num_params == load_model(name).num_params

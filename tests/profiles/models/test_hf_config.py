@@ -17,7 +17,6 @@ from profiles.models.hf_config import MAX_CONFIG_BYTES, load_hf_config, shape_fr
 from profiles.models.shape import ModelShape
 
 
-
 def without(config: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k != key}
 
@@ -238,7 +237,10 @@ def test_nemotron_h_blocks() -> None:
         ({"config_groups": {"a": {"weights": {"num_bits": 8, "type": "float"}}}}, "fp8", "fp8"),
         ({"config_groups": {"a": {"weights": {"num_bits": 4, "type": "float"}}}}, "nvfp4", "nvfp4"),
         (
-            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"model.layers.2.mlp.experts": {"quant_algo": "FP8"}}},
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"model.layers.2.mlp.experts": {"quant_algo": "FP8"}},
+            },
             "fp8",
             "bf16",
         ),
@@ -357,7 +359,10 @@ def test_unreadable_paths(tmp_path: Path, name: str) -> None:
         load_hf_config(tmp_path / name)
 
 
-KEYS = sorted({key for config in ALL for key in config} | {"architectures", "head_dim", "layer_types", "text_config", "quantization_config"})
+KEYS = sorted(
+    {key for config in ALL for key in config}
+    | {"architectures", "head_dim", "layer_types", "text_config", "quantization_config"}
+)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.integers(1, 64),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=4),
