@@ -23,10 +23,11 @@ from benchmarks.validation.sweeps import launched_engine, shortest_share, system
 from profiles.engine_facts import default_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
+from simulator.cost.formats import weight_bytes
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import serve_on, weight_bytes
+from simulator.serving.engine import serve_on
 from simulator.serving.run import Load
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ Kind = Literal["closed", "offline", "static"]
 REQUESTS_PER_SLOT = 10
 """Length of a closed loop where the source does not say: what the benchmark scripts of NVIDIA Dynamo send, 10 requests
 per client, the first of which arrive all at once."""
+
+_BLOCK_SCALED = re.compile(r"deepseek-v3|qwen3|minimax-m2|glm-[45]")
+"""Models whose vendor's FP8 checkpoint has scales of blocks."""
 
 _SPECULATIVE = re.compile(r"speculat|medusa|eagle|draft model|lookahead decoding|\bmtp\b", re.IGNORECASE)
 _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", re.IGNORECASE)
@@ -121,7 +125,7 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     kind = _kind(cells)
     shape = published_model(text_of(cells.get("model")))
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
-    precision, assumed = _precision(cells)
+    precision, assumed = _precision(cells, shape)
     engine = launched_engine(cells)
     work = Workload(1, 1, 1, LengthDistribution.fixed(1), 1, 1, 0.0, None)
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
@@ -163,18 +167,26 @@ def _kind(cells: Mapping[str, Any]) -> Kind:
     raise NotPredicted(f"neither a load nor a batch is stated (row_kind '{words}')")
 
 
-def _precision(cells: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+def _precision(cells: Mapping[str, Any], shape: ModelShape) -> tuple[str, tuple[str, ...]]:
+    """Number format of the weights: the row's, in the form in which the model's checkpoint has it."""
     text, notes = text_of(cells.get("precision")).lower(), text_of(cells.get("notes")).lower()
-    model = text_of(cells.get("model")).lower()
-    if re.search(r"int4|int8|awq|gptq|w4|fp4|w8a16|fp32", text):
+    own = shape.weights.experts if shape.weights and shape.moe else shape.weights.dense_mlp if shape.weights else ""
+    if re.search(r"int8|w8a16|fp32|w4a8", text):
         raise NotPredicted(f"no operator tables in {text_of(cells.get('precision'))}")
-    assumed = () if "gpt-oss" not in model else ("MXFP4 experts are priced as FP8",)
+    if re.search(r"int4|awq|gptq|w4a16", text):
+        return "int4", ()
+    if "fp4" in text:
+        kind = "mxfp4" if own == "mxfp4" or ("mxfp4" in text and "nvfp4" not in text) else "nvfp4"
+        return kind, () if own == kind or "nvfp4" in text + notes else (f"FP4 taken as {kind.upper()}",)
+    if "fp8" in text and own == "mxfp4":
+        return own, ("FP8 activations and cache; the experts' weights are MXFP4",)
     if "fp8" in text:
-        scaled = "fp8_block" in notes or "block" in text or model.endswith("-fp8")
-        return ("fp8_block" if scaled else "fp8"), assumed
+        blocks = "fp8_block" in notes or "block" in text or own == "fp8_block"
+        blocks = blocks or text_of(cells.get("model")).lower().endswith("-fp8") or bool(_BLOCK_SCALED.match(shape.name))
+        return ("fp8_block" if blocks else "fp8"), ()
     if text and not re.search(r"bf16|fp16|half|float16|bfloat16", text):
         raise NotPredicted(f"precision '{text[:40]}' is not known")
-    return "bf16", assumed if text and "inferred" not in text else (*assumed, "precision taken as BF16")
+    return "bf16", () if text and "inferred" not in text else ("precision taken as BF16",)
 
 
 def _layout(cells: Mapping[str, Any], kind: Kind, most: int) -> tuple[GenerationLayout, int]:

@@ -98,7 +98,9 @@ def experts_training(
     return forward + permute + beside, backward + permute + dense_inputs + dense_weights
 
 
-def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
+def experts_decode(
+    facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str, shared_dtype: str
+) -> Priced:
     """Routed and shared experts of one layer in an engine, from the measured MoE table.
 
     ``tp`` GPUs hold the layer: experts whole over ``ep`` groups of them, sliced inside a group. The router stays in
@@ -112,8 +114,8 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
         Of a step in the whole engine, ``[C, S]``.
     tp, ep
         GPUs of the layer and groups of experts, the shape of ``tokens``.
-    dtype
-        Number format of the GEMMs.
+    dtype, shared_dtype
+        Number format of the routed and of the shared experts.
 
     Returns
     -------
@@ -142,7 +144,7 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
     router = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
     work = routed + run_gemms(facts, tokens, router, "bf16")
     if moe.shared_ffn:
-        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), dtype)
+        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), shared_dtype)
     return work
 
 
