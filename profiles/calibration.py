@@ -1,6 +1,6 @@
 """A calibration layer: what runs on a machine say of the prices there, as a few factors with their uncertainty.
 
-It lies beside the tables of a device folder, or beside a job, and is measured like them; no number of it is in the code.
+It lies beside the tables of a device folder, or beside a job, and is measured like them; the code has no number of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CALIBRATION_FILE = "calibration.yaml"
 
-FACTORS = ("generation", "generation_host", "training", "training_host", "scoring", "transition")
+FACTORS = ("generation", "generation_host", "training", "training_host", "scoring", "reference", "transition")
 """What a calibration moves: whole calls by kind, and within them the host times of an engine."""
 
 CALLS = {
@@ -35,9 +35,10 @@ CALLS = {
         "compute_cost",
         "compute_loss",
     ),
+    "reference": ("compute_ref_log_prob",),
     "transition": ("transition",),
 }
-"""Calls whose whole time a factor multiplies."""
+"""Calls whose whole time a factor multiplies; the reference's is multiplied by two, as it may be offloaded."""
 
 MOST_LOG = 7.0
 """A factor of a thousand is a mistake."""
@@ -61,8 +62,9 @@ class Stage(_Section):
 
 
 class LearnedLengths(_Section):
-    """Tokens of the samples, means over the steps; ``drift`` is the change of the mean response from first to last
-    third of the steps, relative.
+    """Tokens of the samples, means over the steps.
+
+    ``drift`` is the change of the mean response from the first to the last third of the steps, relative.
     """
 
     response_mean: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -113,7 +115,8 @@ class CalibrationFile(_Section):
 class Calibration:
     """Factors on whole calls, factors on the host times of ``generation`` and ``training``, the controller's seconds.
 
-    ``covariance`` is that of the logarithms of ``FACTORS``, which intervals are computed from. ``digest`` is that of
+    ``source`` says what it was learned from, and ``apart`` in which factors its runs contradict each other;
+    ``covariance`` is that of the logarithms of ``FACTORS``, from which intervals are computed; ``digest`` is that of
     the files it came from, empty where there are none.
     """
 
@@ -122,6 +125,8 @@ class Calibration:
     host: Mapping[str, float] = field(default_factory=dict, hash=False)
     seconds_per_sample: Mapping[str, float] = field(default_factory=dict, hash=False)
     covariance: tuple[tuple[float, ...], ...] = ()
+    source: str = ""
+    apart: tuple[str, ...] = ()
 
     @property
     def hashed(self) -> tuple[str, ...]:
@@ -140,6 +145,15 @@ def read_calibration(path: Path) -> CalibrationFile:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
+
+
+def factors_of_calls(factors: Mapping[str, float]) -> dict[str, float]:
+    """What each call's time is multiplied by, given a value of each factor."""
+    out: dict[str, float] = {}
+    for name, calls in CALLS.items():
+        for call in calls:
+            out[call] = out.get(call, 1.0) * factors[name]
+    return out
 
 
 def digest_of(file: CalibrationFile) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.runlogs.records import BOTH_LOG_PROBS
 from hybridmap.runlogs.steady import Steady, steady
-from profiles.calibration import UNCALIBRATED, CalibrationFile, LearnedLengths, Stage
+from profiles.calibration import CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
-from simulator.calibration.factors import Belief, prior
+from simulator.calibration.factors import Belief, prior, uncalibrated
 from simulator.calibration.fit import WHOLE, Case, Observation, Prices, fit
 from simulator.plan.dataflow import CONTROLLER
 
@@ -41,7 +41,9 @@ class Learned:
     lacks: tuple[str, ...]
 
 
-def learn(log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None) -> Learned:
+def learn(
+    log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None, *, between_calls: bool = True
+) -> Learned:
     """Calibrate.
 
     Parameters
@@ -54,19 +56,23 @@ def learn(log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None) -
         The job's, with its lengths; a calibration of its own is put aside.
     before
         What other runs said already; else ``prior``.
+    between_calls
+        Whether to learn what the controller's calls and the gaps between calls take, too.
 
     Raises
     ------
     InputError
         No step of the log says how long any call of the job took.
     """
-    facts = replace(facts, calibration=UNCALIBRATED)
+    facts = uncalibrated(facts)
     kept = steady(log)
     lengths = learn_lengths(kept.steps, facts.workload.response.maximum)
     groups = timed_together(kept.steps, facts, plan)
     if not groups:
         raise InputError(f"{log.source}: no step says how long a call of {facts.algorithm} took, or the whole step")
     belief, seconds = _belief(kept.steps, plan, facts, lengths, groups, before)
+    if not between_calls:
+        seconds = {}
     file = CalibrationFile(
         device=facts.group.device,
         training=facts.training.name,
@@ -89,7 +95,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None) -
 def timed_together(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> list[tuple[str, ...]]:
     """The calls of the dataflow that a log times, alone or together.
 
-    Where generation runs beside training, what is logged is how long the trainer waits for it; the whole step says more.
+    Where generation runs beside training, a log has how long the trainer waits for it; the whole step says more.
     """
     models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
     logged = {name for step in steps for name, s in step.calls.items() if s >= LEAST_S}
@@ -190,7 +196,8 @@ def _controllers_seconds(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) 
         seconds = [step.calls[key] for step in steps if key in step.calls]
         if seconds:
             out[key] = float(np.median(seconds))
-    if plan.schedule == "sync":
+    models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
+    if plan.schedule == "sync" and models <= {key for step in steps for name in step.calls for key in name.split("+")}:
         unnamed = [s for step in steps if (s := step.unnamed_s) is not None]
         if unnamed:
             out[mine[-1]] = out.get(mine[-1], 0.0) + float(np.median(unnamed))
@@ -231,7 +238,7 @@ def _stages(
 def predicted(log_steps: Sequence[LoggedStep], learned: Learned, plan: Plan, facts: Facts) -> Mapping[str, Floats]:
     """Seconds of each group of calls for each bin of other steps, by what was learned: measured and predicted."""
     groups = timed_together(log_steps, facts, plan)
-    cases = cases_of(log_steps, plan, replace(facts, calibration=UNCALIBRATED), learned.lengths)
+    cases = cases_of(log_steps, plan, uncalibrated(facts), learned.lengths)
     prices = Prices([case for case, _ in cases], learned.file.seconds_per_sample)
     out: dict[str, Floats] = {}
     for group in groups:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridmap.runlogs.names import KNOWN, SYSTEMS, MetricNames
-from hybridmap.runlogs.records import STEP, LoggedStep, Lengths, RunLog
+from hybridmap.runlogs.records import STEP, Lengths, LoggedStep, RunLog
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def gathered(events: Iterable[Event], source: str, damaged: int = 0) -> RunLog:
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     systems: Counter[str] = Counter()
     for step, name, value in events:
-        if not math.isfinite(value) or not 0 <= value:
+        if not math.isfinite(value) or not value >= 0:
             damaged += 1
             continue
         by_step[step][name] = value

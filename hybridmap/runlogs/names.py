@@ -1,9 +1,9 @@
 """What each system calls its metrics, with the file and line of its source that writes them.
 
-verl 0.9.1 ``trainer/ppo/ray_trainer.py`` 1508 to 1730 and ``trainer/ppo/v1/trainer_base.py`` 473 to 609 time the stages,
-``trainer/ppo/metric_utils.py`` 611 writes them as ``timing_s/*``. NeMo-RL 0.7.0 ``algorithms/grpo.py`` 2258 to 2928 and
-3658 to 4168 time, 3100 and 4305 log them under ``timing/train``. slime 0.3.1 ``utils/train_metric_utils.py`` 23 and
-``ray/rollout.py`` 1304 write ``perf/*_time`` and ``rollout/*``.
+verl 0.9.1 ``trainer/ppo/ray_trainer.py`` 1508 to 1730 and ``trainer/ppo/v1/trainer_base.py`` 473 to 609 time the
+stages, ``trainer/ppo/metric_utils.py`` 611 writes them as ``timing_s/*``. NeMo-RL 0.7.0 ``algorithms/grpo.py`` 2258 to
+2928 and 3658 to 4168 time, 3100 and 4305 log them under ``timing/train``. slime 0.3.1
+``utils/train_metric_utils.py`` 23 and ``ray/rollout.py`` 1304 write ``perf/*_time`` and ``rollout/*``.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ VERL = MetricNames(
     {
         "response_length/mean": "response_mean",
         "response_length/max": "response_max",
-        "response_length/min": "response_min",
         "response_length/clip_ratio": "clipped",
         "prompt_length/mean": "prompt_mean",
-        "prompt_length/max": "prompt_max",
     },
     ("perf/max_memory_reserved_gb",),
 )
@@ -101,7 +99,6 @@ SLIME = MetricNames(
     {
         "rollout/response_len/mean": "response_mean",
         "rollout/response_len/max": "response_max",
-        "rollout/response_len/min": "response_min",
         "rollout/truncated_ratio": "clipped",
     },
 )

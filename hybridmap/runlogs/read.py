@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybridmap.files.timeline import read_timeline
@@ -13,7 +12,10 @@ from hybridmap.runlogs.tables import Tables
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from simulator.plan.timeline import Timeline
 
 EVENTS = "tfevents"
 MOST_BYTES = 4 << 30
@@ -26,8 +28,8 @@ def read_log(path: Path) -> RunLog:
     Parameters
     ----------
     path
-        verl's console output or ``.jsonl``; a console log of NeMo-RL or slime; a file or folder of TensorBoard events; a
-        ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
+        verl's console output or ``.jsonl``; a console log of NeMo-RL or slime; a file or folder of TensorBoard events;
+        a ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
 
     Raises
     ------
@@ -74,8 +76,16 @@ def _own(path: Path) -> RunLog:
     timeline = read_timeline(path)
     if timeline.source != "measured":
         raise InputError(f"{path}: a timeline that was simulated, which says nothing about a run; give a measured one")
-    seconds = {span.call: span.duration_s for span in timeline.spans} | {STEP: timeline.iteration_s}
-    return RunLog("hybridmap", str(path), (LoggedStep(0, seconds),))
+    return log_of([timeline], str(path))
+
+
+def log_of(timelines: Sequence[Timeline], source: str) -> RunLog:
+    """Measured iterations as a log."""
+    steps = [
+        LoggedStep(i, {span.call: span.duration_s for span in timeline.spans} | {STEP: timeline.iteration_s})
+        for i, timeline in enumerate(timelines)
+    ]
+    return RunLog("hybridmap", source, tuple(steps))
 
 
 def _lines(path: Path) -> Iterator[str]:

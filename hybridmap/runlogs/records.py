@@ -26,10 +26,8 @@ class Lengths:
 
     response_mean: float | None = None
     response_max: float | None = None
-    response_min: float | None = None
     clipped: float | None = None
     prompt_mean: float | None = None
-    prompt_max: float | None = None
 
 
 @dataclass(frozen=True)

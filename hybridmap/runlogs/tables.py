@@ -61,7 +61,7 @@ class Tables:
                     if wanted(row["key"]):
                         yield Event(int(float(row["step"])), row["key"], float(row["value"]))
                     continue
-                number = int(float(row[step]))  # type: ignore[index]
+                number = int(float(row[step]))
                 found = [Event(number, metric, float(row[name])) for name, metric in columns.items() if row[name]]
             except (ValueError, TypeError, KeyError, OverflowError):
                 self.damaged += 1
@@ -71,9 +71,13 @@ class Tables:
     def tensorboard(self, paths: Iterable[Path]) -> Iterator[Event]:
         """Scalars of event files, as far as these are whole; ``InputError`` without the package to read them."""
         try:
-            from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+            from tensorboard.backend.event_processing.event_file_loader import (  # type: ignore[import-untyped]
+                EventFileLoader,
+            )
         except ImportError as error:
-            raise InputError("to read TensorBoard events: pip install 'hybridmap[run]', or tensorboard alone") from error
+            raise InputError(
+                "to read TensorBoard events: pip install 'hybridmap[run]', or tensorboard alone"
+            ) from error
         for path in paths:
             try:
                 for event in EventFileLoader(str(path)).Load():
@@ -106,7 +110,7 @@ def _is_number(value: object) -> bool:
 
 
 def _step_of(row: Mapping[str, Any]) -> int:
-    step = next(row[name] for name in STEP_COLUMNS if name in row)
-    if not _is_number(step) or not 0 <= step < 1e9:
+    step = next((row[name] for name in STEP_COLUMNS if name in row), None)
+    if not isinstance(step, int | float) or not 0 <= step < 1e9:
         raise ValueError(step)
     return int(step)

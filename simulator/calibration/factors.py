@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from profiles.calibration import CALLS, FACTORS, UNCALIBRATED, Calibration, digest_of
+from profiles.calibration import FACTORS, UNCALIBRATED, Calibration, digest_of, factors_of_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +53,7 @@ class Belief:
     @property
     def precision(self) -> Floats:
         """Inverse of the covariance."""
-        inverse: Floats = np.linalg.inv(self.covariance)
-        return inverse
+        return np.asarray(np.linalg.inv(self.covariance), dtype=np.float64)
 
     @property
     def deviations(self) -> dict[str, float]:
@@ -73,10 +72,11 @@ WIDTHS = {
     "training": 0.20,
     "training_host": 0.45,
     "scoring": 0.20,
+    "reference": 0.10,
     "transition": 0.60,
 }
-"""Standard deviations before anything was measured: stages of families that no constant was fitted on are about this far
-off (docs/accuracy.md); times of hosts differ by half between machines and releases."""
+"""Standard deviations before anything was measured: stages of families that no constant was fitted on are about this
+far off (docs/accuracy.md); times of hosts differ by half between machines and releases."""
 
 
 FAR = 2.5
@@ -112,15 +112,29 @@ def calibrated(facts: Facts, calibration: Calibration) -> Facts:
     )
 
 
-def calibration_of(belief: Belief, seconds_per_sample: Mapping[str, float], digest: str = "") -> Calibration:
+def uncalibrated(facts: Facts) -> Facts:
+    """The same job with prices as tables and engine files have them."""
+    host = facts.calibration.host
+    return replace(
+        facts,
+        generation=_with_host(facts.generation, 1.0 / host.get("generation", 1.0)),
+        training=_with_host(facts.training, 1.0 / host.get("training", 1.0)),
+        calibration=UNCALIBRATED,
+    )
+
+
+def calibration_of(
+    belief: Belief, seconds_per_sample: Mapping[str, float], digest: str = "", source: str = ""
+) -> Calibration:
     """The layer that a belief stands for: the median of each factor."""
     factors = belief.factors
     return Calibration(
-        {api: factors[name] for name, apis in CALLS.items() for api in apis},
+        factors_of_calls(factors),
         digest,
         {side: factors[f"{side}_host"] for side in ("generation", "training")},
         dict(seconds_per_sample),
         tuple(tuple(row) for row in belief.covariance.tolist()),
+        source,
     )
 
 
@@ -138,7 +152,11 @@ def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
         key: float(np.mean([f.seconds_per_sample[key] for f in files if key in f.seconds_per_sample])) for key in keys
     }
     digest = "+".join(digest_of(file) for file in files)
-    return calibration_of(combined([belief_of(file) for file in files]), seconds, digest)
+    beliefs = [belief_of(file) for file in files]
+    apart = {name for i, one in enumerate(beliefs) for other in beliefs[:i] for name in contradictions(one, other)}
+    said = ", ".join(f"{file.steps:,} steps of {file.source} ({file.system}, {file.date})" for file in files)
+    found = calibration_of(combined(beliefs), seconds, digest, said)
+    return replace(found, apart=tuple(name for name in FACTORS if name in apart))
 
 
 def contradictions(first: Belief, second: Belief) -> list[str]:
@@ -153,7 +171,7 @@ def combined(beliefs: Sequence[Belief]) -> Belief:
     start = prior()
     precision = start.precision + sum(belief.precision - start.precision for belief in beliefs)
     weighted = sum(belief.precision @ belief.log_factors for belief in beliefs)
-    covariance = np.linalg.inv(precision)
+    covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     return Belief(covariance @ weighted, covariance)
 
 

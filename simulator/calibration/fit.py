@@ -1,4 +1,4 @@
-"""Factors from measured seconds: a normal prior in logarithms, and one Gauss-Newton search (Bishop 2006, 3.3 and 4.4)."""
+"""Factors from measured seconds: a normal prior in logarithms, and a Gauss-Newton search (Bishop 2006, 3.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.calibration import CALLS, FACTORS
+from profiles.calibration import CALLS, FACTORS, factors_of_calls
 from simulator.calibration.factors import Belief, calibrated, calibration_of, prior
 from simulator.play.simulate import price_calls, scheduled
 
@@ -23,6 +23,9 @@ WHOLE = "step"
 
 MODEL_ERROR = 0.03
 """Relative: what prices of one call are off even with the right factors, between two layouts of a run."""
+
+LEAST_ERROR = 0.005
+"""Relative: no mean of steps is known better."""
 
 ROUNDS = 6
 STEP = 0.05
@@ -77,7 +80,7 @@ class Prices:
     def calls_s(self, index: int, log_factors: Floats) -> dict[str, float]:
         """Seconds of every call of a case, alone."""
         at = dict(zip(FACTORS, log_factors.tolist(), strict=True))
-        factor_of = {api: float(np.exp(at[name])) for name, apis in CALLS.items() for api in apis}
+        factor_of = factors_of_calls({name: float(np.exp(value)) for name, value in at.items()})
         alone = self._alone(index, at)
         apis = {call.key: call.api for call in self.cases[index].facts.dataflow.calls}
         return {key: s * factor_of.get(apis[key], 1.0) for key, s in alone.items()}
@@ -122,17 +125,26 @@ def fit(
     if not observations:
         return start
     measured = np.log([o.seconds for o in observations])
-    weight = 1.0 / np.asarray([o.error**2 + MODEL_ERROR**2 for o in observations])
-    precision = start.precision
+    weight, precision = np.linalg.inv(_errors(cases, observations)), start.precision
     for _ in range(ROUNDS):
         now, slopes = _linear(prices, observations, at)
-        curvature = slopes.T @ (weight[:, None] * slopes) + start.precision
-        downhill = slopes.T @ (weight * (measured - now)) - start.precision @ (at - start.log_factors)
+        curvature = slopes.T @ weight @ slopes + start.precision
+        downhill = slopes.T @ weight @ (measured - now) - start.precision @ (at - start.log_factors)
         move = np.clip(np.linalg.solve(curvature, downhill), -1.0, 1.0)
         at, precision = at + move, curvature
         if np.abs(move).max() < 1e-4:
             break
-    return Belief(at, np.linalg.inv(precision))
+    return Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
+
+
+def _errors(cases: Sequence[Case], observations: Sequence[Observation]) -> Floats:
+    """Covariance of the measured logarithms, ``[O, O]``: what prices of a call are off is the same at every length."""
+    found = np.diag([o.error**2 + LEAST_ERROR**2 for o in observations])
+    for i, one in enumerate(observations):
+        for j, other in enumerate(observations):
+            if one.calls == other.calls and cases[one.case].plan == cases[other.case].plan:
+                found[i, j] += MODEL_ERROR**2
+    return found
 
 
 def _linear(prices: Prices, observations: Sequence[Observation], at: Floats) -> tuple[Floats, Floats]:
@@ -150,8 +162,26 @@ def _logs(prices: Prices, observations: Sequence[Observation], at: Floats) -> Fl
     return np.log([max(prices.seconds(observed, at), 1e-9) for observed in observations])
 
 
-def deviation(case: Case, belief: Belief, seconds_per_sample: Mapping[str, float] | None = None) -> float:
-    """Standard deviation of the logarithm of a case's iteration time: what the factors leave open, and ``MODEL_ERROR``."""
-    observed = [Observation(0, (WHOLE,), 1.0)]
-    _, slopes = _linear(Prices([case], seconds_per_sample or {}), observed, belief.log_factors)
-    return float(np.sqrt(slopes[0] @ belief.covariance @ slopes[0] + MODEL_ERROR**2))
+def deviation(plan: Plan, facts: Facts) -> float:
+    """What a calibration leaves open of a plan's time.
+
+    Parameters
+    ----------
+    plan
+        Any plan.
+    facts
+        Calibrated.
+
+    Returns
+    -------
+    float
+        Standard deviation of the logarithm of the iteration time: of the factors, and ``MODEL_ERROR``.
+    """
+    layer = facts.calibration
+    covariance = np.asarray(layer.covariance)
+    whole = {name: layer.factors[calls[0]] for name, calls in CALLS.items()}
+    whole["reference"] /= whole["scoring"]
+    at = np.log([1.0 if name in HOST else whole[name] for name in FACTORS])  # host times are in the engines already
+    prices = Prices([Case(plan, facts)], layer.seconds_per_sample)
+    _, slopes = _linear(prices, [Observation(0, (WHOLE,), 1.0)], at)
+    return float(np.sqrt(slopes[0] @ covariance @ slopes[0] + MODEL_ERROR**2))
