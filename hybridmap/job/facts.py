@@ -10,7 +10,7 @@ from hybridmap.job.schema import EmbeddedConfig
 from profiles.calibration import CALIBRATION_FILE, CalibrationFile, read_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
-from profiles.models.catalogue import load_model
+from profiles.models.catalogue import load_known
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
@@ -57,7 +57,7 @@ def _role(role: str, section: RoleSection) -> RoleSpec:
     if isinstance(shape, EmbeddedConfig):
         model = shape_from_hf_config(shape.config, shape.name, f"models.{role} ({shape.name})")
     else:
-        model = load_model(shape)
+        model = load_known(shape)
     return RoleSpec(model, section.precision)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from executor.run_config import RunConfig
@@ -60,6 +60,7 @@ Layer = Annotated[
         custom_error_type=EXPECTED,
         custom_error_message="the path of a file that `hybridmap calibrate` wrote",
     ),
+    WithJsonSchema({"type": "string"}),
 ]
 
 ROLES = dict.fromkeys(

@@ -19,7 +19,7 @@ from hybridmap.job.schema import EmbeddedConfig, EnginesSection
 from profiles.calibration import CalibrationFile, read_calibration
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
-from profiles.models.catalogue import load_model, model_names
+from profiles.models.catalogue import is_known, load_model, model_names
 from profiles.models.hf_config import read_config
 from profiles.relative_paths import inside
 from profiles.store import device_names, load_device
@@ -66,9 +66,9 @@ def complete(job: Job, base: Path | None) -> Job:
 
 
 def _role(role: RoleSection, base: Path | None) -> RoleSection:
-    """A role with its config embedded, unless the catalogue knows the model by name."""
+    """A role with its config embedded, unless the catalogue knows the model by name or Hugging Face id."""
     shape = role.shape
-    if isinstance(shape, EmbeddedConfig) or shape in model_names():
+    if isinstance(shape, EmbeddedConfig) or is_known(shape, base):
         return role
     if base is None:
         raise UnknownNameError("model", shape, model_names())

@@ -1,4 +1,4 @@
-"""Protects ``hybridmap calibrate``: a log and a script, or a plan, become a layer that the job beside it is priced with."""
+"""Protects ``hybridmap calibrate``: a log and what ran become a layer that the job beside it is priced with."""
 
 import json
 import shutil

@@ -41,6 +41,7 @@ def wide(step_column, rename=str):
     return ",".join([step_column, *map(rename, names)]) + "\n" + ",".join(values) + "\n"
 
 
+PIECES = (b"", b"\x00", b"\xff", b"-", b"1e9", b"nan", b",", b"{")
 FORMATS = {
     "train.log": console() + "Training Progress:  64%|...| 134/210 [3:32:45<1:49:40, 86.58s/it]\n",
     "wrapped.log": console().replace("31.5", "np.float64(31.5)"),
