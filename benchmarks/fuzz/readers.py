@@ -122,7 +122,7 @@ def read_verl(path: Path) -> object:
 
 def read_device(path: Path) -> object:
     """A device folder, of which one file is the input; the checksums in it are right, as a stranger's would be."""
-    from profiles.calibration import load_calibration
+    from profiles.calibration import CALIBRATION_FILE, read_calibration
     from profiles.errors import NoBasisError
     from profiles.store import load_device
 
@@ -132,7 +132,8 @@ def read_device(path: Path) -> object:
     shutil.copy(path, folder / path.name)
     if path.suffix == ".parquet":
         (folder / "gemm.yaml").write_text(yaml.safe_dump(_card(path)))
-    load_calibration(folder)
+    if (layer := folder / CALIBRATION_FILE).is_file():
+        read_calibration(layer)
     device = load_device(folder)
     try:
         return device.gemm([1, 100, 10**6], 4096, 128)
