@@ -38,6 +38,7 @@ def facts_of(job: Job) -> Facts:
         implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
         others=tuple(others),
         calibration=load_calibration(Path(job.cluster[0].device)),
+        memory_headroom=job.memory.headroom,
     )
 
 

@@ -116,7 +116,7 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
     layouts = replace(layouts, offload=options[int(table.offload[0])])
     needs = role_memory(facts, table.role, layouts)
     resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    room = facts.memory_room_bytes
     index = np.flatnonzero(resident + transient <= room)
     kept = replace(table, layouts=layouts).take(index)
     costs = pricing.role_costs(facts, table.role, layouts.take(index)) if len(kept) else {}
@@ -130,7 +130,7 @@ def _repriced_generator(facts: Facts, table: RoleTable) -> RoleTable:
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
     need = bytes_apart(facts, role, rows)
-    index = np.flatnonzero(need <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes)
+    index = np.flatnonzero(table.resident_bytes + need <= facts.memory_room_bytes)
     seconds = {k: v if k == "transition" else rows.seconds for k, v in table.durations_s.items()}
     layouts = replace(table.layouts, generation=rows.engine)
     return replace(table, durations_s=seconds, transient_bytes=need, layouts=layouts).take(index)

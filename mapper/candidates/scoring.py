@@ -92,7 +92,7 @@ def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCan
     shape, logits = facts.roles[call.role].shape, head_of(call.role) == "lm"
     need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
     need = memory.total(need_of(facts, shape, layouts, logits))
-    fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
+    fits = np.flatnonzero(need <= facts.memory_room_bytes)
     layouts, need = layouts.take(fits), need[fits]
     given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
     seconds = pricing.call_cost(facts, call, given).time.s
@@ -122,7 +122,7 @@ def with_copies(
     rows = PricedCandidates(
         chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, memory.total(needs), gain_s
     )
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    room = facts.memory_room_bytes
     both = PricedCandidates.joined(forward, rows.take(np.flatnonzero(rows.need_bytes <= room)))
     waits = np.isin(both.spread, trained_in.number[trained_in.last_dp > trained_in.layouts.dp])
     own = np.arange(len(both.spread)) >= len(forward.spread)

@@ -58,7 +58,7 @@ def _blamed_memory(problem: Problem, deadline: Deadline) -> InfeasibleError:
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role, deadline=deadline) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
-    capacity = max(facts.on(device_type).memory_capacity_bytes for device_type in facts.device_types)
+    capacity = max(facts.on(device_type).memory_usable_bytes for device_type in facts.device_types)
     fewest = fewest_gpus(problem, deadline)
     there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
@@ -153,9 +153,7 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
         return "the role fits so by itself, but not beside the others"
     need = smallest_need_bytes(alone, part.role, every_size=True, deadline=deadline)
     if need < float("inf"):
-        capacity = max(
-            problem.facts.on(device_type).memory_capacity_bytes for device_type in problem.facts.device_types
-        )
+        capacity = max(problem.facts.on(device_type).memory_usable_bytes for device_type in problem.facts.device_types)
         return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
     if fault := _fault_of(problem.facts, part):
         return fault
@@ -189,7 +187,7 @@ def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False, d
     table = _whole_table(roomy, role, deadline)
     if not len(table):
         return float("inf")
-    return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.generation.memory_reserve_bytes
+    return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.training.memory_reserve_bytes
 
 
 def fewest_gpus(problem: Problem, deadline: Deadline = NEVER) -> int | None:
