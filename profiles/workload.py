@@ -135,9 +135,11 @@ class Workload:
     prompts, samples_per_prompt
         Prompts per iteration and responses drawn for each.
     prompt_length
-        Prompt tokens that training and scoring see (padded length, where prompts are padded).
+        Tokens of the longest prompt.
     prompt_tokens
-        Mean prompt tokens the generation engine sees; engines strip padding. Defaults to ``prompt_length``.
+        Mean prompt tokens. Defaults to ``prompt_length``.
+    pads_prompts
+        Whether training and scoring work through prompts padded to ``prompt_length``; generation engines never do.
     epochs, minibatches
         Passes over the samples, and optimizer steps per pass.
     reward_s_per_sample
@@ -156,6 +158,7 @@ class Workload:
     reward_s_per_sample: float = 0.0
     prompt_tokens: float | None = None
     pretrain_update: bool = False
+    pads_prompts: bool = False
 
     def __post_init__(self) -> None:
         for field in ("prompts", "samples_per_prompt", "prompt_length", "epochs", "minibatches"):
@@ -193,14 +196,19 @@ class Workload:
         return float(self.prompt_length if self.prompt_tokens is None else self.prompt_tokens)
 
     @property
+    def trained_prompt_tokens(self) -> float:
+        """Prompt tokens per sample as training and scoring work through them."""
+        return float(self.prompt_length) if self.pads_prompts else self.engine_prompt_tokens
+
+    @property
     def padded_length(self) -> int:
         """Longest prompt plus longest response, in tokens."""
         return self.prompt_length + self.response.maximum
 
     @property
     def trained_tokens_per_sample(self) -> float:
-        """Tokens of a sample that training and scoring work through, with padding removed: prompt + mean response."""
-        return self.prompt_length + self.response.mean
+        """Tokens of a sample that training and scoring work through, prompt + mean response."""
+        return self.trained_prompt_tokens + self.response.mean
 
     @property
     def tokens(self) -> float:

@@ -89,9 +89,11 @@ def _write_all(frame: pd.DataFrame, options: argparse.Namespace) -> None:
     if options.out is not None:
         write_report(frame, options.out)
     if options.docs is not None:
+        from benchmarks.validation.ablation import PUBLISHED
         from benchmarks.validation.accuracy import write_accuracy
+        from benchmarks.validation.leave_out import left_out, refitted
 
-        write_accuracy(frame, options.docs)
+        write_accuracy(left_out(frame, PUBLISHED), options.docs, refitted(frame, PUBLISHED))
 
 
 def write_report(frame: pd.DataFrame, out: Path) -> None:

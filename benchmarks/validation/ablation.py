@@ -11,37 +11,26 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import hashlib
-import importlib
 import re
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from benchmarks.validation import devices, paper_plans
 from benchmarks.validation.fit import FitConstant, fit_constants
+from benchmarks.validation.overrides import Value, current_value, overridden
 from benchmarks.validation.predict import predicted_paper, predicted_tables
 from benchmarks.validation.report import frame_of
-from profiles import engine_facts, store
 from profiles.atomic_write import write_atomically
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import ModuleType
+    from collections.abc import Sequence
 
     from benchmarks.validation.rows import Row
     from benchmarks.validation.tables import TableKind
-    from profiles.store import DeviceProfile
-
-Value = int | float | tuple[int, ...]
-Replacement = tuple["ModuleType", str, object]
-"""A module, the name of one of its globals, and what stands there instead."""
 
 FILE = Path(__file__).parent / "ablation.csv"
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -114,7 +103,7 @@ def _compared(constant: FitConstant, frame: pd.DataFrame, folder: Path) -> tuple
     """The constant's rows that have an error with it and without it, and how many have none without it."""
     group = groups(frame, constant)
     wanted = frame.assign(group=group)[(group != "") & frame["relative_error"].notna()]
-    with overridden(constant, constant.neutral):
+    with overridden({constant: constant.neutral}):
         found = predicted(folder, wanted)[[*_KEY, "relative_error"]]
     both = wanted.merge(found, on=_KEY, how="left", suffixes=("", "_without"), validate="one_to_one")
     kept = both[both["relative_error_without"].notna()]
@@ -162,30 +151,6 @@ def predicted(folder: Path, wanted: pd.DataFrame | None = None) -> pd.DataFrame:
     return frame_of(rows)
 
 
-@contextmanager
-def overridden(constant: FitConstant, value: Value) -> Iterator[None]:
-    """Inside, every file of the constant has ``value``; afterwards its own again, whatever happened."""
-    with ExitStack() as stack:
-        stack.callback(_forget)  # first in, last out: when the replacements have gone
-        for module, name, new in _replacements(constant, value):
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, new)
-        _forget()
-        yield
-
-
-def current_value(constant: FitConstant) -> Value:
-    """The value in the constant's (first) file."""
-    path = Path(constant.file)
-    if path.suffix == ".py":
-        return getattr(_module(path), constant.constant)  # type: ignore[no-any-return]
-    if path.parent.name == "engines":
-        return engine_facts.engine_constants(path.stem)[constant.constant].value
-    field, _, key = constant.constant.partition(".")
-    value = getattr(store.load_device(path.parent.name).spec, field)
-    return value[key] if key else value  # type: ignore[no-any-return]
-
-
 def text_of_value(value: Value) -> str:
     """A value as it stands in the table."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value:.6g}"
@@ -202,59 +167,6 @@ def read_ablation(path: Path = FILE) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(COLUMNS))
     return pd.read_csv(path, comment="#", dtype={"value": str, "neutral": str})
-
-
-def _replacements(constant: FitConstant, value: Value) -> list[Replacement]:
-    paths = [Path(file) for file in constant.files]
-    found: list[Replacement] = [(_module(p), constant.constant, value) for p in paths if p.suffix == ".py"]
-    engines = {p.stem for p in paths if p.parent.name == "engines"}
-    if engines:
-        found.append((engine_facts, "_read", _engine_reader(engines, constant.constant, value)))
-    parts = {p.parent.name for p in paths if p.name == "device.yaml"}
-    if parts:
-        found.append((store, "_load", _device_loader(parts, constant.constant, value)))
-    return found
-
-
-def _engine_reader(names: set[str], key: str, value: Value) -> Callable[[str], tuple[Any, str]]:
-    """``engine_facts._read`` with another value of one fact in some engines."""
-    read = vars(engine_facts)["_read"]
-
-    def reader(name: str) -> tuple[Any, str]:
-        file, digest = read(name)
-        if name not in names:
-            return file, digest
-        fact = file.facts[key].model_copy(update={"value": value})
-        changed = hashlib.sha256(f"{digest}:{key}={value}".encode()).hexdigest()
-        return file.model_copy(update={"facts": {**file.facts, key: fact}}), changed
-
-    return reader
-
-
-def _device_loader(names: set[str], key: str, value: Value) -> Callable[[Path, int], DeviceProfile]:
-    """``store._load`` with another value of one field (``field.dtype`` for one dtype) in some devices."""
-    load = vars(store)["_load"]
-    field, _, dtype = key.partition(".")
-
-    def loader(folder: Path, changed_ns: int) -> DeviceProfile:
-        profile: DeviceProfile = load(folder, changed_ns)
-        if folder.name not in names:
-            return profile
-        changes: dict[str, Any] = {field: {**getattr(profile.spec, field), dtype: value} if dtype else value}
-        return profile.with_spec(replace(profile.spec, **changes))
-
-    return loader
-
-
-def _forget() -> None:
-    """Empty every cache that holds a prediction or a loaded device."""
-    for function in (paper_plans.hybridflow, paper_plans.baseline, paper_plans.generation_sweep):
-        function.cache_clear()
-    devices.device_profile.cache_clear()
-
-
-def _module(path: Path) -> ModuleType:
-    return importlib.import_module(".".join(path.with_suffix("").parts))
 
 
 def _copy(file: Path, to: Path, wanted: pd.DataFrame | None) -> None:

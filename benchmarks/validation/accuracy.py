@@ -16,6 +16,8 @@ from benchmarks.validation import ablation, calibrate, plots
 from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.markdown import sections, table
+from benchmarks.validation.order import order_and_regret
+from benchmarks.validation.overrides import current_value
 from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
 from profiles.store import device_names, load_device
 from profiles.tables.cross_validation import table_errors
@@ -42,33 +44,40 @@ _WITHOUT = (
     "errors, without",
     "what goes wrong",
 )
+FAMILY_COLUMNS = ("table", "quantity", "model_kind", "rows", "mean", "median", "worst")
+FAMILY_COLUMNS += ("in sample", "worst in sample", "naive")
 SMALL = 0.005
 """Rise of a mean or median error up to which the page says that a constant is not needed."""
 
 
-def write_accuracy(frame: pd.DataFrame, path: Path) -> None:
+def write_accuracy(frame: pd.DataFrame, path: Path, again: pd.DataFrame | None = None) -> None:
     """Write the page and, beside it, its picture ``<stem>.png``; neither is there half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as name:
         folder = Path(name)
-        (folder / path.name).write_text(accuracy_text(frame, f"{path.stem}.png"), encoding="utf-8")
+        (folder / path.name).write_text(accuracy_text(frame, f"{path.stem}.png", again), encoding="utf-8")
         plots.write_png(plots.points_of(frame), folder / f"{path.stem}.png")
         for file in sorted(folder.iterdir()):
             os.replace(file, path.parent / file.name)
 
 
-def accuracy_text(frame: pd.DataFrame, picture: str) -> str:
-    """The whole page."""
+def accuracy_text(frame: pd.DataFrame, picture: str, again: pd.DataFrame | None = None) -> str:
+    """The whole page; ``again`` holds the constants fitted anew (``leave_out.refitted``), when that was done."""
     text = TEMPLATE.read_text(encoding="utf-8")
-    for name, part in _parts(frame, picture).items():
+    frame = frame if "left_out" in frame else frame.assign(left_out=frame["predicted"])
+    for name, part in _parts(frame, again, picture).items():
         text = text.replace(f"<!-- {name} -->", part)
     return text
 
 
-def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
+def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Mapping[str, str]:
     per_fit = grouped(frame, "table", "quantity", "fit")
     intervals = calibrate.coverage(frame)
     return {
+        "left one family out": table(family_errors(frame), FAMILY_COLUMNS),
+        "worst families": table(worst_families(frame), ("table", "family", "rows", "left out", "in sample")),
+        "order": table(order_and_regret(frame), ("table", "pairs", "in order", "choices", "regret")),
+        "refitted": refitted_text(again),
         "picture": f"![Predicted over measured]({picture})",
         "fit": table([r for r in per_fit if r["predicted"]], ("table", "quantity", "fit", *STATISTICS)),
         "sections": "\n\n".join(sections(frame)),
@@ -80,6 +89,45 @@ def _parts(frame: pd.DataFrame, picture: str) -> Mapping[str, str]:
         "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
         "intervals": table(intervals, tuple(intervals[0]) if intervals else ("table",)),
     }
+
+
+def family_errors(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """By table, quantity and kind of model: errors left one family out, in sample, and of the naive estimate."""
+    rows = frame[frame["predicted"].notna() & (frame["level"].isin(["A", "B"]) | (frame["table"] == "paper"))]
+    rows = rows[rows["measured"] > 0]
+    found = []
+    for keys, part in rows.groupby(["table", "quantity", "model_kind"], sort=True):
+        sides = {side: (part[side] / part["measured"] - 1.0).abs() for side in ("left_out", "predicted", "naive")}
+        left = sides["left_out"]
+        line = dict(zip(("table", "quantity", "model_kind"), keys, strict=True)) | {"rows": len(part)}
+        line |= {"mean": left.mean(), "median": left.median(), "worst": left.max()}
+        line |= {"in sample": sides["predicted"].mean(), "worst in sample": sides["predicted"].max()}
+        found.append(line | {"naive": sides["naive"].mean() if sides["naive"].notna().any() else None})
+    return found
+
+
+def worst_families(frame: pd.DataFrame, count: int = 12) -> list[dict[str, Any]]:
+    """The families with the largest mean error of times and rates, left out and in sample."""
+    timed = frame["quantity"].map(lambda q: is_time(q) or is_rate(q)).astype(bool) & frame["level"].isin(["A", "B"])
+    rows = frame[timed & frame["predicted"].notna() & (frame["measured"] > 0)]
+    found: list[dict[str, Any]] = []
+    for (name, own), part in rows.groupby(["table", "family"], sort=True):
+        sides = ("left_out", "predicted")
+        left, inside = (float((part[side] / part["measured"] - 1.0).abs().mean()) for side in sides)
+        found.append(
+            {"table": name, "family": own, "rows": part["id"].nunique(), "left out": left, "in sample": inside}
+        )
+    return sorted(found, key=lambda line: -float(line["left out"]))[:count]
+
+
+def refitted_text(again: pd.DataFrame | None) -> str:
+    """The table of constants fitted anew."""
+    if again is None or again.empty:
+        return "No constant was fitted again for this page."
+    records = [{str(k): v for k, v in record.items()} for record in again.to_dict(orient="records")]
+    for record in records:
+        record["constant"], record["file"] = f"`{record['constant']}`", f"`{Path(record['file']).name}`"
+    return table(records, ("constant", "file", "committed", "fitted", "lowest", "highest", "families"))
 
 
 def fitted_record(frame: pd.DataFrame, constant: FitConstant) -> dict[str, Any]:
@@ -118,7 +166,7 @@ def _spare_text(constant: FitConstant, record: Mapping[Any, Any]) -> str:
 
 def without_record(constant: FitConstant, record: Mapping[Any, Any] | None) -> dict[str, Any]:
     """One constant's line: its rows with it and without it, and the unfitted rows of the same systems."""
-    now = ablation.text_of_value(ablation.current_value(constant))
+    now = ablation.text_of_value(current_value(constant))
     line = {
         "constant": f"`{constant.constant}`",
         "file": f"`{Path(constant.file).name}`",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from profiles.store import load_device
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from profiles.store import DeviceProfile
 
 POWER_EXPONENT = 0.5
@@ -30,6 +32,9 @@ class Derived:
     memory_bytes: int | None = None
     nvlink_bytes_per_s: float | None = None
     power_w: float | None = None
+    peak_flop_per_s: Mapping[str, float] | None = None
+    sustained_share: float | None = None
+    """Of the part's own peak; without one the base's rate, as the power limit changes it."""
 
 
 DERIVED: dict[str, Derived] = {
@@ -50,6 +55,38 @@ DERIVED: dict[str, Derived] = {
         because="A100 SXM with NVLink cut to 400 GB/s both directions",
         nvlink_bytes_per_s=200e9,
     ),
+    "a100-40gb-sxm": Derived(
+        base="a100-80gb-sxm",
+        because="A100 SXM with five stacks of HBM2",
+        memory_bytes_per_s=1.555e12,
+        memory_bytes=40 * 2**30,
+    ),
+    "h20-96gb-sxm": Derived(
+        base="h100-80gb-sxm",
+        because="H100 SXM cut to 78 of 132 SMs, which stay below the power limit, with HBM3 at 4.0 TB/s",
+        memory_bytes_per_s=4.0e12,
+        memory_bytes=96 * 2**30,
+        peak_flop_per_s={"bf16": 148e12, "fp8": 296e12, "fp32": 44e12},
+        sustained_share=0.9,
+    ),
+    "mi300x-192gb": Derived(
+        base="h100-80gb-sxm",
+        because="another maker's part at its data sheet's rates, with the efficiencies of NVIDIA's kernels",
+        memory_bytes_per_s=5.3e12,
+        memory_bytes=192 * 2**30,
+        nvlink_bytes_per_s=448e9,
+        peak_flop_per_s={"bf16": 1307e12, "fp8": 2615e12, "fp32": 163e12},
+        sustained_share=0.45,
+    ),
+    "rtx-a6000": Derived(
+        base="a100-80gb-sxm",
+        because="an Ampere part of another die at its data sheet's rates, on PCIe",
+        memory_bytes_per_s=768e9,
+        memory_bytes=48 * 2**30,
+        nvlink_bytes_per_s=25e9,
+        peak_flop_per_s={"bf16": 155e12, "fp32": 38.7e12},
+        sustained_share=0.6,
+    ),
 }
 
 
@@ -68,7 +105,7 @@ def device_profile(name: str) -> DeviceProfile:
     base = load_device(derived.base)
     changes = {
         field: getattr(derived, field)
-        for field in ("memory_bytes_per_s", "memory_bytes", "nvlink_bytes_per_s", "power_w")
+        for field in ("memory_bytes_per_s", "memory_bytes", "nvlink_bytes_per_s", "power_w", "peak_flop_per_s")
         if getattr(derived, field) is not None
     }
     slower = (changes.get("power_w", base.spec.power_w) / base.spec.power_w) ** POWER_EXPONENT
@@ -76,4 +113,12 @@ def device_profile(name: str) -> DeviceProfile:
         field: {key: rate * slower for key, rate in getattr(base.spec, field).items()}
         for field in ("sustained_flop_per_s", "flash_2_flop_per_s")
     }
+    if derived.sustained_share is not None and derived.peak_flop_per_s is not None:
+        rates = {key: rate * derived.sustained_share for key, rate in derived.peak_flop_per_s.items() if key != "fp32"}
+        limited["sustained_flop_per_s"] = rates
+        of_base = {key: base.spec.peak(key) for key in rates}
+        limited["flash_2_flop_per_s"] = {
+            key: rate * derived.peak_flop_per_s["bf16"] / of_base["bf16"]
+            for key, rate in base.spec.flash_2_flop_per_s.items()
+        }
     return base.with_spec(replace(base.spec, name=name, **limited, **changes))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 FILE = Path(__file__).parent / "fit_rows.yaml"
 
@@ -26,7 +26,15 @@ class FitRows(BaseModel):
         """Whether a published quantity is one of these rows."""
         if table != self.table or not fnmatchcase(figure, self.figure):
             return False
-        return _any(row_id, self.ids) and _any(quantity, self.quantities)
+        return _any(row_id, self.ids) and self.covers_quantity(quantity)
+
+    def covers_quantity(self, quantity: str) -> bool:
+        """Whether a quantity of some row is one of these."""
+        return _any(quantity, self.quantities)
+
+
+TOTALS = {"rl": ("step_time_s", "tokens_per_s_per_gpu"), "paper": ("iteration_s", "tokens_per_s")}
+"""Published quantities to which several stages add up, by table."""
 
 
 class FitConstant(BaseModel):
@@ -37,9 +45,22 @@ class FitConstant(BaseModel):
     file: str
     also: tuple[str, ...] = ()
     rows: tuple[FitRows, ...]
+    quantity: str
+    total_because: str = ""
+    span: tuple[float, float] | None = None
     meaning: str
     neutral: int | float | tuple[int, ...]
     error_without: str
+
+    @model_validator(mode="after")
+    def _no_total(self) -> FitConstant:
+        """Refuse what several stages share: an error of one would be paid for by the constant of another."""
+        wide = any(rows.table == "rl" and rows.covers_quantity(total) for rows in self.rows for total in TOTALS["rl"])
+        if (wide or self.quantity in TOTALS.get(self.rows[0].table, ())) and not self.total_because:
+            raise ValueError(f"{self.constant} is fitted on {self.quantity}, a total of several stages")
+        if self.total_because and any(rows.table != "paper" for rows in self.rows):
+            raise ValueError(f"{self.constant}: only systems of the paper are known by their totals alone")
+        return self
 
     @property
     def files(self) -> tuple[str, ...]:

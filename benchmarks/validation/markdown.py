@@ -12,7 +12,21 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_SHARES = frozenset({"mean", "median", "worst", "bias", "coverage"})
+_SHARES = frozenset(
+    {
+        "mean",
+        "median",
+        "worst",
+        "bias",
+        "coverage",
+        "in sample",
+        "worst in sample",
+        "naive",
+        "left out",
+        "in order",
+        "regret",
+    }
+)
 
 
 def table(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:

@@ -30,7 +30,8 @@ class NotPredicted(HybridmapError):
 
 # Words of a model's name that leave its shape as it is: tuning, number format, date of a checkpoint.
 _TUNING = """instruct inst chat base hf it pt sft dpo rlhf rm thinking preview fp8 fp4 fp16 bf16 nvfp4 mxfp4 int8 int4
-w8a8 awq gptq dynamic kv block meta mcore model 2501 2503 2506 2507 2508 0324 0528 0905 zero 128k 32k 8k 4k 1m"""
+w8a8 awq gptq dynamic kv block meta mcore model 2501 2503 2506 2507 2508 0324 0528 0905 zero 128k 32k 8k 4k 1m
+tokendrop dropless"""
 _NO_SHAPE = frozenset(_TUNING.split())
 _VERSION = re.compile(r"v0\.\d")  # Mistral's v0.3 has another vocabulary, so it is dropped only at the last try
 _COMPOSITE = re.compile(r"^(?P<actor>.+?)\s+actor\s*\+\s*(?P<other>.+?)\s+critic(?:\s*/\s*reward)?$", re.IGNORECASE)
@@ -41,6 +42,10 @@ ROLES = ("actor", "critic", "reference", "reward")
 # First match wins. A part without operator tables is named, so that "H100 NVL" never passes as "H100".
 _DEVICES: tuple[tuple[str, str], ...] = (
     (r"h100.*hbm2e|hbm2e.*h100|h100.*\b96\s*gb|h100.*500\s*w", "h100-96gb-hbm2e"),
+    (r"\bmi300x", "mi300x-192gb"),
+    (r"\bh20\b(?!.*\b141)", "h20-96gb-sxm"),
+    (r"a100.*\b40\s*gb(?!.*pcie)", "a100-40gb-sxm"),
+    (r"\ba6000", "rtx-a6000"),
     (
         r"pcie|nvl\b(?!\s*72)|\bgh200|\bgb300|\bb300|\bb100|\bh20\b|\bl20\b|\bl40|a6000|a5000|\bmi\d|tpu|v100|\ba10\b",
         "",
@@ -127,10 +132,14 @@ def is_empty(cell: object) -> bool:
 
 
 def number(cell: object) -> float | None:
-    """The finite number of a cell, with stray spaces and thousands separators removed; ``None`` for anything else."""
+    """The finite number of a cell, with stray spaces and thousands separators removed; ``None`` for anything else.
+
+    What follows a number in parentheses is a remark: "1 (5)" is 1 (5 belongs to another recipe), "64 (global)" is 64.
+    """
     if is_empty(cell) or isinstance(cell, bool):
         return None
-    text = re.sub(r"[\s\u00a0\u202f_']", "", str(cell))
+    text = re.sub(r"(?<=\d)\s*\([^()]*\)\s*$", "", str(cell))
+    text = re.sub(r"[\s\u00a0\u202f_']", "", text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
     try:
         value = float(text)
@@ -155,6 +164,18 @@ def integer(cell: object, default: int) -> int:
     if not 1 <= value <= _MAX_COUNT:
         raise NotPredicted(f"a count of {value:g} is out of range")
     return int(value)
+
+
+def per_rank(cell: object, ranks: int, default: int) -> int:
+    """A micro-batch in samples of one data-parallel rank; "64 (global)" counts those of all ``ranks``.
+
+    Raises
+    ------
+    NotPredicted
+        As ``integer``.
+    """
+    samples = integer(cell, default)
+    return max(1, samples // ranks) if "global" in text_of(cell).lower() else samples
 
 
 def text_of(cell: object) -> str:

@@ -50,6 +50,7 @@ def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
             epochs=1,
             minibatches=UPDATES,
             prompt_tokens=ENGINE_PROMPT_TOKENS,
+            pads_prompts=True,
         ),
         group=ClusterGroup.of(device.spec, nodes),
         device=device,

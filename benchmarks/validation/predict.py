@@ -35,7 +35,8 @@ def predicted_tables(kind: TableKind, files: Sequence[Path]) -> list[Row]:
     table = read_tables(kind, files)
     listed = [row for cells in table.to_dict(orient="records") for row in quantity_rows(kind, _named(cells))]
     found = _guarded_run(listed, lambda: _predictor(kind)(table))
-    return [_finished(row) for row in _complete(listed, found)]
+    families = {row.id: row.family for row in listed}
+    return [_finished(replace(row, family=families.get(row.id, ""))) for row in _complete(listed, found)]
 
 
 def predicted_paper(folder: Path) -> list[Row]:

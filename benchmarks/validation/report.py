@@ -29,7 +29,7 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """
     records = [{**row.__dict__, "relative_error": _relative_error(row)} for row in rows]
     frame = pd.DataFrame(records, columns=list(COLUMNS))
-    numbers = ["measured", "predicted", "relative_error"]
+    numbers = ["measured", "predicted", "low", "high", "relative_error", "naive"]
     return frame.assign(**{name: frame[name].astype(float) for name in numbers}, fit=frame["fit"].astype(bool))
 
 

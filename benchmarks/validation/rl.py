@@ -6,8 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.validation.guard import each
-from benchmarks.validation.names import NotPredicted, model_kind, number, published_device, published_models, text_of
+from benchmarks.validation.naive import iteration_s
+from benchmarks.validation.names import (
+    NotPredicted,
+    is_empty,
+    model_kind,
+    number,
+    published_device,
+    published_models,
+    text_of,
+)
 from benchmarks.validation.rl_plan import given_plan
+from benchmarks.validation.rl_refit import completed
 from benchmarks.validation.rl_work import given_facts, simulated_system
 from benchmarks.validation.rows import Row
 from simulator.play.simulate import build_timeline, price_calls
@@ -44,6 +54,9 @@ CALLS_OF: dict[str, tuple[str, ...]] = {
     "refit_time_s": ("transition",),
 }
 """The calls whose durations add up to a published stage time."""
+
+OF_THE_ENGINE = ("step_time_s", "tokens_per_s_per_gpu", "gen_time_s", "refit_time_s")
+"""What a row says nothing about that gives the trainer's layout alone."""
 
 UNPREDICTED_KINDS = {
     "train_mfu_only": "only an MFU is published, no time",
@@ -95,28 +108,38 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     shape = published_models(text_of(cells.get("model")))["actor"]
     run = _run(cells)
     overlapped = run.plan.schedule != "sync"
+    of_trainer_alone = number(cells.get("gen_tp")) is None and kind in ("train_only", "stage_only")
+    plain = iteration_s(run.facts, run.plan)
     for row in rows:
         row = replace(row, device=device, model_kind=model_kind(shape))
-        if row.quantity == "step_time_s":
-            yield row.with_prediction(run.timeline.iteration_s, run.assumed)
+        naive = plain[row.quantity]
+        if of_trainer_alone and row.quantity in OF_THE_ENGINE:
+            yield row.without("the engine's layout is not stated")
+        elif row.quantity == "step_time_s":
+            yield row.with_prediction(run.timeline.iteration_s, run.assumed, naive)
         elif row.quantity == "tokens_per_s_per_gpu":
             rate = run.facts.workload.tokens / run.timeline.iteration_s / run.plan.num_gpus
-            yield row.with_prediction(rate, run.assumed)
+            yield row.with_prediction(rate, run.assumed, naive)
         elif overlapped and row.quantity == "gen_time_s":
             yield row.without("in an overlapped schedule this is the time the trainer waits, not the rollout")
         else:
-            yield _stage(row, run)
+            yield _stage(row, run, naive)
 
 
-def _stage(row: Row, run: _Run) -> Row:
+def _stage(row: Row, run: _Run, naive: float) -> Row:
     spans = [s for s in run.timeline.spans if s.call.partition(":")[0] in CALLS_OF[row.quantity]]
     if not spans:
         return row.without("the row describes no such call")
-    return row.with_prediction(sum(span.duration_s for span in spans), run.assumed)
+    return row.with_prediction(sum(span.duration_s for span in spans), run.assumed, naive)
 
 
 def _run(cells: Mapping[str, Any]) -> _Run:
     assumed: list[str] = []
+    if text_of(cells.get("row_kind")) == "refit_only":
+        cells = completed(cells, assumed)
+    if is_empty(cells.get("logprob_passes")) and not is_empty(cells.get("logprob_time_s")):
+        cells = {**cells, "logprob_passes": "policy+reference"}
+        assumed.append("log-prob passes not stated: policy and reference")
     system = simulated_system(cells)
     if system:
         own = run_system(system, given_facts(cells, assumed, system))

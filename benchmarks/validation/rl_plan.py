@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from benchmarks.validation.names import NotPredicted, integer, number, text_of
+from benchmarks.validation.names import NotPredicted, integer, is_empty, number, per_rank, text_of
 from benchmarks.validation.trainers import recompute_of
 from profiles.units import DTYPE_BYTES
 from simulator.cost import memory
@@ -73,7 +73,7 @@ def _role(
     cells: Mapping[str, Any], facts: Facts, role: str, trained: ParallelLayout, engine: GenerationLayout, separate: bool
 ) -> RolePlan:
     calls = {call.kind for call in facts.dataflow.calls_of(role)}
-    scoring = integer(cells.get("logprob_micro_batch"), trained.micro_batch)
+    scoring = per_rank(cells.get("logprob_micro_batch"), trained.dp, trained.micro_batch)
     scored = trained.model_copy(update={"micro_batch": scoring, "recompute": "none"})
     generates = "generate" in calls
     return RolePlan(
@@ -111,6 +111,8 @@ def offload_of(cells: Mapping[str, Any], role: str, separate: bool) -> tuple[Off
 
 
 def _trained(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list[str]) -> ParallelLayout:
+    if is_empty(cells.get("train_tp")) and num_gpus > 1:
+        raise NotPredicted("the trainer's layout is not stated")
     tp, pp, cp, ep, vpp = (integer(cells.get(f"train_{name}"), 1) for name in ("tp", "pp", "cp", "ep", "vpp"))
     if num_gpus % (tp * pp * cp):
         raise NotPredicted(f"training tp {tp} x pp {pp} x cp {cp} does not divide {num_gpus} GPUs")
@@ -126,7 +128,7 @@ def _trained(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: lis
         ep=ep,
         vpp=vpp,
         zero_stage=zero,
-        micro_batch=integer(cells.get("micro_batch"), 1),
+        micro_batch=per_rank(cells.get("micro_batch"), num_gpus // (tp * pp * cp), 1),
         recompute=level,
     )
 

@@ -138,9 +138,7 @@ def _roles(cells: Mapping[str, Any], algorithm: str, precision: str) -> dict[str
 
 
 def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
-    response = _length(cells, "mean_response_len")
-    if response is None:
-        raise NotPredicted("the mean response length is not stated")
+    response = _response_tokens(cells, assumed)
     prompt = _prompt_tokens(cells, response, assumed)
     limit = _length(cells, "max_response_len") or _length(cells, "max_seq_len")
     longest = _length(cells, "max_seq_len")
@@ -149,7 +147,7 @@ def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
     if longest is not None and limit >= longest:
         limit = max(longest - prompt, response)
     prompts = _whole(cells, "prompts_per_step")
-    per_prompt = integer(cells.get("samples_per_prompt"), 1)
+    per_prompt = _samples_per_prompt(cells, prompts)
     spread = LengthDistribution.fixed(round(response))
     if response < 0.995 * limit:
         spread = LengthDistribution("lognormal", float(response), int(limit))
@@ -167,11 +165,52 @@ def _length(cells: Mapping[str, Any], column: str) -> float | None:
     return tokens
 
 
+def _response_tokens(cells: Mapping[str, Any], assumed: list[str]) -> float:
+    """Mean response; where only rates are published, what they say of a whole sample, less its prompt."""
+    stated = _length(cells, "mean_response_len")
+    if stated is not None:
+        return stated
+    whole = _tokens_per_sample(cells)
+    if whole is None:
+        raise NotPredicted("the mean response length is not stated")
+    response = whole - (_length(cells, "mean_prompt_len") or PROMPT_TOKENS)
+    if response < 1:
+        raise NotPredicted(f"{whole:.0f} tokens per sample leave none for a response")
+    assumed.append(f"mean response length inferred from published rates: {response:.0f} tokens")
+    return response
+
+
+def _tokens_per_sample(cells: Mapping[str, Any]) -> float | None:
+    """Prompt and response of a sample, from throughput and time or as a remark states it; ``None`` without either."""
+    derived = number(cells.get("derived_tokens_per_sample"))
+    if derived is not None:
+        return derived
+    names = ("tokens_per_s_per_gpu", "step_time_s", "num_gpus", "samples_per_step")
+    rate, seconds, gpus, samples = (number(cells.get(name)) for name in names)
+    if rate and seconds and gpus and samples:
+        return rate * seconds * gpus / samples
+    remark = re.search(r"avg num tokens'? (\d[\d,]*) per sample", text_of(cells.get("notes")).lower())
+    return float(remark[1].replace(",", "")) if remark else None
+
+
+def _samples_per_prompt(cells: Mapping[str, Any], prompts: int) -> int:
+    if not is_empty(cells.get("samples_per_prompt")) or is_empty(cells.get("samples_per_step")):
+        if is_empty(cells.get("samples_per_prompt")):
+            raise NotPredicted("samples per prompt are not stated")
+        return integer(cells.get("samples_per_prompt"), 1)
+    samples = integer(cells.get("samples_per_step"), 1)
+    if samples % prompts:
+        raise NotPredicted(f"{samples} samples are no whole number for each of {prompts} prompts")
+    return samples // prompts
+
+
 def _prompt_tokens(cells: Mapping[str, Any], response: float, assumed: list[str]) -> float:
     stated = _length(cells, "mean_prompt_len")
     if stated is not None:
         return stated
-    whole = number(cells.get("derived_tokens_per_sample"))
+    whole = _tokens_per_sample(cells)
+    if is_empty(cells.get("mean_response_len")):
+        return float(PROMPT_TOKENS)
     if whole is not None and 32 <= whole - response <= 200:
         assumed.append("prompt length from the published throughput")
         return whole - response

@@ -21,8 +21,12 @@ COLUMNS = (
     "quantity",
     "measured",
     "predicted",
+    "low",
+    "high",
     "relative_error",
+    "naive",
     "fit",
+    "family",
     "reason",
 )
 
@@ -44,6 +48,13 @@ class Row:
         The published column that is predicted, e.g. ``step_time_s``.
     measured, predicted
         In the unit of the column; ``predicted`` is ``None`` where nothing is predicted.
+    low, high
+        Range that holds the measured value nine times in ten (``simulator.uncertainty``); ``None`` where nothing is
+        predicted or the quantity is no time and no rate.
+    naive
+        What anybody would say without us: 6 N T at 40 % of the peak, decode bound by bandwidth (``naive``).
+    family
+        Model, device and engine release; see ``families``.
     fit
         Whether a constant of the product was fitted on this row (``fit_rows.yaml`` says so, nothing else does).
     reason
@@ -64,15 +75,19 @@ class Row:
     level: str = ""
     device: str = ""
     fit: bool = False
+    low: float | None = None
+    high: float | None = None
+    naive: float | None = None
+    family: str = ""
 
     @property
     def relative_error(self) -> float | None:
         """Predicted / measured - 1; ``None`` without a prediction."""
         return None if self.predicted is None else self.predicted / self.measured - 1.0
 
-    def with_prediction(self, predicted: float, reason: str = "") -> Row:
-        """The row with a prediction and what it assumed."""
-        return replace(self, predicted=predicted, reason=reason)
+    def with_prediction(self, predicted: float, reason: str = "", naive: float | None = None) -> Row:
+        """The row with a prediction, what it assumed, and what would be said without us."""
+        return replace(self, predicted=predicted, reason=reason, naive=naive)
 
     def without(self, reason: str) -> Row:
         """The row with the reason why it has no prediction."""

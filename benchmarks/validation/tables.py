@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from benchmarks.validation.families import family_of, release_of
 from benchmarks.validation.fit import is_fit
-from benchmarks.validation.names import is_empty, number, text_of
+from benchmarks.validation.names import NotPredicted, is_empty, number, published_device, text_of
 from benchmarks.validation.rows import Row
 from profiles.errors import InputError
 
@@ -111,6 +112,7 @@ def quantity_rows(kind: TableKind, cells: dict[str, object]) -> list[Row]:
         schedule=text_of(cells.get("schedule")),
         level=text_of(cells.get("spec_level")),
         device=text_of(cells.get("gpu_kind")),
+        family=family_of(text_of(cells.get("model")), _part(text_of(cells.get("gpu_kind"))), release_of(kind, cells)),
     )
     rows = [
         _with(base, quantity, value, is_fit(kind, "", base.id.split("#")[0], quantity))
@@ -118,6 +120,14 @@ def quantity_rows(kind: TableKind, cells: dict[str, object]) -> list[Row]:
         if value is not None and value > 0
     ]
     return rows or [base.without("the row publishes no quantity that is predicted")]
+
+
+def _part(text: str) -> str:
+    """Our name of a published part, or the source's."""
+    try:
+        return published_device(text)
+    except NotPredicted:
+        return text
 
 
 def _with(base: Row, quantity: str, measured: float, fit: bool) -> Row:
@@ -152,8 +162,8 @@ def _clean(kind: TableKind, raw: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(cell: str, numeric: bool) -> object:
-    """A number where there should be one and can be read; words stay words, for the row's own reason."""
+    """A number where there should be one and can be read; words and remarks stay, for those who read the row."""
     if is_empty(cell):
         return float("nan")
-    value = number(cell) if numeric else None
+    value = number(cell) if numeric and "(" not in cell else None
     return cell.strip() if value is None else value

@@ -9,12 +9,14 @@ import numpy as np
 
 from benchmarks.validation.devices import device_profile
 from benchmarks.validation.guard import each
+from benchmarks.validation.naive import passes_s
 from benchmarks.validation.names import (
     NotPredicted,
     integer,
     is_empty,
     model_kind,
     number,
+    per_rank,
     published_device,
     published_model,
     text_of,
@@ -98,22 +100,28 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     step = _step_of(cells, device, shape)
     seconds = _step_seconds(step)
     words = "; ".join(step.assumed)
+    plain = passes_s(step.facts.device.spec, shape, float(step.global_batch * step.seq_len), step.num_gpus)
     for row in rows:
         if row.quantity == "step_time_s":
-            yield row.with_prediction(seconds, words)
+            yield row.with_prediction(seconds, words, plain)
         elif row.quantity == "tokens_per_s_per_gpu":
-            yield _throughput(cells, row, step, seconds, words)
+            yield _throughput(row, step, seconds, words, plain, windowed=_is_windowed(cells))
         elif row.quantity == "tflops_per_gpu":
             flop = step.global_batch * step.seq_len * model_flop_per_token(cells, shape, step.seq_len)
-            yield row.with_prediction(flop / seconds / step.num_gpus / 1e12, words)
+            yield row.with_prediction(flop / seconds / step.num_gpus / 1e12, words, flop / plain / step.num_gpus / 1e12)
         else:
             yield row.with_prediction(peak_bytes(step) / GIB, words)
 
 
-def _throughput(cells: Mapping[str, Any], row: Row, step: _Step, seconds: float, words: str) -> Row:
-    if "prime-rl" in row.system.lower() and number(cells.get("step_time_s")) is not None:
+def _is_windowed(cells: Mapping[str, Any]) -> bool:
+    return "prime-rl" in text_of(cells.get("system")).lower() and number(cells.get("step_time_s")) is not None
+
+
+def _throughput(row: Row, step: _Step, seconds: float, words: str, plain: float, *, windowed: bool) -> Row:
+    if windowed:
         return row.without("a windowed counter that includes warm-up; the step time of the same run is predicted")
-    return row.with_prediction(step.global_batch * step.seq_len / seconds / step.num_gpus, words)
+    tokens = step.global_batch * step.seq_len / step.num_gpus
+    return row.with_prediction(tokens / seconds, words, tokens / plain)
 
 
 def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _Step:
@@ -147,11 +155,14 @@ def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _
 def _layout(
     cells: Mapping[str, Any], trainer: Trainer, num_gpus: int, seq_len: int, assumed: list[str]
 ) -> ParallelLayout:
+    stated = any(not is_empty(cells.get(name)) for name in ("train_tp", "train_pp", "train_dp"))
+    if num_gpus > 1 and not stated:
+        raise NotPredicted("the parallel layout is not stated")
     tp, pp, cp, ep = (integer(cells.get(f"train_{name}"), 1) for name in ("tp", "pp", "cp", "ep"))
     dp = integer(cells.get("train_dp"), max(1, num_gpus // (tp * pp * cp)))
     if dp * tp * pp * cp != num_gpus:
         raise NotPredicted(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is not the {num_gpus} GPUs of the row")
-    micro = None if is_empty(cells.get("micro_batch")) else float(integer(cells.get("micro_batch"), 1))
+    micro = None if is_empty(cells.get("micro_batch")) else float(per_rank(cells.get("micro_batch"), dp, 1))
     if "torchtitan" in text_of(cells.get("system")).lower() and pp > 1:
         micro = 1.0  # its local batch is cut into pipeline micro-batches of one sequence
     if micro is None:

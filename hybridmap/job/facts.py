@@ -76,6 +76,7 @@ def _workload(section: WorkloadSection) -> Workload:
         reward_s_per_sample=section.reward_s_per_sample,
         prompt_tokens=section.prompt_tokens,
         pretrain_update=section.pretrain_update,
+        pads_prompts=section.pads_prompts,
     )
 
 

@@ -78,6 +78,10 @@ def as_role(value: Any) -> Any:
     return {"shape": value}
 
 
+_LEFT_OUT = ("pretrain_update", "pads_prompts")
+"""Flags of a workload that a job in normal form names only where they are set."""
+
+
 class WorkloadSection(Section, title="Workload"):
     """The work of one iteration."""
 
@@ -86,7 +90,7 @@ class WorkloadSection(Section, title="Workload"):
         default=1, description="Responses that are drawn for each prompt.", examples=[8]
     )
     prompt_length: Tokens = Field(
-        description="Tokens of a prompt as training and scoring see it: the padded length, where prompts are padded.",
+        description="Tokens of the longest prompt.",
         examples=[1024],
     )
     response_length: ResponseLength = Field(
@@ -103,7 +107,11 @@ class WorkloadSection(Section, title="Workload"):
     )
     prompt_tokens: Positive | None = Field(
         default=None,
-        description="Mean tokens of a prompt without padding, as the engine sees it; prompt_length if left out.",
+        description="Mean tokens of a prompt; prompt_length if left out.",
+    )
+    pads_prompts: Flag = Field(
+        default=False,
+        description="Whether training and scoring work through prompts padded to prompt_length (engines never do).",
     )
     pretrain_update: Flag = Field(
         default=False, description="safe-rlhf alone: whether the actor's updates also learn from the pretraining text."
@@ -111,7 +119,7 @@ class WorkloadSection(Section, title="Workload"):
 
     @model_serializer(mode="wrap")
     def _normal_form(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in dump(self).items() if key != "pretrain_update" or value}
+        return {key: value for key, value in dump(self).items() if key not in _LEFT_OUT or value}
 
 
 class ClusterSection(Section, title="Nodes of one device"):

@@ -69,7 +69,7 @@ def sample_lengths(workload: Workload) -> Floats:
     Floats
         Tokens, ``[NUM_LENGTHS]``.
     """
-    return workload.prompt_length + workload.response.sample(NUM_LENGTHS)
+    return workload.trained_prompt_tokens + workload.response.sample(NUM_LENGTHS)
 
 
 @functools.lru_cache(maxsize=256)

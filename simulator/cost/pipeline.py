@@ -113,7 +113,7 @@ def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, 
     for key in np.unique(keys[layouts.pp > 1], axis=0):
         rows = np.flatnonzero((keys == key).all(axis=1))
         stages, each, few = (int(part) for part in key)
-        found = _waiting(work.prompt_length, work.response, stages, each, few, backward)
+        found = _waiting(work.trained_prompt_tokens, work.response, stages, each, few, backward)
         mean, deviation = found.at(num_micro[rows], (stages - 1) / each)
         factor[rows] = 1.0 + np.sqrt(few / drawn[rows]) * (mean - 1.0 + latest[rows] * deviation)
     return factor
@@ -121,13 +121,13 @@ def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, 
 
 @functools.lru_cache(maxsize=4096)
 def _waiting(
-    prompt_length: int, response: LengthDistribution, num_stages: int, num_chunks: int, together: int, backward: bool
+    prompt_tokens: float, response: LengthDistribution, num_stages: int, num_chunks: int, together: int, backward: bool
 ) -> Waiting:
     """One pipeline's times by number of micro-batches, each of ``together`` sequences."""
     counts = PLAYED if backward else STREAMED
     means, deviations = [], []
     for n in counts:
-        times = _drawn(prompt_length, response, together, n)
+        times = _drawn(prompt_tokens, response, together, n)
         if backward:
             ends = played(schedule(num_stages, n, num_chunks), times)
         else:
@@ -138,12 +138,12 @@ def _waiting(
     return Waiting(np.asarray(counts, dtype=np.float64), np.asarray(means), np.asarray(deviations))
 
 
-def _drawn(prompt_length: int, response: LengthDistribution, together: int, num: int) -> Floats:
+def _drawn(prompt_tokens: float, response: LengthDistribution, together: int, num: int) -> Floats:
     """Times of ``num`` micro-batches of ``together`` sequences over their mean, shape ``[num, steps]``.
 
     Over the steps every sequence takes each equal part of the distribution once, so that means are those of the job.
     """
-    lengths = prompt_length + response.sample(NUM_LENGTHS)
+    lengths = prompt_tokens + response.sample(NUM_LENGTHS)
     steps = min(max(DRAWN // num, FEWEST_STEPS), NUM_LENGTHS)
     random = np.random.default_rng(0)
     part = random.permuted(np.tile(np.arange(steps), (num * together, 1)), axis=1)

@@ -1,5 +1,7 @@
 """Protects the work of an iteration: counts by hand, and length distributions with the stated mean and limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +23,8 @@ def test_counts_of_the_papers_run() -> None:
 def test_several_samples_per_prompt_and_stripped_prompts() -> None:
     work = workload(64, 512, 1024, samples_per_prompt=8, minibatches=4, prompt_tokens=100.0)
     assert (work.num_samples, work.minibatch_samples) == (512, 128)
-    assert work.tokens == 512 * 1536
+    assert work.tokens == 512 * 1124
+    assert replace(work, pads_prompts=True).tokens == 512 * 1536  # what training works through
     assert work.engine_prompt_tokens == 100.0
 
 

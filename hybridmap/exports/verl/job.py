@@ -163,7 +163,11 @@ def _workload(config: VerlConfig, given: Given) -> dict[str, Any]:
         "epochs": config.whole(f"{ACTOR}.ppo_epochs"),
         "minibatches": -(-prompts // mini),
     }
-    return work if given.prompt_tokens is None else work | {"prompt_tokens": given.prompt_tokens}
+    if given.prompt_tokens is not None:
+        work["prompt_tokens"] = given.prompt_tokens
+    if config.get("actor_rollout_ref.model.use_remove_padding") is False:
+        work["pads_prompts"] = True
+    return work
 
 
 def _engines(config: VerlConfig) -> dict[str, str]:

@@ -78,6 +78,8 @@ def _work(source: Source, out: Settings) -> None:
     if algorithm.clip_high is not None:
         out.put({f"{ACTOR}.clip_ratio_high": algorithm.clip_high})
     out.put({"actor_rollout_ref.model.path": source.model("actor")})
+    if work.pads_prompts:
+        out.put({"actor_rollout_ref.model.use_remove_padding": False})
 
 
 def _cluster(source: Source, out: Settings) -> None:

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.validation import ablation, accuracy, paper_job
 from benchmarks.validation.devices import device_profile
 from benchmarks.validation.fit import FitConstant, fit_constants
+from benchmarks.validation.overrides import current_value, overridden
 from benchmarks.validation.paper_plans import transition_s
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
@@ -29,7 +30,7 @@ def transition() -> float:
 def test_an_engine_fact_reaches_the_price_and_is_undone() -> None:
     constant = constant_of("transition_fixed_s", "vllm@0.3.1")
     before, facts = transition(), load_generation_engine("vllm@0.3.1")
-    with ablation.overridden(constant, constant.neutral):
+    with overridden({constant: constant.neutral}):
         assert transition() == pytest.approx(before - facts.transition_fixed_s)
         assert load_generation_engine("vllm@0.3.1").facts_hash != facts.facts_hash
         assert load_generation_engine("nemo-generate@0.2").transition_fixed_s == 0  # a file of `also`
@@ -39,17 +40,17 @@ def test_an_engine_fact_reaches_the_price_and_is_undone() -> None:
 
 @pytest.mark.parametrize("constant", fit_constants(), ids=lambda c: f"{c.file}:{c.constant}")
 def test_every_constant_can_be_left_out_and_comes_back_after_an_exception(constant: FitConstant) -> None:
-    before = ablation.current_value(constant)
-    with pytest.raises(ZeroDivisionError), ablation.overridden(constant, constant.neutral):
-        assert ablation.current_value(constant) == constant.neutral
+    before = current_value(constant)
+    with pytest.raises(ZeroDivisionError), overridden({constant: constant.neutral}):
+        assert current_value(constant) == constant.neutral
         raise ZeroDivisionError
-    assert ablation.current_value(constant) == before
+    assert current_value(constant) == before
 
 
 def test_a_device_rate_reaches_derived_parts_and_is_undone() -> None:
     constant = constant_of("sustained_flop_per_s.bf16", "h100")
     before = device_profile("h800-80gb-sxm").spec
-    with ablation.overridden(constant, constant.neutral):
+    with overridden({constant: constant.neutral}):
         assert load_device("h100-80gb-sxm").spec.sustained("bf16") == constant.neutral
         assert device_profile("h800-80gb-sxm").spec.sustained("bf16") == constant.neutral
     assert device_profile("h800-80gb-sxm").spec == before
@@ -59,10 +60,10 @@ def test_a_device_rate_reaches_derived_parts_and_is_undone() -> None:
 def test_a_python_constant_reaches_the_price() -> None:
     spec = load_device("h100-80gb-sxm").spec
     before = float(memory_bound(spec, 0, 1).s)
-    with ablation.overridden(constant_of("GRAPH_LAUNCH_S", "pricing.py"), 0.0):
+    with overridden({constant_of("GRAPH_LAUNCH_S", "pricing.py"): 0.0}):
         assert float(memory_bound(spec, 0, 1).s) == 0.0
     assert float(memory_bound(spec, 0, 1).s) == before > 0.0
-    with ablation.overridden(constant_of("ENGINE_PROMPT_TOKENS", "paper_job.py"), 7):
+    with overridden({constant_of("ENGINE_PROMPT_TOKENS", "paper_job.py"): 7}):
         assert paper_job.paper_facts("ppo", "7B", 8).workload.prompt_tokens == 7
 
 
@@ -74,7 +75,7 @@ def test_an_effect_is_measured_on_the_constants_rows_and_leaves_predictions_as_t
     found = ablation.effect(constant, frame, tmp_path)
     pd.testing.assert_frame_equal(ablation.predicted(tmp_path), frame)
     assert (found["rows"], found["moved"], found["other_rows"], found["lost"]) == (1, 1, 0, 0)
-    with ablation.overridden(constant, constant.neutral):
+    with overridden({constant: constant.neutral}):
         assert found["mean_without"] == pytest.approx(abs(transition() / 2.5 - 1), abs=1e-4)
     assert found["mean_with"] == pytest.approx(abs(transition() / 2.5 - 1), abs=1e-4)
     assert set(found) == set(ablation.COLUMNS)
@@ -101,11 +102,11 @@ def test_only_the_rows_that_are_needed_are_predicted_again() -> None:
 
 @pytest.mark.parametrize("constant", fit_constants(), ids=lambda c: f"{c.file}:{c.constant}")
 def test_the_neutral_value_is_of_the_right_kind_and_another_one(constant: FitConstant) -> None:
-    value = ablation.current_value(constant)
+    value = current_value(constant)
     assert isinstance(constant.neutral, tuple) == isinstance(value, tuple)
     assert constant.neutral != value
     engines = [file.rsplit("/", 1)[1].removesuffix(".yaml") for file in constant.files if "/engines/" in file]
-    with ablation.overridden(constant, constant.neutral):
+    with overridden({constant: constant.neutral}):
         assert all(engine_constants(name)[constant.constant].value == constant.neutral for name in engines)
 
 

@@ -130,8 +130,9 @@ def test_plain_1f1b_is_not_interleaved(priced):
     [
         ({"system": "MaxText"}, "no trainer known for system 'MaxText'"),
         ({"precision": "NVFP4"}, "no training GEMM tables for precision 'NVFP4'"),
-        ({"gpu_kind": "RTX A6000"}, "no operator tables for RTX A6000"),
+        ({"gpu_kind": "V100"}, "no operator tables for V100"),
         ({"gpu_kind": ""}, "the source does not name the GPU"),
+        ({"train_tp": "", "train_pp": ""}, "the parallel layout is not stated"),
         ({"num_gpus": ""}, "num_gpus is not stated"),
         ({"num_gpus": "15"}, "is not the 15 GPUs of the row"),
         ({"seq_len": ""}, "the sequence length is not stated"),

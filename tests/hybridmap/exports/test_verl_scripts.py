@@ -1,6 +1,8 @@
 """Protects the import of launch scripts as people write them: each is understood as bash would run it, or refused by
 name; what only the machine that runs it knows is never a silent default."""
 
+from dataclasses import replace
+
 import pytest
 
 from hybridmap.exports.verl.import_run import Given, import_verl
@@ -176,6 +178,14 @@ def test_the_environment_of_a_script_can_be_given(tmp_path):
 def test_a_model_is_known_by_its_folder_wherever_that_lies(tmp_path):
     run = import_verl(config_of(tmp_path, MODEL_PATHS), GIVEN)
     assert run.job.document["models"]["actor"]["shape"] == "qwen2.5-7b"
+
+
+@pytest.mark.parametrize(("words", "trained"), [("", 100.0), ("=True", 100.0), ("=False", 2048.0)])
+def test_prompts_are_trained_without_padding_unless_verl_keeps_it(tmp_path, words, trained):
+    key = f"actor_rollout_ref.model.use_remove_padding{words}" if words else ""
+    text = MODEL_PATHS.rstrip() + f" data.max_prompt_length=2048 {key}\n"
+    run = import_verl(config_of(tmp_path, text), replace(GIVEN, prompt_tokens=100.0))
+    assert run.job.facts().workload.trained_prompt_tokens == trained
 
 
 def test_dynamic_batches_become_packs(tmp_path):
