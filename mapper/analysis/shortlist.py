@@ -22,7 +22,7 @@ from mapper.search.best import best_choice
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.role_memory import role_memory
+from simulator.cost.role_memory import planned_bytes
 
 if TYPE_CHECKING:
     from mapper.candidates.table import RoleTable
@@ -114,8 +114,8 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
         layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
     options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
     layouts = replace(layouts, offload=options[int(table.offload[0])])
-    needs = role_memory(facts, table.role, layouts)
-    resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
+    needs = planned_bytes(facts, table.role, layouts)
+    resident, transient = (np.broadcast_to(need, (len(table),)) for need in needs)
     room = facts.memory_room_bytes
     index = np.flatnonzero(resident + transient <= room)
     kept = replace(table, layouts=layouts).take(index)

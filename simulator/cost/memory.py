@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.cost.gemms import ACTIVATION_BYTES
-from simulator.cost.token_quantiles import TYPICAL, tokens_at
+from simulator.cost.token_quantiles import RARE, TYPICAL, tokens_at
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -179,7 +179,7 @@ def batch_tokens(facts: Facts, layouts: Layouts, num_micro: Floats | float, leve
     Floats
         Tokens, ``[C]``.
     """
-    packed, held = facts.implementation.packed_tokens, layouts.micro_batch * num_micro
+    packed, held = facts.implementation.packed_tokens, np.asarray(layouts.micro_batch * num_micro, dtype=np.float64)
     tokens = held * float(packed) if packed else tokens_at(facts.workload, held, level)
     return np.asarray(tokens / layouts.cp, dtype=np.float64)
 
@@ -234,6 +234,44 @@ def training_bytes(
         gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
         out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
     return out
+
+
+def planned_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, training: bool) -> Floats:
+    """What a search finds room for: what typical micro-batches need, and what rare ones need beyond the headroom.
+
+    Parameters
+    ----------
+    facts, shape, layouts, logits
+        As in ``training_bytes``.
+    training
+        Whether it is a training step, or a forward pass.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    need_of = training_bytes if training else inference_bytes
+    return beyond_headroom(facts, *(total(need_of(facts, shape, layouts, logits, at)) for at in (TYPICAL, RARE)))
+
+
+def beyond_headroom(facts: Facts, typical: Floats, rare: Floats) -> Floats:
+    """The need of typical micro-batches, or that of rare ones less the headroom, whichever is more.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    typical, rare
+        Bytes, ``[C]`` each.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    headroom = facts.memory_capacity_bytes - facts.memory_usable_bytes
+    return np.asarray(np.maximum(typical, rare - headroom), dtype=np.float64)
 
 
 def in_flight(layouts: Layouts) -> tuple[Floats, Floats]:

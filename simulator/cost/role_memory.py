@@ -10,7 +10,7 @@ import numpy as np
 from profiles.units import DTYPE_BYTES
 from simulator.cost import generate, memory, reshard, scoring_copy
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
-from simulator.cost.token_quantiles import TYPICAL
+from simulator.cost.token_quantiles import RARE, TYPICAL
 
 if TYPE_CHECKING:
     from profiles.records import Floats
@@ -95,6 +95,28 @@ def role_memory(
             transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
     calls = calls_of(facts, role, layouts)
     return _with_offload(calls, RoleMemory(resident, transient), layouts, flow.is_trained(role))
+
+
+def planned_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Floats, Floats]:
+    """Resident and transient memory of a role that a search finds room for, as ``memory.planned_bytes`` counts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    role
+        Name in the dataflow.
+    layouts
+        Of the role, ``[C]``.
+
+    Returns
+    -------
+    tuple[Floats, Floats]
+        Bytes, ``[C]`` each.
+    """
+    typical, rare = (role_memory(facts, role, layouts, level=level) for level in (TYPICAL, RARE))
+    transient = memory.beyond_headroom(facts, typical.transient_bytes, rare.transient_bytes)
+    return typical.resident_bytes, transient
 
 
 def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:

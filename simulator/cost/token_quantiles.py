@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TYPICAL = 0.95
 """Share of the micro-batches that have at most the tokens which a plan must hold."""
 
+RARE = 0.9999
+"""Share of the micro-batches that a plan of the search holds when it uses its headroom up."""
+
 ALWAYS = 1.0
 """Every sample at its maximum length."""
 
@@ -52,12 +55,15 @@ def tokens_at(workload: Workload, num_samples: Floats, level: float) -> Floats:
 
     Notes
     -----
-    Source: see the head of the file. Deviation: samples are independent; sorted or balanced batches vary less.
+    Source: see the head of the file. Deviation: samples are independent, sorted or balanced batches vary less; below
+    ``ALWAYS`` prompts have their mean length.
     """
     most = num_samples * float(workload.padded_length)
-    if level >= ALWAYS or workload.response.kind == "fixed":
+    if level >= ALWAYS:
         return np.asarray(most, dtype=np.float64)
-    few, mean, deviation, skewness = _few(workload.prompt_length, workload.response, level)
+    if workload.response.kind == "fixed":
+        return np.asarray(num_samples * workload.trained_tokens_per_sample, dtype=np.float64)
+    few, mean, deviation, skewness = _few(workload.trained_prompt_tokens, workload.response, level)
     n = np.maximum(np.asarray(num_samples, dtype=np.float64), 1.0)
     z = float(ndtri(level))
     many = n * mean + np.sqrt(n) * deviation * (z + (z * z - 1.0) * skewness / (6.0 * np.sqrt(n)))
@@ -66,22 +72,22 @@ def tokens_at(workload: Workload, num_samples: Floats, level: float) -> Floats:
 
 
 @functools.lru_cache(maxsize=1024)
-def _few(prompt_length: int, response: LengthDistribution, level: float) -> tuple[Floats, float, float, float]:
+def _few(prompt_tokens: float, response: LengthDistribution, level: float) -> tuple[Floats, float, float, float]:
     """The quantile of the sum of 1, 2, .. ``EXACT`` samples; mean, deviation and skewness of one."""
-    lengths = prompt_length + response.sample(DRAWN)
-    sums, step = _sums(prompt_length, response)
+    lengths = prompt_tokens + response.sample(DRAWN)
+    sums, step = _sums(prompt_tokens, response)
     few = np.asarray([np.searchsorted(cumulative, level) * step for cumulative in sums], dtype=np.float64)
-    few[0] = prompt_length + float(response.quantile(np.asarray(level)))
+    few[0] = prompt_tokens + float(response.quantile(np.asarray(level)))
     deviation = float(lengths.std())
     skewness = float(((lengths - lengths.mean()) ** 3).mean()) / deviation**3 if deviation else 0.0
     return few, float(lengths.mean()), deviation, skewness
 
 
 @functools.lru_cache(maxsize=64)
-def _sums(prompt_length: int, response: LengthDistribution) -> tuple[tuple[Floats, ...], float]:
+def _sums(prompt_tokens: float, response: LengthDistribution) -> tuple[tuple[Floats, ...], float]:
     """Probabilities that the sum of 1, 2, .. ``EXACT`` samples is at most so many steps; tokens of a step."""
-    step = (prompt_length + response.maximum) / GRID
-    steps = np.rint((prompt_length + response.sample(DRAWN)) / step).astype(np.int64)
+    step = (prompt_tokens + response.maximum) / GRID
+    steps = np.rint((prompt_tokens + response.sample(DRAWN)) / step).astype(np.int64)
     one = np.bincount(steps, minlength=GRID + 1) / DRAWN
     length = 2 ** int(np.ceil(np.log2(EXACT * GRID + 1)))
     spectrum = np.fft.rfft(one, length)
