@@ -20,7 +20,7 @@ EXPECTED = "expected"
 """Type of the validation errors whose message is what would have been right."""
 
 MOST_NUMBER = 1e300
-MOST_NODES = 1_024
+MOST_NODES = 16_384
 MOST_GPUS_PER_NODE = 1_024
 MOST_SAMPLES = 10_000_000
 

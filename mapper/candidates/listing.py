@@ -48,6 +48,14 @@ def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:
     """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
+    tables = tables_by_step(problem, roles, prune, deadline)
+    return {role: worth_keeping(table) for role, table in tables.items()} if prune else tables
+
+
+def tables_by_step(
+    problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
+) -> dict[str, RoleTable]:
+    """The same with rows that one of another step beats: those on other numbers of GPUs."""
     device_types = [
         (i, device_type) for i, device_type in enumerate(problem.facts.device_types) if problem.sizes[device_type]
     ]
@@ -58,6 +66,13 @@ def bounding_tables(
     tables = {role: joined([rows.table() for rows in of_role]) for role, of_role in by_role.items()}
     away = {role: table.credit.unlisted for role, table in tables.items()}
     return {r: t.take(np.argsort(away[r], kind="stable")) if np.any(away[r]) else t for r, t in tables.items()}
+
+
+def worth_keeping(table: RoleTable) -> RoleTable:
+    """The rows that no other on GPUs of the same kind beats; those that are in no plan last."""
+    kinds = [np.flatnonzero(table.device_type == kind) for kind in np.unique(table.device_type).tolist()]
+    kept = np.concatenate([rows[_pruned(table.take(rows))] for rows in kinds]) if kinds else np.zeros(0, dtype=np.int64)
+    return table.take(kept[np.argsort(table.credit.unlisted[kept], kind="stable")])
 
 
 class RowsOnKind:
@@ -86,7 +101,6 @@ class RowsOnKind:
         table = joined(self._parts)
         if len(self._parts) > 1:
             table = table.take(self._order(table))
-            table = table.take(_pruned(table)) if self._prune else table
         if not self.num_left and not self._cut_short:
             return table
         problem = self._problem

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from mapper.execution_mode import GENERATOR
 from mapper.model.choices import senders, ticks_of, transfer_ticks
+from mapper.model.cp_sat import cp_model
 from mapper.model.solver import build_model, configured, solved
 from mapper.model.variables import Choice, extract, hint
 from mapper.search.prune import prune_beyond, restricted

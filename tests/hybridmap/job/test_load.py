@@ -132,7 +132,7 @@ def test_one_line_per_problem(write_job, small_job):
     assert first.endswith("job.yaml has 5 problems:")
     assert sorted(line.strip() for line in lines) == [
         "algorithm is missing",
-        "cluster[0].nodes: got 1.5, expected a whole number from 1 to 1,024",
+        "cluster[0].nodes: got 1.5, expected a whole number from 1 to 16,384",
         "unknown key 'minibatchs' in workload; did you mean minibatches?",
         "workload.epochs: got true (a yes/no value), expected a whole number from 1 to 1,000",
         "workload.prompts: got '64', expected a whole number from 1 to 10,000,000",
