@@ -16,6 +16,7 @@ from hybridmap.job.leaves import MOST_SAMPLES
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.places import at
 from hybridmap.job.schema import EmbeddedConfig, EnginesSection
+from profiles.calibration import CalibrationFile, read_calibration
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import is_known, load_model, model_names
@@ -59,6 +60,7 @@ def complete(job: Job, base: Path | None) -> Job:
                 generation=_engine(job.engines.generation or default_engine("generation"), base),
             ),
             "pin": _pin(job.pin, roles),
+            "calibration": [_layer(layer, base) for layer in job.calibration],
         }
     )
 
@@ -116,6 +118,19 @@ def _device(text: str, base: Path | None) -> str:
     if base is None and text.startswith("/"):
         return text  # a device folder, as an earlier reading of the job resolved it
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
+
+
+def _layer(layer: str | CalibrationFile, base: Path | None) -> CalibrationFile:
+    """A calibration with its content in place of its path."""
+    if isinstance(layer, CalibrationFile):
+        return layer
+    if base is None:
+        raise FileFormatError(f"the calibration {layer} is a path, its content should be here")
+    path = inside(base, layer)
+    try:
+        return read_calibration(path)
+    except OSError as error:
+        raise InputError(f"cannot read the calibration {path}: {error.strerror or error}") from None
 
 
 def _engine(text: str, base: Path | None) -> str:
