@@ -21,7 +21,7 @@ def reasons(*rows: dict[str, Any]) -> list[str]:
         ({"num_gpus": 12}, "12 GPUs are not the engine's 4"),
         ({"tp": 3, "num_gpus": 3}, "3 ranks do not divide 64 heads"),
         ({"model": "Qwen/Qwen3-30B-A3B", "tp": 6, "num_gpus": 6, "moe_ep": 3, "attention_dp": 3}, "do not divide 128"),
-        ({"model": "meta-llama/Llama-3.1-405B", "tp": 4}, "weights of 189 GiB a GPU exceed its 80 GiB"),
+        ({"model": "meta-llama/Llama-3.1-405B", "tp": 4}, "weights of 189 GiB a GPU exceed its 79 GiB"),
         ({"tpot_ms": 1.0, "ttft_ms": None}, "would read weights at over 13.4 TB/s"),
         ({"throughput_tokens_per_s": 1e6}, "1,000,000 tokens/s imply 65,524 TFLOP/s of 3,956"),
     ],

@@ -60,7 +60,9 @@ def test_dispatch_and_combine_is_two_exchanges_of_the_routed_rows() -> None:
 
 def test_decode_experts_grow_with_the_batch_and_shrink_with_tensor_parallelism() -> None:
     facts = make_facts(model=MOE)
-    times = [moe.experts_decode(facts, SHAPE, np.asarray([float(n)]), ONE, ONE, "bf16", "bf16").s[0] for n in (1, 64, 4096)]
+    times = [
+        moe.experts_decode(facts, SHAPE, np.asarray([float(n)]), ONE, ONE, "bf16", "bf16").s[0] for n in (1, 64, 4096)
+    ]
     assert times == sorted(times)
     assert moe.experts_decode(facts, SHAPE, TOKENS, 4 * ONE, ONE, "bf16", "bf16").s[0] < times[-1]
 
