@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hybridmap.commands.calibrate import calibrate
 from hybridmap.commands.compare import compare
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
@@ -119,6 +120,7 @@ app.command("ui", epilog=epilog("ui"))(ui)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)
+app.command("calibrate", epilog=epilog("calibrate"))(calibrate)
 app.command("profile", epilog=epilog("profile"))(profile)
 app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")

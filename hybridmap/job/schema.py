@@ -60,7 +60,7 @@ class RoleSection(Section, title="Role"):
     """One role: its model, and the number format of its forward passes."""
 
     shape: Shape = Field(
-        description="A name of `hybridmap models list`, or the path of a Hugging Face config.json.",
+        description="A name of `hybridmap models list`, a Hugging Face id, or the path of a config.json.",
         json_schema_extra=lambda schema: schema.update(examples=["my-model/config.json", *model_names()]),
     )
     precision: Annotated[str, OneOf(tuple(DTYPE_BYTES))] = Field(

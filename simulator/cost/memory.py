@@ -50,16 +50,40 @@ def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: 
     """
     layers = np.ceil(shape.num_layers / pp)
     experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
-    moe_layers = np.minimum(layers, shape.num_moe_layers)
-    dense_layers = layers - moe_layers
-    shared = shape.attention_params + shape.norm_params_per_layer
+    moe_layers = moe_layers_of_stage(shape, layers)
+    dense_layers = np.minimum(layers - moe_layers, shape.num_dense_layers)
+    mlps = shape.num_dense_layers * shape.dense_mlp_params + shape.num_moe_layers * shape.moe_mlp_params
+    shared = (shape.layer_params - mlps) / shape.num_layers
     dense = layers * shared + dense_layers * shape.dense_mlp_params
     if shape.moe:
         dense = dense + moe_layers * (shape.moe_mlp_params - experts)
     sliced_experts = moe_layers * experts / np.where(ep > 1, ep, tp)
     last = shape.hidden if head == "scalar" else shape.embedding_params if shape.tied_embeddings else shape.head_params
-    ends = np.where(pp > 1, np.maximum(shape.embedding_params, last), shape.num_params_of(head) - _layers(shape))
-    return np.asarray((dense + ends) / tp + sliced_experts, dtype=np.float64)
+    first = shape.embedding_params + shape.vision_params
+    ends = np.where(pp > 1, np.maximum(first, last), shape.num_params_of(head) - _layers(shape))
+    whole = np.where(pp > 1, 0, shape.vision_params)
+    return np.asarray((dense + ends + whole) / tp + sliced_experts, dtype=np.float64)
+
+
+def moe_layers_of_stage(shape: ModelShape, layers: Numbers) -> Floats:
+    """Mixtures of experts in the stage that has most of them.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    layers
+        Layers of a stage, any shape.
+
+    Returns
+    -------
+    Floats
+        Layers, the shape of ``layers``. Dense layers come first, or the kinds alternate evenly (Llama-4, Nemotron-H).
+    """
+    flags = shape.moe.moe_layers if shape.moe else ()
+    if list(flags) == sorted(flags):
+        return np.minimum(layers, float(shape.num_moe_layers))
+    return np.asarray(np.ceil(layers * (shape.num_moe_layers / shape.num_layers)), dtype=np.float64)
 
 
 def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, trained: bool) -> dict[str, Floats]:
@@ -262,7 +286,7 @@ def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """
     params = params_per_gpu(shape, "lm", layouts.attention_ranks, layouts.pp, np.ones(len(layouts)))
     if shape.moe is not None:
-        layers = np.minimum(np.ceil(shape.num_layers / layouts.pp), shape.num_moe_layers)
+        layers = moe_layers_of_stage(shape, np.ceil(shape.num_layers / layouts.pp))
         experts = layers * shape.moe.num_experts * shape.expert_params
         params = params + (experts / layouts.tp - experts / layouts.attention_ranks)
     return params
@@ -332,7 +356,7 @@ def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_byte
         per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
     else:
         per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
-    return np.asarray(per_layer * np.ceil(shape.num_layers / pp) * element_bytes, dtype=np.float64)
+    return np.asarray(per_layer * np.ceil(shape.num_attention_layers / pp) * element_bytes, dtype=np.float64)
 
 
 def total(classes: dict[str, Floats]) -> Floats:
@@ -361,9 +385,7 @@ def _mlp_width(shape: ModelShape) -> float:
 
 def _layers(shape: ModelShape) -> int:
     """Parameters of all layers together."""
-    moe = shape.num_moe_layers * shape.moe_mlp_params if shape.moe else 0
-    per_layer = shape.attention_params + shape.norm_params_per_layer
-    return shape.num_layers * per_layer + shape.num_dense_layers * shape.dense_mlp_params + moe
+    return shape.layer_params
 
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:
