@@ -138,7 +138,8 @@ def by_gpus(table: RoleTable) -> RoleTable:
 
 def degrees_of(layouts: RoleLayouts) -> Ints:
     """What tells a role's layouts apart for people, ``[C, columns]``: degrees of training and of the engine."""
-    weights, engine = layouts.weights if layouts.training or layouts.inference else None, layouts.generation
+    weights = layouts.training if layouts.training is not None else layouts.inference
+    engine = layouts.generation
     columns = [] if weights is None else [weights.dp, weights.tp, weights.pp, weights.cp, weights.ep]
     columns += [] if engine is None else [engine.dp, engine.tp, engine.pp, engine.ep, engine.attention_dp]
     return np.stack(columns, axis=1)

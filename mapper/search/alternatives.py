@@ -66,7 +66,8 @@ def _spaces(instance: Instance, best: Choice) -> Iterator[tuple[Instance, dict[s
     for role, columns in _points(instance):
         degrees = degrees_of(instance.tables[role].layouts)[:, columns]
         rows = {role: np.flatnonzero(np.any(degrees[:, 1:] != degrees[best.rows[role], 1:], axis=1))}
-        yield restricted(here, rows), rows
+        if len(rows[role]):
+            yield restricted(here, rows), rows
 
 
 def _of(instance: Instance, placement: tuple[object, ...]) -> Instance:

@@ -117,7 +117,8 @@ def _restricted(instance: Instance, rows: dict[str, Ints], placements: tuple[Pla
     sizes = {}
     for group in dict.fromkeys(group for placement in placements for group in placement):
         used = {int(n) for role in group.roles for n in np.unique(instance.tables[role].num_gpus[rows[role]])}
-        sizes[group] = tuple(n for n in instance.sizes[group] if n in used)
+        there = all(len(rows[role]) for role in group.roles)
+        sizes[group] = tuple(n for n in instance.sizes[group] if there and n in used)
     return restricted(replace(instance, partitions=placements, sizes=sizes, bounding={}), rows)
 
 

@@ -24,7 +24,10 @@ def test_every_other_placement_and_pool_size_has_its_best_plan():
         key = frozenset((frozenset(pool.roles), pool.num_gpus) for pool in other.pools)
         assert simulate(other, facts).iteration_s >= least[key] * x.tick_s - x.rounding_s
     sets = {frozenset(roles for roles, _ in key) for key in least}
-    shown = [frozenset(frozenset(p.roles) for p in plan.pools) for plan in (found.plan, *(r.plan for r in found.alternatives))]
+    shown = [
+        frozenset(frozenset(p.roles) for p in plan.pools)
+        for plan in (found.plan, *(r.plan for r in found.alternatives))
+    ]
     assert set(shown) == sets
     for one in sets:
         best = min(ticks for key, ticks in least.items() if frozenset(roles for roles, _ in key) == one)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mapper.model.instance import make_instance
+from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.result import RunnerUp, preferred
@@ -147,6 +148,14 @@ def test_it_is_plain_and_no_better_than_the_best(algorithm, nodes):
     assert plain_words(facts, found.plain.plan) == []
     assert found.plain.iteration_s >= alone.iteration_s == pytest.approx(found.iteration_s)
     assert alone.plain is None
+
+
+def test_pins_that_no_plain_plan_satisfies_leave_none():
+    facts = make_facts("ppo", nodes=1)
+    pins = (Pin("reference", inference={"pp": 4}),)
+    found = find_plan(SearchRequest(facts, options=LOOKED_FOR, pins=pins, top=3, runners_up=False))
+    assert found.plain is None
+    assert {plan.role("reference").inference.pp for plan in (found.plan, *(r.plan for r in found.alternatives))} == {4}
 
 
 def test_it_is_taken_for_what_it_may_cost_and_no_more():
