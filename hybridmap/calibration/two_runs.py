@@ -51,9 +51,7 @@ def differences(first: RunLog, second: RunLog) -> tuple[list[Difference], bool]:
             continue
         tokens = [_tokens(side, name) if per_token else np.ones(len(side)) for side in steps]
         rates = [seconds / own[: len(seconds)] for seconds, own in zip(sides, tokens, strict=True)]
-        noise = sum(
-            (float(rate.std(ddof=1) / rate.mean()) ** 2 / len(rate) if len(rate) > 1 else 0.01) for rate in rates
-        )
+        noise = sum(_noise(rate) for rate in rates)
         found.append(
             Difference(
                 name,
