@@ -108,8 +108,8 @@ class SearchSection(Section, title="Search"):
     )
     prefer_plain: Annotated[float, Share(0.0, 1.0)] = Field(
         default=0.01,
-        description="What a plain plan may cost: the best is taken if its iteration is longer than the fastest one's by "
-        "at most this share. Plain is powers of two, tensor parallel inside a node, no pipeline that is not needed. For "
+        description="What a plain plan may cost: the best is taken if its iteration is at most this share longer than "
+        "the fastest one's. Plain: powers of two, tensor parallel inside a node, no pipeline that is not needed. For "
         "the objective time. As 1% or 0.01.",
         json_schema_extra=lambda schema: schema.update(type=["number", "string"]),
         examples=["1%"],

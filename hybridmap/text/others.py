@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
-COLUMNS = ("", "iteration", "difference", "memory", "free", "what differs")
+COLUMNS = ("", "iteration", "difference", "memory", "usable", "what differs")
 
 
 def plain_lines(result: Result) -> list[str]:
@@ -66,7 +66,7 @@ def show_top(result: Result, facts: Facts, most: int) -> None:
         timeline = simulate(other.plan, facts)
         table.add_row(str(i + 2), f"{other.iteration_s:,.2f} s", difference, *_memory(timeline), what)
     say_table(table)
-    say("(memory and free: GiB of the fullest GPU)")
+    say("(memory in use, and what is still usable within the headroom: GiB of the fullest GPU)")
 
 
 def what_differs(best: Plan, other: Plan) -> str:
@@ -103,6 +103,7 @@ def _memory(timeline: Timeline) -> tuple[str, str]:
 
 
 def _fullest(timeline: Timeline) -> tuple[float, float]:
-    """Bytes in use and free on the GPU with the least free."""
-    peak = min(timeline.memory.values(), key=lambda m: m.capacity_bytes - m.used_bytes)
-    return peak.used_bytes, peak.capacity_bytes - peak.used_bytes
+    """Bytes in use on the GPU with the least room, and how many more a plan may use there."""
+    free = {name: (m.usable_bytes or m.capacity_bytes) - m.used_bytes for name, m in timeline.memory.items()}
+    fullest = min(free, key=lambda name: free[name])
+    return timeline.memory[fullest].used_bytes, free[fullest]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -77,6 +77,10 @@ class Prices:
             return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
         return sum(calls[key] for key in observed.calls)
 
+    def same_run(self, one: int, other: int) -> bool:
+        """Whether two cases are one plan, at different lengths."""
+        return self.cases[one].plan == self.cases[other].plan
+
     def calls_s(self, index: int, log_factors: Floats) -> dict[str, float]:
         """Seconds of every call of a case, alone."""
         at = dict(zip(FACTORS, log_factors.tolist(), strict=True))
@@ -96,13 +100,23 @@ class Prices:
         return self._priced[key]
 
 
+class Predictor(Protocol):
+    """What predicts observations under factors, and knows which of them are of one run."""
+
+    def seconds(self, observed: Observation, log_factors: Floats) -> float:
+        """Predicted seconds of what was observed."""
+
+    def same_run(self, one: int, other: int) -> bool:
+        """Whether two cases are one plan, so that what its prices are off they are off together."""
+
+
 def fit(
     cases: Sequence[Case],
     observations: Sequence[Observation],
     seconds_per_sample: Mapping[str, float] | None = None,
     before: Belief | None = None,
 ) -> Belief:
-    """What measured seconds make of the factors.
+    """What measured seconds of runs make of the factors.
 
     Parameters
     ----------
@@ -118,14 +132,33 @@ def fit(
     Returns
     -------
     Belief
+        As of ``fit_to``.
+    """
+    return fit_to(Prices(cases, seconds_per_sample or {}), observations, before or prior())
+
+
+def fit_to(prices: Predictor, observations: Sequence[Observation], start: Belief) -> Belief:
+    """What observations make of the factors.
+
+    Parameters
+    ----------
+    prices
+        What predicts them.
+    observations
+        What was measured.
+    start
+        What was believed before.
+
+    Returns
+    -------
+    Belief
         The mode of the posterior and its covariance by Laplace's approximation.
     """
-    start = before or prior()
-    prices, at = Prices(cases, seconds_per_sample or {}), start.log_factors.copy()
+    at = start.log_factors.copy()
     if not observations:
         return start
     measured = np.log([o.seconds for o in observations])
-    weight, precision = np.linalg.inv(_errors(cases, observations)), start.precision
+    weight, precision = np.linalg.inv(_errors(prices, observations)), start.precision
     for _ in range(ROUNDS):
         now, slopes = _linear(prices, observations, at)
         curvature = slopes.T @ weight @ slopes + start.precision
@@ -137,17 +170,23 @@ def fit(
     return Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
 
 
-def _errors(cases: Sequence[Case], observations: Sequence[Observation]) -> Floats:
+def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
+    """Seconds of every call of a plan alone, and of ``WHOLE`` the iteration, as ``simulate`` prices them."""
+    calls = {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()}
+    return calls | {WHOLE: max(record.end_s for record in scheduled(plan, facts, calls))}
+
+
+def _errors(prices: Predictor, observations: Sequence[Observation]) -> Floats:
     """Covariance of the measured logarithms, ``[O, O]``: what prices of a call are off is the same at every length."""
     found = np.diag([o.error**2 + LEAST_ERROR**2 for o in observations])
     for i, one in enumerate(observations):
         for j, other in enumerate(observations):
-            if one.calls == other.calls and cases[one.case].plan == cases[other.case].plan:
+            if one.calls == other.calls and prices.same_run(one.case, other.case):
                 found[i, j] += MODEL_ERROR**2
     return found
 
 
-def _linear(prices: Prices, observations: Sequence[Observation], at: Floats) -> tuple[Floats, Floats]:
+def _linear(prices: Predictor, observations: Sequence[Observation], at: Floats) -> tuple[Floats, Floats]:
     """Logarithms of the predictions, ``[O]``, and their slopes, ``[O, F]``."""
     now = _logs(prices, observations, at)
     slopes = np.empty((len(observations), len(FACTORS)))
@@ -158,7 +197,7 @@ def _linear(prices: Prices, observations: Sequence[Observation], at: Floats) -> 
     return now, slopes
 
 
-def _logs(prices: Prices, observations: Sequence[Observation], at: Floats) -> Floats:
+def _logs(prices: Predictor, observations: Sequence[Observation], at: Floats) -> Floats:
     return np.log([max(prices.seconds(observed, at), 1e-9) for observed in observations])
 
 

@@ -31,7 +31,7 @@ def test_a_person_reads_who_is_where_and_how_good_it_is(planned, run, tmp_path):
     for word in ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU"):
         assert word in lines[2]
     for phrase in (
-        "GiB (KV ",
+        ", KV ",
         "peak in ",
         "tokens/s",
         "90 % interval ",
@@ -120,7 +120,7 @@ def test_the_best_plans_are_a_table_that_holds_at_80_columns(planned, run, tmp_p
     monkeypatch.setattr("hybridmap.console.PIPED_WIDTH", 80)
     lines = run("plan", planned.job, "--out", tmp_path / "out", "--top", "4").stdout.splitlines()
     begin = next(i for i, line in enumerate(lines) if "what differs" in line)
-    end = next(i for i, line in enumerate(lines) if line.startswith("(memory and free"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("(memory in use"))
     assert all(len(line) <= 80 for line in lines[begin:end])
     numbered = [line.split()[0] for line in lines[begin + 2 : end] if line[:2].strip().isdigit()]
     assert numbered == ["1", "2", "3", "4"]
