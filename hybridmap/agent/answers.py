@@ -11,6 +11,8 @@ from hybridmap.text.plan import interval_s, role_rows
 from profiles.units import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mapper.result import Result
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
@@ -134,7 +136,7 @@ def proof_of(result: Result) -> str:
     )
 
 
-def compared_answer(row: dict[str, Any]) -> ComparedAnswer:
+def compared_answer(row: Mapping[Any, Any]) -> ComparedAnswer:
     """A row of ``hybridmap.compare``; what is missing there is missing here."""
     known = {key: row.get(key) for key in ComparedAnswer.model_fields}
-    return ComparedAnswer(**{key: None if value != value else value for key, value in known.items()})
+    return ComparedAnswer.model_validate({key: None if value != value else value for key, value in known.items()})
