@@ -1,8 +1,6 @@
-"""A calibration layer: what runs on a machine say of the prices there, as one factor for each call.
+"""A calibration layer: what runs on a machine say of the prices there, as a few factors with their uncertainty.
 
-It lies beside the tables of a device folder and is measured like them; no constant of it is in the code. It is a
-correction of the sum: it says nothing of which part of the price is wrong, and holds for jobs like those it was
-measured on.
+It lies beside the tables of a device folder, or beside a job, and is measured like them; the code has no number of it.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from profiles.errors import FileFormatError
 from profiles.yaml_text import parse_yaml
@@ -22,47 +20,122 @@ if TYPE_CHECKING:
 
 CALIBRATION_FILE = "calibration.yaml"
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+FACTORS = ("generation", "generation_host", "training", "training_host", "scoring", "reference", "transition")
+"""What a calibration moves: whole calls by kind, and within them the host times of an engine."""
+
+CALLS = {
+    "generation": ("generate_sequences",),
+    "training": ("update_actor", "update_critic"),
+    "scoring": (
+        "compute_log_prob",
+        "compute_ref_log_prob",
+        "compute_values",
+        "compute_reward",
+        "compute_cost",
+        "compute_loss",
+    ),
+    "reference": ("compute_ref_log_prob",),
+    "transition": ("transition",),
+}
+"""Calls whose whole time a factor multiplies; the reference's is multiplied by two, as it may be offloaded."""
+
+LEAST_VARIANCE = 1e-12
+MOST_LOG = 7.0
+"""A factor of a thousand is a mistake."""
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Log = Annotated[float, Field(ge=-MOST_LOG, le=MOST_LOG, allow_inf_nan=False)]
 
 
-class Correction(BaseModel):
-    """One call: the factor on its predicted time, and what it rests on.
-
-    ``spread`` is the half-width of the middle half of the measured times over their median.
-    """
-
+class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    call: str
-    factor: Positive
-    measured_s: Positive
-    predicted_s: Positive
-    iterations: Annotated[int, Field(ge=1)]
-    spread: Annotated[float, Field(ge=0)]
+
+class Stage(_Section):
+    """Calls that were timed together: mean seconds, and errors on steps that no factor was taken from."""
+
+    calls: tuple[str, ...]
+    measured_s: Seconds
     error_before: float
     error_after: float
+    steps: Annotated[int, Field(ge=1)]
 
 
-class CalibrationFile(BaseModel):
-    """``calibration.yaml``. Errors before and after are those of iterations that no factor was taken from."""
+class LearnedLengths(_Section):
+    """Tokens of the samples, means over the steps.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    ``drift`` is the change of the mean response from the first to the last third of the steps, relative.
+    """
 
-    schema_version: Literal[1] = 1
+    response_mean: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    response_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    response_p99: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    clipped: Annotated[float, Field(ge=0, le=1)] | None = None
+    prompt_mean: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    drift: float = 0.0
+
+
+class CalibrationFile(_Section):
+    """``calibration.yaml``: logarithms of ``FACTORS`` with their covariance, and what they were learned from.
+
+    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why.
+    """
+
+    schema_version: Literal[2] = 2
     provenance: Literal["measured here"] = "measured here"
     device: str
-    job: str
-    command: str
+    training: str
+    generation: str
+    system: str
+    source: str
     date: str
-    corrections: tuple[Correction, ...]
+    steps: Annotated[int, Field(ge=1)]
+    left_out: dict[str, tuple[int, ...]] = {}
+    factors: tuple[str, ...] = FACTORS
+    log_factors: tuple[Log, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    seconds_per_sample: dict[str, Seconds] = {}
+    stages: tuple[Stage, ...] = ()
+    lengths: LearnedLengths | None = None
+    memory_gib: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _square(self) -> CalibrationFile:
+        num = len(FACTORS)
+        if self.factors != FACTORS:
+            raise ValueError(f"factors are {', '.join(FACTORS)}")
+        if len(self.log_factors) != num or [len(row) for row in self.covariance] != [num] * num:
+            raise ValueError(f"expected {num} log_factors, and as many rows and columns of covariance")
+        if not _is_covariance(self.covariance):
+            raise ValueError("covariance: expected a symmetric matrix of finite numbers, all variances positive")
+        return self
+
+
+def _is_covariance(rows: tuple[tuple[float, ...], ...]) -> bool:
+    import numpy as np
+
+    matrix = np.asarray(rows)
+    if not np.isfinite(matrix).all() or np.abs(matrix).max() > MOST_LOG**2 or not np.allclose(matrix, matrix.T):
+        return False
+    return bool(np.linalg.eigvalsh(matrix).min() > LEAST_VARIANCE)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors by call; ``digest`` is that of the file they came from, empty where there is none."""
+    """Factors on whole calls, factors on the host times of ``generation`` and ``training``, the controller's seconds.
+
+    ``source`` says what it was learned from, and ``apart`` in which factors its runs contradict each other;
+    ``covariance`` is that of the logarithms of ``FACTORS``, from which intervals are computed; ``digest`` is that of
+    the files it came from, empty where there are none.
+    """
 
     factors: Mapping[str, float] = field(default_factory=dict, hash=False)
     digest: str = ""
+    host: Mapping[str, float] = field(default_factory=dict, hash=False)
+    seconds_per_sample: Mapping[str, float] = field(default_factory=dict, hash=False)
+    covariance: tuple[tuple[float, ...], ...] = ()
+    source: str = ""
+    apart: tuple[str, ...] = ()
 
     @property
     def hashed(self) -> tuple[str, ...]:
@@ -73,16 +146,25 @@ class Calibration:
 UNCALIBRATED = Calibration()
 
 
-def load_calibration(folder: Path) -> Calibration:
-    """The layer of a device folder; nothing where it has none. ``FileFormatError`` names the file and the field."""
-    path = folder / CALIBRATION_FILE
-    if not path.is_file():
-        return UNCALIBRATED
-    raw = path.read_bytes()
+def read_calibration(path: Path) -> CalibrationFile:
+    """A layer's file. ``FileFormatError`` names the file and the field; ``OSError`` where it cannot be opened."""
     try:
-        file = CalibrationFile.model_validate(parse_yaml(raw, str(path)))
+        return CalibrationFile.model_validate(parse_yaml(path.read_bytes(), str(path)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
-    return Calibration({c.call: c.factor for c in file.corrections}, hashlib.sha256(raw).hexdigest())
+
+
+def factors_of_calls(factors: Mapping[str, float]) -> dict[str, float]:
+    """What each call's time is multiplied by, given a value of each factor."""
+    out: dict[str, float] = {}
+    for name, calls in CALLS.items():
+        for call in calls:
+            out[call] = out.get(call, 1.0) * factors[name]
+    return out
+
+
+def digest_of(file: CalibrationFile) -> str:
+    """Hash of what a layer says."""
+    return hashlib.sha256(file.model_dump_json().encode()).hexdigest()

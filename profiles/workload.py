@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
+from profiles import normal
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class LengthDistribution:
             index = np.minimum(np.searchsorted(cumulative, level), len(self.lengths) - 1)
             return np.take(np.asarray(self.lengths, dtype=np.float64), index)
         mu, sigma = _lognormal_parameters(self.mean, self.maximum, self.p99)
-        return np.asarray(np.clip(np.exp(mu + sigma * ndtri(level)), 1.0, self.maximum), dtype=np.float64)
+        return np.asarray(np.clip(np.exp(mu + sigma * normal.quantile(level)), 1.0, self.maximum), dtype=np.float64)
 
     def sample(self, num: int) -> Floats:
         """``num`` lengths at evenly spread quantiles (deterministic, ascending), shape ``[num]``."""
@@ -101,13 +101,13 @@ class LengthDistribution:
 def _clipped_mean(mu: float, sigma: float, maximum: float) -> float:
     """Mean of min(X, maximum) for ln X ~ N(mu, sigma)."""
     z = (np.log(maximum) - mu) / sigma
-    return float(np.exp(mu + sigma**2 / 2) * ndtr(z - sigma) + maximum * (1.0 - ndtr(z)))
+    return float(np.exp(mu + sigma**2 / 2) * normal.below(z - sigma) + maximum * (1.0 - normal.below(z)))
 
 
 @functools.cache
 def _lognormal_parameters(mean: float, maximum: int, p99: float | None) -> tuple[float, float]:
     """Solve (mu, sigma) from the clipped mean and, where given, the unclipped 99th percentile, by bisection."""
-    z99 = float(ndtri(0.99))
+    z99 = float(normal.quantile(0.99))
 
     def mu_of(sigma: float) -> float:
         low, high = np.log(mean) - 12.0, np.log(maximum) + 12.0

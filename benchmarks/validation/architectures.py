@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from profiles.models.shape import MlaShape, ModelShape, MoeShape
+from profiles.models.shape import ModelShape
 
 _FILE = Path(__file__).parent / "architectures.yaml"
 # What the families have in common that no line of the file repeats.
@@ -58,14 +58,7 @@ def gpt_in_words(text: str) -> ModelShape | None:
 
 def _shape(name: str, fields: dict[str, Any]) -> ModelShape:
     fields.pop("note", None)
-    hidden, heads, layers = fields["hidden"], fields["num_heads"], fields["num_layers"]
-    mla = MlaShape(**fields.pop("mla")) if "mla" in fields else None
-    moe = _moe(layers, **fields.pop("moe")) if "moe" in fields else None
+    hidden, heads = fields["hidden"], fields["num_heads"]
     given = {"num_kv_heads": heads, "ffn": 4 * hidden, "max_position": 2048, **_FAMILY.get(fields["architecture"], {})}
-    given["head_dim"] = mla.qk_head_dim if mla else hidden // heads
-    return ModelShape(name=name, mla=mla, moe=moe, **{**given, **fields})
-
-
-def _moe(layers: int, first_dense: int = 0, shared_ffn: int = 0, router_bias: bool = False, **sizes: int) -> MoeShape:
-    flags = tuple(layer >= first_dense for layer in range(layers))
-    return MoeShape(shared_ffn=shared_ffn, shared_gate=False, router_bias=router_bias, moe_layers=flags, **sizes)
+    given["head_dim"] = hidden // heads
+    return ModelShape(name=name, **{**given, **fields})

@@ -77,11 +77,20 @@ def published_model(text: str) -> ModelShape:
     keys = _keys(name)
     for key in keys:
         if key in _known():
-            return _load(_known()[key])
+            return _priced(_load(_known()[key]))
     for start, what in INEXPRESSIBLE.items():
         if keys[0].startswith(start):
             raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
     raise NotPredicted(f"no architecture known for '{name}'")
+
+
+def _priced(shape: ModelShape) -> ModelShape:
+    """Refuse shapes of whose layers some have no price yet."""
+    unpriced = {"linear": shape.linear, "sparse attention": shape.sparse}
+    for what, part in unpriced.items():
+        if part is not None:
+            raise NotPredicted(f"{shape.name}: its {what} layers have no price yet")
+    return shape
 
 
 def published_models(text: str) -> dict[str, ModelShape]:

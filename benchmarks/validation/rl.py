@@ -133,6 +133,12 @@ def _stage(row: Row, run: _Run, naive: float) -> Row:
     return row.with_prediction(sum(span.duration_s for span in spans), run.assumed, naive)
 
 
+def run_of(cells: Mapping[str, Any]) -> tuple[Facts, Plan]:
+    """Facts and plan of the run that a row describes; ``NotPredicted`` says what is missing."""
+    run = _run(cells)
+    return run.facts, run.plan
+
+
 def _run(cells: Mapping[str, Any]) -> _Run:
     assumed: list[str] = []
     if text_of(cells.get("row_kind")) == "refit_only":

@@ -52,7 +52,7 @@ def predict(table: pd.DataFrame) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """One optimizer step as the row describes it, and what had to be assumed."""
 
     facts: Facts
@@ -97,8 +97,8 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
     shape = published_model(text_of(cells.get("model")))
     rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
-    step = _step_of(cells, device, shape)
-    seconds = _step_seconds(step)
+    step = step_of(cells, device, shape)
+    seconds = step_seconds(step)
     words = "; ".join(step.assumed)
     plain = passes_s(step.facts.device.spec, shape, float(step.global_batch * step.seq_len), step.num_gpus)
     for row in rows:
@@ -117,14 +117,30 @@ def _is_windowed(cells: Mapping[str, Any]) -> bool:
     return "prime-rl" in text_of(cells.get("system")).lower() and number(cells.get("step_time_s")) is not None
 
 
-def _throughput(row: Row, step: _Step, seconds: float, words: str, plain: float, *, windowed: bool) -> Row:
+def _throughput(row: Row, step: Step, seconds: float, words: str, plain: float, *, windowed: bool) -> Row:
     if windowed:
         return row.without("a windowed counter that includes warm-up; the step time of the same run is predicted")
     tokens = step.global_batch * step.seq_len / step.num_gpus
     return row.with_prediction(tokens / seconds, words, tokens / plain)
 
 
-def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _Step:
+def measured_step_s(cells: Mapping[str, Any], step: Step) -> float | None:
+    """The published time of a step, or the one that a published rate of tokens stands for."""
+    seconds = number(cells.get("step_time_s"))
+    if seconds is not None and seconds > 0:
+        return seconds
+    rate = number(cells.get("tokens_per_s_per_gpu"))
+    if rate is not None and rate > 0:
+        return step.global_batch * step.seq_len / step.num_gpus / rate
+    flops = number(cells.get("tflops_per_gpu"))
+    if flops is not None and flops > 0:
+        flop = step.global_batch * step.seq_len * model_flop_per_token(cells, step.shape, step.seq_len)
+        return flop / step.num_gpus / flops / 1e12
+    return None
+
+
+def step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> Step:
+    """The step that a row describes; ``NotPredicted`` says what is missing."""
     device, trainer = device_profile(device_name), trainer_of(cells)
     assumed: list[str] = []
     seq_len = _seq_len(cells, assumed)
@@ -149,7 +165,7 @@ def _step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> _
         load_generation_engine(default_engine("generation")),
         trainer.implementation,
     )
-    return _Step(facts, shape, layout, seq_len, global_batch, num_gpus, tuple(assumed))
+    return Step(facts, shape, layout, seq_len, global_batch, num_gpus, tuple(assumed))
 
 
 def _layout(
@@ -228,12 +244,13 @@ def _required(cells: Mapping[str, Any], column: str) -> int:
     return integer(cells.get(column), 0)
 
 
-def _step_seconds(step: _Step) -> float:
+def step_seconds(step: Step) -> float:
+    """Predicted seconds of an optimizer step."""
     cost = training_cost(step.facts, step.shape, "lm", Layouts.of([step.layout]))
     return float(cost.time.s[0])
 
 
-def peak_bytes(step: _Step) -> float:
+def peak_bytes(step: Step) -> float:
     """Memory that the trainer's allocator holds at the peak of a step, without context and network buffers."""
     layouts = Layouts.of([step.layout])
     resident = memory.resident_bytes(step.facts, step.shape, "lm", layouts, trained=True)

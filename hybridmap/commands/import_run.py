@@ -79,8 +79,8 @@ def import_run(
 
     assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
-    models = _pairs("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
-    read = read_verl_config(config, _pairs("--env", "NAME=VALUE, such as NNODES=4", env or []))
+    models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
+    read = read_verl_config(config, name_values("--env", "NAME=VALUE, such as NNODES=4", env or []))
     imported = import_verl(read, Given(device, gbps, mean_response, prompt_tokens, models))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
@@ -104,7 +104,8 @@ def _advised(imported: "Imported", read: "VerlConfig", time_limit_s: float) -> "
         return advise(imported, read, search)
 
 
-def _pairs(option: str, expected: str, texts: list[str]) -> dict[str, str]:
+def name_values(option: str, expected: str, texts: list[str]) -> dict[str, str]:
+    """Words ``NAME=VALUE`` of an option as a mapping; ``InputError`` says what was ``expected``."""
     pairs = [text.partition("=") for text in texts]
     for name, sign, value in pairs:
         if not sign or not name or not (value or option == "--env"):

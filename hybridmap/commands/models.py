@@ -1,11 +1,14 @@
 """``hybridmap models``: the models known by name, and the exact counts of one."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
 
 models = typer.Typer(help="List the known models, or show one.")
 
@@ -39,12 +42,14 @@ def list_models(as_json: Json = False) -> None:
             f"{row['max_position']:,}",
         )
     say_table(table)
-    say("Any other model: give the path of its Hugging Face config.json in the job.")
+    say("Checkpoints of their shapes go by their Hugging Face id; of any other model give the path of its config.json.")
 
 
 @models.command("show")
 def show_model(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name, or the path of a config.json.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A catalogue name, a Hugging Face id, or the path of a config.json.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Show the exact parameter counts and widths of one model."""
@@ -84,10 +89,44 @@ def _facts(name: str) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "vocab": shape.vocab,
         "max_position": shape.max_position,
-        "kv_bytes_per_token": shape.kv_elements_per_token_per_layer * shape.num_layers * KV_BYTES_PER_ELEMENT,
+        "kv_bytes_per_token": shape.kv_elements_per_token_per_layer * shape.num_attention_layers * KV_BYTES_PER_ELEMENT,
         "tensor_parallel": [t for t in (1, 2, 4, 8, 16, 32, 64) if shape.max_tensor_parallel_ok(t)],
+        "layers": _layers(shape),
+        "state_bytes_per_sequence": _state_bytes(shape),
+        "vision_params": shape.vision_params or None,
+        "checkpoint_formats": _formats(shape),
         "moe": {key: getattr(shape.moe, key) for key in MOE_FACTS} if shape.moe else None,
     }
+
+
+def _layers(shape: "ModelShape") -> dict[str, int] | None:
+    """Layers by what they are, for a model whose layers differ in more than experts."""
+    kinds = {
+        "full_attention": shape.num_full_layers,
+        "windowed_attention": shape.num_sliding_layers,
+        "linear": shape.num_linear_layers,
+        "multi_token_prediction": shape.num_mtp_layers,
+    }
+    if shape.num_full_layers == shape.num_layers and not shape.num_mtp_layers:
+        return None
+    return {kind: count for kind, count in kinds.items() if count}
+
+
+def _formats(shape: "ModelShape") -> dict[str, str | None] | None:
+    """Number format of each kind of matrix in the checkpoint, for one that is quantised."""
+    held = shape.weights
+    if held is None:
+        return None
+    mlps = {"dense_mlp": held.dense_mlp, "shared_experts": held.shared_experts, "experts": held.experts}
+    return {"attention": held.attention, "linear_mixers": held.linear_mixers, **mlps, "kv_cache": held.kv_cache}
+
+
+def _state_bytes(shape: "ModelShape") -> int | None:
+    """Bytes that the linear layers keep of one sequence, whatever its length."""
+    if shape.linear is None:
+        return None
+    one = shape.linear.state_elements * shape.linear.state_element_bytes
+    return shape.num_linear_layers * (one + shape.linear.conv_elements * KV_BYTES_PER_ELEMENT)
 
 
 def _billions(count: int) -> str:

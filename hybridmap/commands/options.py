@@ -63,6 +63,15 @@ Profile = Annotated[
 ForceProfile = Annotated[
     bool, typer.Option("--force-profile", help="Take a profile that is marked as disturbed or incomplete.")
 ]
+CalibrationLayer = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="calibration.yaml",
+        help="What hybridmap calibrate wrote; else what the job names, or one beside it.",
+        show_default=False,
+    ),
+]
 TimeLimit = Annotated[
     float,
     typer.Option("--time-limit", metavar="SECONDS", callback=_positive, help="Longest time to search, per placement."),

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Even, ForceProfile, Hint, JobArgument, Json, Placement, Profile, Seed, TimeLimit
+from hybridmap.commands.options import (
+    CalibrationLayer,
+    Even,
+    ForceProfile,
+    Hint,
+    JobArgument,
+    Json,
+    Placement,
+    Profile,
+    Seed,
+    TimeLimit,
+)
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
@@ -26,6 +37,7 @@ def plan(
     hint: Hint = None,
     profile: Profile = None,
     force_profile: ForceProfile = False,
+    calibration: CalibrationLayer = None,
     as_json: Json = False,
 ) -> None:
     """Find the best plan of a job.
@@ -38,7 +50,7 @@ def plan(
     from hybridmap.job.notes import notes
     from hybridmap.text.frontier import budget_notes
 
-    given = load_job(job, profile, force_profile=force_profile)
+    given = load_job(job, profile, force_profile=force_profile, calibration=calibration)
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None

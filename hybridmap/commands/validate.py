@@ -3,9 +3,7 @@
 A door to torch and Ray, like ``run``: they are imported while the command runs.
 """
 
-import datetime
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -196,37 +194,15 @@ def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
 
 
 def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
-    """Factors from every second iteration; their worth on the others. Without an earlier layer underneath."""
-    from hybridmap.validation.comparison import compare, corrections
+    """A layer from the measured iterations, in place of an earlier one of the profile."""
+    from hybridmap.calibration.learn import learn
+    from hybridmap.runlogs.read import log_of
     from profiles.atomic_write import write_atomically
-    from profiles.calibration import CALIBRATION_FILE, UNCALIBRATED, Calibration, CalibrationFile, Correction
+    from profiles.calibration import CALIBRATION_FILE
     from profiles.yaml_text import yaml_of
 
-    bare = replace(facts, calibration=UNCALIBRATED)
-    used, held = measured.timelines[::2], measured.timelines[1::2]
-    apis = {call.key: call.api for call in facts.dataflow.calls}
-    found = corrections(compare(*_predict(plan, bare), used), apis)
-    after = replace(facts, calibration=Calibration({api: factor for api, (factor, _) in found.items()}, "new"))
-    errors = [{t.name: t.error for t in compare(*_predict(plan, f), held).calls} for f in (bare, after)]
-    layer = CalibrationFile(
-        device=facts.group.device,
-        job=str(job),
-        command=" ".join(["hybridmap", *sys.argv[1:]]),
-        date=datetime.date.today().isoformat(),
-        corrections=tuple(
-            Correction(
-                call=api,
-                factor=factor,
-                measured_s=timing.measured_s,
-                predicted_s=timing.predicted_s,
-                iterations=len(used),
-                spread=timing.spread,
-                error_before=errors[0].get(timing.name) or 0.0,
-                error_after=errors[1].get(timing.name) or 0.0,
-            )
-            for api, (factor, timing) in found.items()
-        ),
-    )
+    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
+    layer = learn(log_of(measured.timelines, str(job)), plan, bare, between_calls=False).file
     write_atomically(profile / CALIBRATION_FILE, yaml_of(layer.model_dump(mode="json")))
     return layer
 
@@ -251,7 +227,8 @@ def _show(
     profile: Path,
     as_json: bool,
 ) -> None:
-    from hybridmap.validation.text import show_comparison, show_corrections
+    from hybridmap.calibration.text import show_stages
+    from hybridmap.validation.text import show_comparison
 
     if as_json:
         say_json(comparison_document(found, layer, measured, facts, out))
@@ -261,7 +238,8 @@ def _show(
         say(f"\nprices carry the calibration layer of {profile}")
     say(f"\nload average {measured.load_before:.2f} before the run, {measured.load_after:.2f} after it")
     if layer is not None:
-        show_corrections(layer.corrections)
+        say("\ncalibration, errors on iterations that no factor was taken from:")
+        show_stages(layer.stages)
         say(f"wrote {profile / 'calibration.yaml'}; delete it to be without")
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, Field
 
 from hybridmap.job.leaves import (
+    MOST_GPUS_PER_NODE,
     MOST_NODES,
     Expected,
     Flag,
@@ -22,7 +23,7 @@ from mapper.search_options import PLAIN
 from simulator.plan.plan import RECOMPUTE_LEVELS
 from simulator.plan.plan import Recompute as RecomputeLevel
 
-MOST_GPUS = MOST_NODES * 1024
+MOST_GPUS = MOST_NODES * MOST_GPUS_PER_NODE
 MOST_STEPS = 64
 
 Minimised = Literal["time", "cost", "gpus"]

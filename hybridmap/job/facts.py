@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.schema import EmbeddedConfig
-from profiles.calibration import load_calibration
+from profiles.calibration import CALIBRATION_FILE, CalibrationFile, read_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
-from profiles.models.catalogue import load_model
+from profiles.models.catalogue import load_known
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
+from simulator.calibration.factors import calibrated, layer_of
 from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def facts_of(job: Job) -> Facts:
     """The facts of a complete job; ``InputError`` for a name that does not exist or sizes that cannot be."""
     first, *others = map(_device_kind, job.cluster)
     assert job.engines.training and job.engines.generation, "a complete job names its engines"
-    return Facts(
+    facts = Facts(
         algorithm=job.algorithm,
         roles={role: _role(role, section) for role, section in job.models.items()},
         workload=_workload(job.workload),
@@ -37,8 +38,19 @@ def facts_of(job: Job) -> Facts:
         generation=load_generation_engine(job.engines.generation),
         implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
         others=tuple(others),
-        calibration=load_calibration(Path(job.cluster[0].device)),
+        memory_headroom=job.memory.headroom,
     )
+    layers = layers_of(job)
+    return calibrated(facts, layer_of(layers)) if layers else facts
+
+
+def layers_of(job: Job) -> list[CalibrationFile]:
+    """What runs said of the prices: of the device folder, then of the job."""
+    measured = Path(job.cluster[0].device) / CALIBRATION_FILE
+    found = [read_calibration(measured)] if measured.is_file() else []
+    embedded = [layer for layer in job.calibration if isinstance(layer, CalibrationFile)]
+    assert len(embedded) == len(job.calibration), "a complete job has its layers in it"
+    return [*found, *embedded]
 
 
 def _role(role: str, section: RoleSection) -> RoleSpec:
@@ -46,7 +58,7 @@ def _role(role: str, section: RoleSection) -> RoleSpec:
     if isinstance(shape, EmbeddedConfig):
         model = shape_from_hf_config(shape.config, shape.name, f"models.{role} ({shape.name})")
     else:
-        model = load_model(shape)
+        model = load_known(shape)
     return RoleSpec(model, section.precision)
 
 

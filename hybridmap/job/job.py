@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from executor.run_config import RunConfig
@@ -25,17 +25,19 @@ from hybridmap.job.choices import (
     as_schedule,
 )
 from hybridmap.job.facts import facts_of
-from hybridmap.job.leaves import Name, Section
+from hybridmap.job.leaves import EXPECTED, Name, Section
 from hybridmap.job.request import request_of, schedule_of
 from hybridmap.job.schema import (
     ClusterSection,
     EnginesSection,
     ImplementationSection,
+    MemorySection,
     RoleSection,
     WorkloadSection,
     as_role,
 )
 from mapper.execution_mode import mode_of
+from profiles.calibration import CalibrationFile
 from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -50,6 +52,16 @@ Objective = Annotated[
 ]
 Schedule = Annotated[
     ScheduleSection, BeforeValidator(as_schedule, json_schema_input_type=ScheduleKind | ScheduleSection)
+]
+
+Layer = Annotated[
+    Annotated[Name, Tag("path")] | Annotated[CalibrationFile, Tag("layer")],
+    Discriminator(
+        lambda value: "path" if isinstance(value, str) else "layer" if isinstance(value, dict | BaseModel) else None,
+        custom_error_type=EXPECTED,
+        custom_error_message="the path of a file that `hybridmap calibrate` wrote",
+    ),
+    WithJsonSchema({"type": "string"}),
 ]
 
 ROLES = dict.fromkeys(
@@ -74,6 +86,7 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
+    memory: MemorySection = MemorySection()
     objective: Objective = Field(
         default=ObjectiveSection(minimise="time"),
         description="What the plan is to be good at.",
@@ -84,6 +97,11 @@ class Job(Section, title="hybridmap job"):
     )
     search: SearchSection = SearchSection()
     pin: PinSection = PinSection()
+    calibration: list[Layer] = Field(
+        default=[],
+        description="What runs on this cluster said of the prices: files that `hybridmap calibrate` wrote.",
+        examples=[["calibration.yaml"]],
+    )
     run: RunConfig | None = Field(
         default=None, description="How to run a plan of this job; planning does not look at it."
     )
@@ -99,7 +117,11 @@ class Job(Section, title="hybridmap job"):
 
         Two jobs mean the same if their documents are equal.
         """
-        return self.model_dump(exclude={"run"})
+        return self.model_dump(mode="json" if self.calibration else "python", exclude=self._left_out)
+
+    @property
+    def _left_out(self) -> set[str]:
+        return {"run"} if self.calibration else {"run", "calibration"}
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hybridmap.job.places import at
 from hybridmap.job.problems import parse_job
 from hybridmap.job.resolve import complete
+from profiles.calibration import CALIBRATION_FILE
 from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 
 
 def load_job(
-    path: str | os.PathLike[str], profile: Path | None = None, ranks: int = 1, *, force_profile: bool = False
+    path: str | os.PathLike[str],
+    profile: Path | None = None,
+    ranks: int = 1,
+    *,
+    force_profile: bool = False,
+    calibration: Path | None = None,
 ) -> Job:
     """Read ``JOB.yaml``; paths in it start from its folder.
 
     With a ``profile`` folder the job is that of this machine: its device, its engines, at least ``ranks`` ranks. One
-    that is marked as disturbed or incomplete is taken with ``force_profile`` only.
+    that is marked as disturbed or incomplete is taken with ``force_profile`` only. ``calibration`` stands for what the
+    job names; where neither does, a ``calibration.yaml`` beside the job is taken.
 
     Raises
     ------
@@ -35,11 +42,22 @@ def load_job(
     """
     file = Path(path)
     job = parse_job(read_yaml_file(file), str(path), file.parent)
+    if calibration is not None:
+        job = job.model_copy(update={"calibration": [str(calibration.absolute())]})
+    elif profile is None:
+        job = with_layer_beside(job, file.parent)
     if profile is not None:
         from hybridmap.job.local import on_this_machine
 
         job = on_this_machine(job, profile, ranks, force=force_profile)
     return _checked(job, str(path), file.parent)
+
+
+def with_layer_beside(job: Job, folder: Path) -> Job:
+    """A job that names no calibration takes the one in its folder."""
+    if job.calibration or not (folder / CALIBRATION_FILE).is_file():
+        return job
+    return job.model_copy(update={"calibration": [CALIBRATION_FILE]})
 
 
 def job_from_mapping(raw: object, source: str, base: Path) -> Job:

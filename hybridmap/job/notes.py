@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
 def notes(facts: Facts) -> list[str]:
     """One line for each thing to look at; empty for most jobs."""
-    return [*_positions(facts), *_reward(facts), *_vocabularies(facts)]
+    return [*_calibrated(facts), *_positions(facts), *_reward(facts), *_vocabularies(facts)]
+
+
+def _calibrated(facts: Facts) -> list[str]:
+    layer = facts.calibration
+    if not layer.source:
+        return []
+    apart = f"; they contradict each other in {', '.join(layer.apart)}" if layer.apart else ""
+    return [f"prices are calibrated by {layer.source}{apart}"]
 
 
 def _positions(facts: Facts) -> list[str]:

@@ -16,9 +16,10 @@ from hybridmap.job.leaves import MOST_SAMPLES
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.places import at
 from hybridmap.job.schema import EmbeddedConfig, EnginesSection
+from profiles.calibration import CalibrationFile, read_calibration
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
-from profiles.models.catalogue import load_model, model_names
+from profiles.models.catalogue import is_known, load_model, model_names
 from profiles.models.hf_config import read_config
 from profiles.relative_paths import inside
 from profiles.store import device_names, load_device
@@ -59,14 +60,15 @@ def complete(job: Job, base: Path | None) -> Job:
                 generation=_engine(job.engines.generation or default_engine("generation"), base),
             ),
             "pin": _pin(job.pin, roles),
+            "calibration": [_layer(layer, base) for layer in job.calibration],
         }
     )
 
 
 def _role(role: RoleSection, base: Path | None) -> RoleSection:
-    """A role with its config embedded, unless the catalogue knows the model by name."""
+    """A role with its config embedded, unless the catalogue knows the model by name or Hugging Face id."""
     shape = role.shape
-    if isinstance(shape, EmbeddedConfig) or shape in model_names():
+    if isinstance(shape, EmbeddedConfig) or is_known(shape, base):
         return role
     if base is None:
         raise UnknownNameError("model", shape, model_names())
@@ -116,6 +118,19 @@ def _device(text: str, base: Path | None) -> str:
     if base is None and text.startswith("/"):
         return text  # a device folder, as an earlier reading of the job resolved it
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
+
+
+def _layer(layer: str | CalibrationFile, base: Path | None) -> CalibrationFile:
+    """A calibration with its content in place of its path."""
+    if isinstance(layer, CalibrationFile):
+        return layer
+    if base is None:
+        raise FileFormatError(f"the calibration {layer} is a path, its content should be here")
+    path = inside(base, layer)
+    try:
+        return read_calibration(path)
+    except OSError as error:
+        raise InputError(f"cannot read the calibration {path}: {error.strerror or error}") from None
 
 
 def _engine(text: str, base: Path | None) -> str:

@@ -23,6 +23,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hybridmap what-if JOB.yaml --set cluster.0.nodes=1,2 --set workload.minibatches=1,2",
         "hybridmap what-if JOB.yaml --set cluster.0.device=h100-80gb-sxm,h200-sxm",
     ),
+    "calibrate": (
+        "hybridmap calibrate train.log --script run.sh --device h100-80gb-sxm",
+        "hybridmap calibrate metrics.jsonl --plan hybridmap-out/plan.json",
+    ),
+    "watch": ("hybridmap watch train.log --plan hybridmap-out/plan.json",),
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
     "explain": ("hybridmap explain JOB.yaml",),

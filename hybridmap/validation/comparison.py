@@ -9,7 +9,7 @@ import numpy as np
 from simulator.plan.plan import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from simulator.plan.timeline import Span, Timeline
 
@@ -118,16 +118,3 @@ def memory_amounts(predicted: Timeline, measured: Timeline) -> list[Amount]:
         for pool, memory in predicted.memory.items()
         if pool in measured.memory
     ]
-
-
-def corrections(comparison: Comparison, by_call: Mapping[str, str]) -> dict[str, tuple[float, Timing]]:
-    """Measured over predicted time by API, and the call it was taken from; ``by_call`` maps a call to its API.
-
-    Calls that take next to nothing get no factor. Where an API is called twice, the first call speaks for it.
-    """
-    found: dict[str, tuple[float, Timing]] = {}
-    for timing in comparison.calls:
-        api = by_call[timing.name]
-        if api not in found and timing.error is not None and timing.predicted_s > 0:
-            found[api] = (timing.measured_s / timing.predicted_s, timing)
-    return found

@@ -8,10 +8,7 @@ from hybridmap.console import new_table, say, say_table
 from profiles.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hybridmap.validation.comparison import Comparison, Timing
-    from profiles.calibration import Correction
 
 _COLUMNS = ("", "role", "pool", "predicted", "measured", "middle half", "spread", "error")
 _RIGHT = ("predicted", "measured", "middle half", "spread", "error")
@@ -55,14 +52,3 @@ def _cells(timing: Timing) -> tuple[str, ...]:
         f"{timing.spread:.0%}",
         error,
     )
-
-
-def show_corrections(found: Sequence[Correction]) -> None:
-    """Print what a calibration changes, on iterations that no factor was taken from."""
-    table = new_table(
-        ("call", "factor", "error before", "error after"), right=("factor", "error before", "error after")
-    )
-    for one in found:
-        table.add_row(one.call, f"{one.factor:.3f}", f"{one.error_before:+.1%}", f"{one.error_after:+.1%}")
-    say("\ncalibration, errors on iterations that no factor was taken from:")
-    say_table(table)

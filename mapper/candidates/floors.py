@@ -55,11 +55,12 @@ def _weights_of_token(shape: ModelShape) -> float:
     one = np.ones((), dtype=np.int64)
     attention = sum(float(n * k) for n, k in attention_gemms(shape, one))
     dense = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(shape.ffn))))
+    attention *= shape.num_attention_layers
     if shape.moe is None:
-        return shape.num_layers * (attention + dense)
+        return attention + shape.num_dense_layers * dense
     wide = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
     sparse = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(wide))))
-    return shape.num_layers * attention + shape.num_dense_layers * dense + shape.num_moe_layers * sparse
+    return attention + shape.num_dense_layers * dense + shape.num_moe_layers * sparse
 
 
 def _generation_s(facts: Facts, call: Call, steady_steps: int | None) -> float:

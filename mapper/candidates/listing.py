@@ -48,6 +48,14 @@ def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:
     """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
+    tables = tables_by_step(problem, roles, prune, deadline)
+    return {role: worth_keeping(table) for role, table in tables.items()} if prune else tables
+
+
+def tables_by_step(
+    problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
+) -> dict[str, RoleTable]:
+    """The same with rows that one of another step beats: those on other numbers of GPUs."""
     device_types = [
         (i, device_type) for i, device_type in enumerate(problem.facts.device_types) if problem.sizes[device_type]
     ]
@@ -58,6 +66,13 @@ def bounding_tables(
     tables = {role: joined([rows.table() for rows in of_role]) for role, of_role in by_role.items()}
     away = {role: table.credit.unlisted for role, table in tables.items()}
     return {r: t.take(np.argsort(away[r], kind="stable")) if np.any(away[r]) else t for r, t in tables.items()}
+
+
+def worth_keeping(table: RoleTable) -> RoleTable:
+    """The rows that no other on GPUs of the same kind beats; those that are in no plan last."""
+    kinds = [np.flatnonzero(table.device_type == kind) for kind in np.unique(table.device_type).tolist()]
+    kept = np.concatenate([rows[_pruned(table.take(rows))] for rows in kinds]) if kinds else np.zeros(0, dtype=np.int64)
+    return table.take(kept[np.argsort(table.credit.unlisted[kept], kind="stable")])
 
 
 class RowsOnKind:
@@ -86,7 +101,6 @@ class RowsOnKind:
         table = joined(self._parts)
         if len(self._parts) > 1:
             table = table.take(self._order(table))
-            table = table.take(_pruned(table)) if self._prune else table
         if not self.num_left and not self._cut_short:
             return table
         problem = self._problem
@@ -175,7 +189,7 @@ class RowsOnKind:
     def _worth_keeping(self, table: RoleTable) -> tuple[RoleTable, Ints]:
         """The rows that fit, pruned, and their positions in ``table``."""
         facts, pin = self._facts, self._pin
-        capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+        capacity = facts.memory_room_bytes
         granted = table.relaxed() if table.credit.any else table
         fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, self._kind))
         only_granted = table.resident_bytes + table.transient_bytes > capacity
@@ -206,6 +220,7 @@ def _joined_with_engine(
         num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
         credit=replace(paired.credit, unlisted=unlisted),
         durations_s=durations,
+        resident_bytes=paired.resident_bytes + facts.generation.memory_reserve_bytes,
         transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
         layouts=replace(paired.layouts, generation=rows.engine),
         num_priced=len(left),
@@ -260,7 +275,7 @@ def _generator_table(
         device_type=np.zeros(len(rows.seconds), dtype=np.int64),
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
-        resident_bytes=np.zeros(len(rows.seconds)),
+        resident_bytes=np.full(len(rows.seconds), facts.generation.memory_reserve_bytes),
         transient_bytes=bytes_apart(facts, role, rows),
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=steady_steps),
         num_priced=rows.num_priced,

@@ -129,3 +129,8 @@ def _least_of(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float] | Non
 def to_mib(num_bytes: Floats) -> Ints:
     """Whole MiB, rounded up, so that what fits in MiB fits in bytes."""
     return np.asarray(np.ceil(num_bytes / MIB), dtype=np.int64)
+
+
+def by_gpus(table: RoleTable) -> RoleTable:
+    """The rows in the order of the pools that they need, those that are in no plan last."""
+    return table.take(np.lexsort((table.num_gpus, table.credit.unlisted)))

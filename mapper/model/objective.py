@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
+    from mapper.model.cp_sat import cp_model
     from mapper.model.instance import Instance
     from mapper.model.variables import Variables
 

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from ortools.sat.python import cp_model
 
+from mapper.model.cp_sat import cp_model
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
-from ortools.sat.python import cp_model
-
 from mapper.deadline import TimeUpError
+from mapper.model.cp_sat import cp_model
 from mapper.model.objective import build_iteration_time
 from mapper.model.rules import RULES
 from mapper.model.variables import Choice, Variables, extract, hint, make_variables

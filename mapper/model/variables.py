@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
+    from mapper.model.cp_sat import cp_model
     from mapper.model.instance import Instance
     from mapper.problem import ColocationGroup, Placement
 

@@ -18,6 +18,7 @@ from mapper.search.best import best_choice
 from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
 from mapper.search.hint import choice_of_plan
 from mapper.search.infeasible import explain_infeasible
+from mapper.search.narrow import fastest_instance
 from mapper.search.place import build_plan, straddling
 from mapper.search.tie_breaking import tidy
 from profiles.errors import InfeasibleError, InputError
@@ -87,7 +88,11 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     began, facts, objective = time.perf_counter(), problem.facts, request.objective
     weight, unit = objective.weights(facts.device_types)
     deadline = Deadline.after(request.time_limit_s)
-    instance = make_instance(problem, deadline=deadline.share(PRICING_SHARE))
+    priced_until = deadline.share(PRICING_SHARE)
+    if objective.goal == "time":
+        instance = fastest_instance(problem, priced_until)
+    else:
+        instance = make_instance(problem, deadline=priced_until)
     instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
     known, notes = _known(instance, request.hint)
     found = _search(instance, objective, Search(instance, request.seed, deadline, request.workers), known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import numpy as np
 from mapper.candidates.pareto import non_dominated
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
+from mapper.search.prune import restricted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,9 @@ MAX_ALLOCATIONS = 250_000
 
 FEW_ROLES = 3
 """Sets of so many roles try every order; the number of orders explodes beyond, and few of them end elsewhere."""
+
+FEW_SIZES = 64
+"""Pool sizes of a group that a first look at a large cluster takes: evenly spread ones, whose sums fill the cluster."""
 
 NEVER = np.iinfo(np.int64).max
 
@@ -53,8 +57,33 @@ class _Picks:
     rows: dict[str, Ints]
 
 
+def thinned(instance: Instance) -> tuple[Instance, dict[str, Ints]]:
+    """The instance with a few pool sizes of each group and the rows that need just these; and which rows, by role."""
+    if instance.equal_sizes or all(len(sizes) <= FEW_SIZES for sizes in instance.sizes.values()):
+        return instance, {role: np.arange(len(table)) for role, table in instance.tables.items()}
+    sizes = {group: _evenly(left, instance.gpus[group.device_type]) for group, left in instance.sizes.items()}
+    used = np.unique(np.concatenate([np.asarray(left, dtype=np.int64) for left in sizes.values()]))
+    rows = {role: np.flatnonzero(np.isin(table.num_gpus, used)) for role, table in instance.tables.items()}
+    return restricted(replace(instance, sizes=sizes), rows), rows
+
+
+def _evenly(sizes: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """The largest of ``sizes`` up to each of so many equal parts of the cluster, and the smallest."""
+    ascending = np.asarray(sizes, dtype=np.int64)
+    upto = np.arange(1, FEW_SIZES + 1) * most // FEW_SIZES
+    at = np.searchsorted(ascending, upto, side="right") - 1
+    return tuple(np.unique(ascending[np.maximum(at, 0)]).tolist())
+
+
 def greedy(instance: Instance) -> tuple[Choice | None, int]:
-    """A feasible choice and its ticks; ``(None, 0)`` if this heuristic finds none (the solver still may).
+    """A feasible choice and its ticks; ``(None, 0)`` if this heuristic finds none (the solver still may)."""
+    found = greedy_by_placement(instance)
+    best = min(found, key=lambda placement: found[placement][1], default=None)
+    return (None, 0) if best is None else found[best]
+
+
+def greedy_by_placement(instance: Instance) -> dict[Placement, tuple[Choice, int]]:
+    """The same of each placement for which it finds one.
 
     For each group and size, roles take turns to pick their fastest configuration in the memory that the others leave,
     from the least hungry start, until nothing changes; several orders of the first turn are tried. Then every
@@ -66,12 +95,8 @@ def greedy(instance: Instance) -> tuple[Choice | None, int]:
         for device_type in instance.device_types
     }
     picks = {group: _picked(instance, group, sizes, worth) for group, sizes in instance.sizes.items()}
-    best: tuple[int, Choice | None] = (0, None)
-    for partition in instance.partitions:
-        found = _best_allocation(instance, partition, picks)
-        if found is not None and (best[1] is None or found[0] < best[0]):
-            best = found
-    return best[1], best[0]
+    found = {partition: _best_allocation(instance, partition, picks) for partition in instance.partitions}
+    return {partition: one for partition, one in found.items() if one is not None}
 
 
 def _worth_picking(instance: Instance, role: str, device_type: str) -> _Rows:
@@ -154,7 +179,7 @@ def _descend(
 
 def _best_allocation(
     instance: Instance, partition: Placement, picks: dict[ColocationGroup, _Picks]
-) -> tuple[int, Choice] | None:
+) -> tuple[Choice, int] | None:
     """The fastest allocation of one placement, all of them played at once."""
     sizes = [picks[group].sizes for group in partition]
     device_types = [group.device_type for group in partition]
@@ -174,7 +199,7 @@ def _best_allocation(
     best = int(np.argmin(ends))
     pools = tuple((group, int(s[i])) for group, s, i in zip(partition, sizes, at[best], strict=True))
     chosen = [(picks[group].rows, i) for group, i in zip(partition, at[best], strict=True)]
-    return int(ends[best]), Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()})
+    return Choice(pools, {role: int(rows[i]) for part, i in chosen for role, rows in part.items()}), int(ends[best])
 
 
 def _allocations(instance: Instance, device_types: list[str], sizes: list[Ints]) -> Ints:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from mapper.model.choices import fits, ticks_of
 from mapper.model.solver import Solution, solve
 from mapper.model.variables import Choice
-from mapper.search.incumbent import greedy
+from mapper.search.incumbent import greedy, thinned
 from mapper.search.prune import prune_beyond
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
+    from profiles.records import Ints
 
 LEAST_S = 0.05
 """Seconds that the solver gets at least where a choice is still to be found."""
@@ -36,17 +37,38 @@ def best_as_priced(
     if start is None:
         solution = solve(instance, seed=seed, time_limit_s=time_limit_s, workers=workers)
         return solution.choice, solution
+    start, limit = _closer(instance, start, limit)
     pruned, kept = prune_beyond(instance, limit)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
     assert solution.choice is not None, "the quick choice survives its own pruning"
-    return Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()}), solution
+    return _in_whole(solution.choice, kept), solution
+
+
+def _in_whole(choice: Choice, kept: dict[str, Ints]) -> Choice:
+    """A choice of pruned tables with the row numbers of the whole ones."""
+    return Choice(choice.pools, {role: int(kept[role][row]) for role, row in choice.rows.items()})
+
+
+def _closer(instance: Instance, start: Choice, limit: int) -> tuple[Choice, int]:
+    """The quick choice looked for again among what the first one leaves, where that saw a part of the pool sizes."""
+    few, _ = thinned(instance)
+    if few is instance:
+        return start, limit
+    pruned, kept = prune_beyond(instance, limit)
+    found, ticks = greedy(pruned)
+    return (start, limit) if found is None or ticks >= limit else (_in_whole(found, kept), ticks)
 
 
 def _start(instance: Instance, known: Choice | None) -> tuple[Choice | None, int]:
     """The better of the quick choice and the known one, if that fits, and its ticks."""
-    start, limit = greedy(instance)
+    few, rows = thinned(instance)
+    start, limit = greedy(few)
+    if start is None and few is not instance:
+        start, limit = greedy(instance)
+    elif start is not None:
+        start = _in_whole(start, rows)
     if known is None or not fits(instance, known):
         return start, limit
     ticks = ticks_of(instance, known)
@@ -61,5 +83,4 @@ def _within(
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, workers=workers)
     if solution.choice is None:
         return None, replace(solution, bound_ticks=cutoff + 1)
-    choice = Choice(solution.choice.pools, {r: int(kept[r][i]) for r, i in solution.choice.rows.items()})
-    return choice, replace(solution, bound_ticks=min(solution.bound_ticks, cutoff + 1))
+    return _in_whole(solution.choice, kept), replace(solution, bound_ticks=min(solution.bound_ticks, cutoff + 1))

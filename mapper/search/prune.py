@@ -16,6 +16,8 @@ from mapper.model.makespan import makespan
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from mapper.model.instance import Instance
@@ -30,11 +32,16 @@ Sizes = dict["ColocationGroup", tuple[int, ...]]
 
 def prune_beyond(instance: Instance, limit: int) -> tuple[Instance, dict[str, Ints]]:
     """What choices within ``limit`` can use of placements, pool sizes and rows; and which rows are kept, by role."""
+    return prune_each_beyond(instance, dict.fromkeys(instance.partitions, limit))
+
+
+def prune_each_beyond(instance: Instance, limits: Mapping[Placement, int]) -> tuple[Instance, dict[str, Ints]]:
+    """The same with a limit of its own for each placement."""
     keep = {role: np.zeros(len(table), dtype=bool) for role, table in instance.tables.items()}
     partitions: list[Placement] = []
     sizes: dict[ColocationGroup, set[int]] = {}
     for partition in instance.partitions:
-        found = _prune_partition(instance, partition, limit)
+        found = _prune_partition(instance, partition, limits[partition])
         if found is None:
             continue
         partitions.append(partition)

@@ -1,11 +1,14 @@
-"""The models that hybridmap knows by name: facts of published configs, one file each in ``profiles/models``.
+"""The models that hybridmap knows by name: facts of published configs, one file each in ``profiles/models/configs``.
 
-Beside Hugging Face's keys each file carries one ``_hybridmap`` object: ``hf_id``, the parameter count of the
-published checkpoint (``published_num_params``, null if unknown) and where that count comes from (``params_source``).
+Other checkpoints of the same shape are lines of ``checkpoints.json``: Hugging Face id, the name that it is ``same_as``,
+and the keys of the config in which it differs. Beside Hugging Face's keys each file carries one ``_hybridmap`` object:
+``hf_id``, the parameter count of the published checkpoint (``published_num_params``, null if unknown), where that count
+and the config come from (``params_source``, ``config_source``), and the size of a vision tower (``vision_num_params``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
 
 _FOLDER = Path(__file__).parent / "configs"
+_CHECKPOINTS = Path(__file__).parent / "checkpoints.json"
 
 
 def model_names() -> list[str]:
@@ -33,7 +37,7 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
     ----------
     name_or_path
         A catalogue name, which comes first; else a path: anything that ends in ``.json``, holds a path separator
-        or is a folder.
+        or is a folder; else, where nothing lies there, the Hugging Face id of a known checkpoint, in any case.
     base
         The folder that a relative path starts from; the current one if not given.
 
@@ -53,14 +57,40 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
         hint = "(or give the path of a config.json)"
         raise UnknownNameError("model", _one_line(name_or_path), _names(), hint)
     if not name_or_path.endswith(".json") and not os.path.exists(path):
+        if _of_hub(name_or_path) is not None:
+            return load_known(name_or_path)
         # A Hugging Face id has a separator too; who gave one is better served with our near names.
         raise UnknownNameError("model", _one_line(name_or_path), _names(), "(nor is there such a file or folder)")
     return load_hf_config(path)
 
 
+def load_known(name: str) -> ModelShape:
+    """Load a model by its catalogue name or by the Hugging Face id of a known checkpoint, never from a path.
+
+    Raises
+    ------
+    UnknownNameError
+        Neither of them; the message suggests near names.
+    """
+    checkpoint = name if name in _names() else _of_hub(name)
+    if checkpoint is None:
+        raise UnknownNameError("model", _one_line(name), _names())
+    return _load_checkpoint(checkpoint)
+
+
 def model_config(name_or_path: str) -> Mapping[str, object]:
-    """The ``config.json`` behind a model that ``load_model`` takes, by name or path; errors as ``read_config``."""
-    return _config(name_or_path) if name_or_path in _names() else read_config(Path(name_or_path))[0]
+    """The ``config.json`` behind a model that ``load_model`` takes, by name, path or id; errors as ``read_config``."""
+    if name_or_path in _names():
+        return _config(name_or_path)
+    checkpoint = _of_hub(name_or_path) if is_known(name_or_path) else None
+    return _checkpoint_config(checkpoint) if checkpoint is not None else read_config(Path(name_or_path))[0]
+
+
+def is_known(text: str, base: Path | None = None) -> bool:
+    """Whether ``load_model`` takes ``text`` as a name or an id, and reads no file of the user for it."""
+    if text in _names():
+        return True
+    return not os.path.exists((base or Path()) / text) and _of_hub(text) is not None
 
 
 def published_num_params(name: str) -> int | None:
@@ -103,6 +133,50 @@ def _config(name: str) -> Mapping[str, object]:
     if name not in _names():
         raise UnknownNameError("model", _one_line(name), _names())
     return read_config(_FOLDER / f"{name}.json")[0]
+
+
+def _of_hub(text: str) -> str | None:
+    """The known checkpoint that a Hugging Face id names, as ``checkpoints.json`` spells it, or a catalogue name."""
+    organisation, _, model = text.partition("/")
+    if not organisation or not model or "/" in model:
+        return None
+    found = next((known for known in _checkpoints() if known.lower() == text.lower()), None)
+    if found is None and model.lower() in _names() and hf_id(model.lower()).lower() == text.lower():
+        return model.lower()
+    return found
+
+
+@cache
+def _load_checkpoint(checkpoint: str) -> ModelShape:
+    if checkpoint in _names():
+        return _load(checkpoint)
+    name = checkpoint.split("/")[1].lower()
+    return shape_from_hf_config(_checkpoint_config(checkpoint), name, f"checkpoint {checkpoint}")
+
+
+def _checkpoint_config(checkpoint: str) -> Mapping[str, object]:
+    """The config of the entry that a checkpoint is the same as, with the keys in which it differs."""
+    if checkpoint in _names():
+        return _config(checkpoint)
+    changes = dict(_checkpoints()[checkpoint])
+    entry = str(changes.pop("same_as"))
+    config = dict(_config(entry))
+    facts = dict(config["_hybridmap"]) if isinstance(config["_hybridmap"], Mapping) else {}
+    facts |= {"hf_id": checkpoint, "same_as": entry}
+    if "vision_num_params" in changes:
+        facts["vision_num_params"] = changes.pop("vision_num_params")
+    text = config.get("text_config")
+    for key, value in changes.items():
+        if isinstance(text, Mapping) and key != "quantization_config":
+            text = {**text, key: value}
+        else:
+            config[key] = value
+    return {**config, **({"text_config": text} if text else {}), "_hybridmap": facts}
+
+
+@cache
+def _checkpoints() -> Mapping[str, Mapping[str, object]]:
+    return json.loads(_CHECKPOINTS.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _fact(name: str, key: str) -> object:

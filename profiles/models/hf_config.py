@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from pydantic import ValidationError
 
-from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
-from profiles.models.hf_families import BY_CLASS, FAMILIES
+from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.models.hf_families import BY_CLASS, FAMILIES, TEXT_OF
+from profiles.models.quantization import quantized_weights
+from profiles.models.vision import vision_params
 from profiles.units import MIB
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ def shape_from_hf_config(config: Mapping[str, object], name: str, source: str) -
     Parameters
     ----------
     config
-        The parsed ``config.json``; quantisation and every other key without bearing on the shape is ignored.
+        The parsed ``config.json``; every key without bearing on the shape is ignored.
     name
         What to call the model.
     source
@@ -41,9 +44,11 @@ def shape_from_hf_config(config: Mapping[str, object], name: str, source: str) -
     """
     if not isinstance(config, Mapping):
         raise FileFormatError(f"{source}: a config must be a JSON object, not {_short(config)}")
-    family, config = _family_of(config, source)
+    family, text = _family_of(config, source)
     try:
-        return FAMILIES[family].model_validate(dict(config)).shape(name, family)
+        shape = FAMILIES[family].model_validate(dict(text)).shape(name, family)
+        weights = quantized_weights(text.get("quantization_config"), shape)
+        return replace(shape, weights=weights, vision_params=vision_params(config))
     except ValidationError as error:
         _refuse(error, family, source)
     except InputError as error:
@@ -111,24 +116,24 @@ def parse_config(raw: bytes, source: str) -> Mapping[str, object]:
 
 
 def _family_of(config: Mapping[str, object], source: str) -> tuple[str, Mapping[str, object]]:
-    """Find the family, and the mapping that holds its keys."""
+    """Find the family of the text model, and the mapping that holds its keys."""
     family, classes = config.get("model_type"), config.get("architectures")
     if family is None and isinstance(classes, list) and classes and isinstance(classes[0], str):
         family = BY_CLASS.get(classes[0].lower(), classes[0])
     if not isinstance(family, str):
         raise FileFormatError(f"{source}: model_type must be a string, got {_short(family)}")
-    text = config.get("text_config")
-    if family == "gemma3" and isinstance(text, Mapping):
-        if config.get("vision_config") is not None:
-            raise NotYetError(f"{source}: Gemma-3 with a vision_config is multimodal; only text models are supported")
-        return "gemma3_text", text
+    if family in TEXT_OF:
+        text = config.get("text_config")
+        outer = {key: value for key, value in config.items() if key not in ("model_type", "text_config")}
+        return TEXT_OF[family], {**outer, **text} if isinstance(text, Mapping) else outer
     if family not in FAMILIES:
-        shown, supported = _short(family)[1:-1], ", ".join(sorted(FAMILIES))
-        error = UnknownNameError("architecture", shown, FAMILIES, f"(in {source})")
+        known = sorted({name.removesuffix("_text") for name in (*FAMILIES, *TEXT_OF)})
+        shown, supported = _short(family)[1:-1], ", ".join(known)
+        error = UnknownNameError("architecture", shown, known, f"(in {source})")
         if "; known: " in str(error):
             raise error
         # A near name is no help by itself: another generation of a family is another architecture.
-        raise UnknownNameError("architecture", shown, FAMILIES, f"(in {source}; supported: {supported})")
+        raise UnknownNameError("architecture", shown, known, f"(in {source}; supported: {supported})")
     return family, config
 
 

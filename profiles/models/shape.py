@@ -6,105 +6,23 @@ Every count is in elements (parameters or activations), never in bytes; multiply
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError
+from profiles.models.layers import require_positive
+
+if TYPE_CHECKING:
+    from profiles.models.layers import LinearShape, MlaShape, MoeShape, QuantizedWeights, SparseShape
 
 Head = Literal["lm", "scalar"]
 
 
 @dataclass(frozen=True)
-class MlaShape:
-    """Multi-head latent attention (DeepSeek-V2/V3): keys and values live in one shared low-rank latent.
-
-    Parameters
-    ----------
-    q_lora_rank
-        Rank of the query latent, elements; ``None`` projects queries directly (DeepSeek-V2-Lite).
-    kv_lora_rank
-        Rank of the key/value latent, elements; this is what the cache holds.
-    qk_nope_head_dim, qk_rope_head_dim
-        Elements per head of the query/key without and with rotary position; the rotary key is shared by all heads.
-    v_head_dim
-        Elements per head of the value.
-
-    Raises
-    ------
-    InputError
-        A field is not a positive integer.
-    """
-
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
-
-    def __post_init__(self) -> None:
-        if self.q_lora_rank is not None:
-            _require_positive(self, "q_lora_rank")
-        _require_positive(self, "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-
-    @property
-    def qk_head_dim(self) -> int:
-        """Elements per head of the query (and of the expanded key)."""
-        return self.qk_nope_head_dim + self.qk_rope_head_dim
-
-
-@dataclass(frozen=True)
-class MoeShape:
-    """The mixture-of-experts part of a model.
-
-    Parameters
-    ----------
-    num_experts, experts_per_token
-        Routed experts per MoE layer, and how many of them each token visits.
-    expert_ffn
-        Intermediate width of one routed expert, elements.
-    shared_ffn
-        Total intermediate width of the shared experts, elements; 0 if there are none.
-    shared_gate
-        A gate of ``hidden`` parameters scales the shared expert (Qwen2-MoE).
-    router_bias
-        The router carries one bias per expert (DeepSeek-V3 ``e_score_correction_bias``).
-    moe_layers
-        One flag per layer of the model, first to last: true where the MLP is a mixture of experts.
-
-    Raises
-    ------
-    InputError
-        A field is out of range, or no layer is a mixture of experts.
-    """
-
-    num_experts: int
-    experts_per_token: int
-    expert_ffn: int
-    shared_ffn: int
-    shared_gate: bool
-    router_bias: bool
-    moe_layers: tuple[bool, ...]
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "num_experts", "experts_per_token", "expert_ffn")
-        if self.shared_ffn != 0:
-            _require_positive(self, "shared_ffn")
-        if self.experts_per_token > self.num_experts:
-            raise InputError(f"experts_per_token={self.experts_per_token} exceeds num_experts={self.num_experts}")
-        if not any(self.moe_layers):
-            raise InputError("moe_layers marks no layer as a mixture of experts; leave moe out for a dense model")
-
-    @property
-    def num_moe_layers(self) -> int:
-        return sum(self.moe_layers)
-
-    @property
-    def num_dense_layers(self) -> int:
-        return len(self.moe_layers) - self.num_moe_layers
-
-
-@dataclass(frozen=True)
 class ModelShape:
     """A decoder-only transformer with RMS norms and rotary positions.
+
+    A layer is a mixer (attention, or a linear one of fixed state) and an MLP (dense, or a mixture of experts). In a
+    model of the Nemotron-H kind a layer has one of the two.
 
     Parameters
     ----------
@@ -123,10 +41,24 @@ class ModelShape:
         Norms of ``hidden`` parameters per layer: 2, or 4 in Gemma-2 and Gemma-3.
     max_position
         Longest position the model was published for, tokens.
+    qk_norm_whole
+        With ``qk_norm``: one norm over all heads of a token instead of one over each (MiniMax-M2).
+    attention_gate, attention_sinks
+        Queries come with a gate of their own width (Qwen3-Next); each head has one learned logit more (gpt-oss).
     sliding_window, num_sliding_layers
         Attention window, tokens (``None`` if no layer has one), and how many layers use it.
-    mla, moe
-        Latent attention and mixture of experts, where the model has them.
+    mla, moe, sparse, linear
+        Latent attention, mixture of experts, indexer of sparse attention and linear mixer, where the model has them.
+    num_linear_layers
+        Layers whose mixer is the linear one.
+    num_mixer_free_layers, num_mlp_free_layers
+        Layers without a mixer, and layers without an MLP (Nemotron-H).
+    num_mtp_layers
+        Layers for the prediction of further tokens; no count of this shape includes them.
+    vision_params
+        Parameters of the vision tower, elements; no count of this shape includes them, memory does.
+    weights
+        Number formats of the checkpoint; ``None`` if it is not quantised.
 
     Raises
     ------
@@ -155,26 +87,57 @@ class ModelShape:
     num_sliding_layers: int = 0
     mla: MlaShape | None = None
     moe: MoeShape | None = None
+    qk_norm_whole: bool = False
+    attention_gate: bool = False
+    attention_sinks: bool = False
+    sparse: SparseShape | None = None
+    linear: LinearShape | None = None
+    num_linear_layers: int = 0
+    num_mixer_free_layers: int = 0
+    num_mlp_free_layers: int = 0
+    num_mtp_layers: int = 0
+    vision_params: int = 0
+    weights: QuantizedWeights | None = None
 
     def __post_init__(self) -> None:
-        _require_positive(self, "hidden", "num_layers", "vocab", "num_heads", "num_kv_heads", "head_dim", "ffn")
-        _require_positive(self, "max_position", "norms_per_layer")
+        require_positive(self, "hidden", "num_layers", "vocab", "num_heads", "num_kv_heads", "head_dim", "ffn")
+        require_positive(self, "max_position", "norms_per_layer")
         if self.num_heads % self.num_kv_heads:
             raise InputError(f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}")
         if self.sliding_window is not None:
-            _require_positive(self, "sliding_window")
-        most = 0 if self.sliding_window is None else self.num_layers
+            require_positive(self, "sliding_window")
+        self._require_layer_counts()
+        if self.moe is not None and len(self.moe.moe_layers) != self.num_layers:
+            raise InputError(f"moe_layers has {len(self.moe.moe_layers)} flags for num_layers={self.num_layers}")
+        if self.mla is not None and self.num_kv_heads != self.num_heads:
+            raise InputError(f"num_kv_heads={self.num_kv_heads} must equal num_heads={self.num_heads} with mla")
+        if self.sparse is not None and (self.mla is None or self.sparse.num_layers > self.num_layers):
+            raise InputError(f"an indexer in {self.sparse.num_layers} layers needs mla and as many layers")
+        if self.mla is not None and self.head_dim != self.mla.qk_head_dim:
+            raise InputError(f"head_dim={self.head_dim} must equal mla's qk_head_dim={self.mla.qk_head_dim}")
+
+    def _require_layer_counts(self) -> None:
+        most = 0 if self.linear is None else self.num_layers - self.num_mixer_free_layers
+        if not 0 <= self.num_linear_layers <= most:
+            raise InputError(f"num_linear_layers={self.num_linear_layers} must be from 0 to {most}")
+        if min(self.num_mixer_free_layers, self.num_mlp_free_layers, self.num_dense_layers) < 0:
+            raise InputError(f"{self.name}: counts of layers without mixer or MLP do not fit num_layers")
+        most = 0 if self.sliding_window is None else self.num_attention_layers
         if not 0 <= self.num_sliding_layers <= most:
             raise InputError(
                 f"num_sliding_layers={self.num_sliding_layers} must be from 0 to {most} "
                 f"(num_layers={self.num_layers}, sliding_window={self.sliding_window})"
             )
-        if self.moe is not None and len(self.moe.moe_layers) != self.num_layers:
-            raise InputError(f"moe_layers has {len(self.moe.moe_layers)} flags for num_layers={self.num_layers}")
-        if self.mla is not None and self.num_kv_heads != self.num_heads:
-            raise InputError(f"num_kv_heads={self.num_kv_heads} must equal num_heads={self.num_heads} with mla")
-        if self.mla is not None and self.head_dim != self.mla.qk_head_dim:
-            raise InputError(f"head_dim={self.head_dim} must equal mla's qk_head_dim={self.mla.qk_head_dim}")
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers with softmax attention, those with a window included."""
+        return self.num_layers - self.num_linear_layers - self.num_mixer_free_layers
+
+    @property
+    def num_full_layers(self) -> int:
+        """Layers with softmax attention that has no window."""
+        return self.num_attention_layers - self.num_sliding_layers
 
     @property
     def num_moe_layers(self) -> int:
@@ -182,7 +145,8 @@ class ModelShape:
 
     @property
     def num_dense_layers(self) -> int:
-        return self.num_layers - self.num_moe_layers
+        """Layers with a dense MLP."""
+        return self.num_layers - self.num_moe_layers - self.num_mlp_free_layers
 
     @property
     def q_width(self) -> int:
@@ -203,21 +167,39 @@ class ModelShape:
 
     @property
     def kv_elements_per_token_per_layer(self) -> int:
-        """Elements that the KV cache keeps per token and layer: keys and values, or MLA's one latent."""
-        return self.kv_width if self.mla else 2 * self.kv_width
+        """Elements that a full attention layer caches per token: keys and values, or MLA's latent and index key."""
+        if self.mla is None:
+            return 2 * self.kv_width
+        return self.kv_width + (self.sparse.index_head_dim if self.sparse else 0)
 
     @property
     def attention_params(self) -> int:
         """Parameters of one layer's attention projections with their biases (norms are in another count)."""
         output = self.o_width * self.hidden + self.hidden * self.o_bias
         if self.mla is None:
-            qkv_width = self.q_width + 2 * self.kv_width
-            return self.hidden * qkv_width + qkv_width * self.qkv_bias + output
+            qkv_width = self.q_width * (2 if self.attention_gate else 1) + 2 * self.kv_width
+            sinks = self.num_heads * self.attention_sinks
+            return self.hidden * qkv_width + qkv_width * self.qkv_bias + output + sinks
         rank, mla = self.mla.q_lora_rank, self.mla
         down = (rank or 0) + self.kv_width  # the only biased inputs, if any, are the down-projections
         query = self.q_width * (rank or self.hidden)
         expand = mla.kv_lora_rank * self.num_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-        return self.hidden * down + down * self.qkv_bias + query + expand + output
+        return self.hidden * down + down * self.qkv_bias + query + expand + output + self._indexer_params
+
+    @property
+    def _indexer_params(self) -> int:
+        """Parameters of one indexer of sparse attention, its layer norm with bias included."""
+        if self.sparse is None or self.mla is None:
+            return 0
+        heads, dim = self.sparse.index_heads, self.sparse.index_head_dim
+        return (self.mla.q_lora_rank or self.hidden) * heads * dim + self.hidden * (dim + heads) + 2 * dim
+
+    @property
+    def mixer_params(self) -> int:
+        """Parameters of all layers' mixers: attention projections and linear mixers, without norms over queries."""
+        linear = self.linear.params(self.hidden) if self.linear else 0
+        shared = (self.num_layers - self.sparse.num_layers) * self._indexer_params if self.sparse else 0
+        return self.num_attention_layers * self.attention_params + self.num_linear_layers * linear - shared
 
     @property
     def dense_mlp_params(self) -> int:
@@ -227,7 +209,7 @@ class ModelShape:
     @property
     def expert_params(self) -> int:
         """Parameters of one routed expert; 0 in a dense model."""
-        return self._mlp_params(self.moe.expert_ffn) if self.moe else 0
+        return self._mlp_params(self.moe.expert_ffn, self.moe.expert_bias) if self.moe else 0
 
     @property
     def shared_expert_params(self) -> int:
@@ -250,11 +232,25 @@ class ModelShape:
 
     @property
     def norm_params_per_layer(self) -> int:
-        """Parameters of all norms of one layer, those on queries, keys and MLA's latents included."""
-        inner = 2 * self.head_dim if self.qk_norm else 0
+        """Parameters of all norms of one attention layer, those on queries, keys and MLA's latents included."""
+        return self.norms_per_layer * self.hidden + self._inner_norm_params
+
+    @property
+    def _inner_norm_params(self) -> int:
+        """Parameters of the norms on queries, keys and latents of one attention layer."""
+        whole = self.q_width + self.kv_width if self.qk_norm_whole else 2 * self.head_dim
+        inner = whole if self.qk_norm else 0
         if self.mla:
             inner += (self.mla.q_lora_rank or 0) + self.mla.kv_lora_rank
-        return self.norms_per_layer * self.hidden + inner
+        return inner
+
+    @property
+    def layer_params(self) -> int:
+        """Parameters of all layers together: mixers, norms, MLPs."""
+        others = self.num_layers - self.num_attention_layers
+        norms = self.num_attention_layers * self.norm_params_per_layer + others * self.norms_per_layer * self.hidden
+        mlps = self.num_dense_layers * self.dense_mlp_params + self.num_moe_layers * self.moe_mlp_params
+        return self.mixer_params + norms + mlps
 
     @property
     def embedding_params(self) -> int:
@@ -269,9 +265,7 @@ class ModelShape:
     @property
     def num_params(self) -> int:
         """Every distinct parameter of the model with its LM head, exactly as in the published checkpoint."""
-        each = self.attention_params + self.norm_params_per_layer
-        mlps = self.num_dense_layers * self.dense_mlp_params + self.num_moe_layers * self.moe_mlp_params
-        return self.embedding_params + self.num_layers * each + mlps + self.hidden + self.head_params
+        return self.embedding_params + self.layer_params + self.hidden + self.head_params
 
     def num_params_of(self, head: Head = "lm") -> int:
         """Parameters with the given head: ``lm``, or ``scalar`` for a critic, reward or cost model.
@@ -310,9 +304,12 @@ class ModelShape:
         return self.attention_splits(t) and self.experts_split(t, t)
 
     def attention_splits(self, t: int) -> bool:
-        """Whether heads and dense MLPs split evenly over ``t`` GPUs."""
+        """Whether heads, those of linear mixers too, and dense MLPs split evenly over ``t`` GPUs."""
         kv_ok = self.mla is not None or self.num_kv_heads % t == 0 or t % self.num_kv_heads == 0
-        return self.num_heads % t == 0 and kv_ok and (self.num_dense_layers == 0 or self.ffn % t == 0)
+        linear_ok = self.linear is None or (
+            self.linear.v_heads % t == 0 and (self.linear.k_heads % t == 0 or t % self.linear.k_heads == 0)
+        )
+        return self.num_heads % t == 0 and kv_ok and linear_ok and (self.num_dense_layers == 0 or self.ffn % t == 0)
 
     def experts_split(self, t: int, shared_t: int) -> bool:
         """Whether a routed expert splits evenly over ``t`` GPUs, and the shared ones over ``shared_t``."""
@@ -321,10 +318,3 @@ class ModelShape:
     def _mlp_params(self, ffn: int, bias: bool = False) -> int:
         into = 2 if self.gated_mlp else 1  # up, and gate
         return (into + 1) * self.hidden * ffn + bias * (into * ffn + self.hidden)
-
-
-def _require_positive(shape: object, *fields: str) -> None:
-    for field in fields:
-        value = getattr(shape, field)
-        if type(value) is not int or value < 1:  # bool is an int to isinstance, but no size
-            raise InputError(f"{field}={value!r} must be a positive integer")

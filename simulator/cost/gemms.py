@@ -40,7 +40,8 @@ def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
     h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
     if shape.mla is None:
         kv = _kv_width_per_rank(shape, tp)
-        return [(shape.q_width / t + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
+        query = shape.q_width / t * (2 if shape.attention_gate else 1)
+        return [(query + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
     mla, heads = shape.mla, shape.num_heads / t
     down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
     query_in = float(mla.q_lora_rank or shape.hidden)
@@ -85,7 +86,7 @@ def mlp_width_per_token(shape: ModelShape) -> float:
         Elements; of a mixture of experts those that a token chooses and the shared ones.
     """
     if shape.moe is None:
-        return float(shape.ffn)
+        return shape.num_dense_layers * shape.ffn / shape.num_layers
     routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
     return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers
 

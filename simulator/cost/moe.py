@@ -16,7 +16,8 @@ from simulator.cost import comms
 from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
-    from profiles.models.shape import ModelShape, MoeShape
+    from profiles.models.layers import MoeShape
+    from profiles.models.shape import ModelShape
     from profiles.records import Floats, Ints
     from simulator.cost.compute import Batch
     from simulator.facts import Facts

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
+from profiles import normal
 from simulator.cost.micro_batches import NUM_LENGTHS, sample_lengths
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, 
     work = facts.workload
     lengths, sequences = sample_lengths(work), batch.tokens / work.trained_tokens_per_sample
     spread = float(lengths.std() / lengths.mean())
-    latest = np.maximum(ndtri((layouts.dp - 0.375) / (layouts.dp + 0.25)), 0.0)
+    latest = np.maximum(normal.quantile((layouts.dp - 0.375) / (layouts.dp + 0.25)), 0.0)
     together = sequences * np.where(layouts.zero_stage == 3, 1.0, num_micro)
     factor: Floats = 1.0 + latest * spread / np.sqrt(np.maximum(together, 1.0))
     if not spread:

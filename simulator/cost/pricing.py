@@ -191,7 +191,8 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
     ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward
-    takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers.
+    takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers. Where a
+    calibration has measured them, those seconds hold, in proportion to the samples.
 
     Parameters
     ----------
@@ -207,6 +208,9 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     """
     work = facts.workload
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
+    measured_s = facts.calibration.seconds_per_sample.get(call.key)
+    if measured_s is not None:
+        return Cost.of_compute(Priced.of(measured_s * work.num_samples, Basis.MEASURED))
     if call.key == "compute_reward":
         workers = facts.num_gpus if facts.device.spec.kind == "gpu" else 1
         seconds = work.reward_s_per_sample * work.num_samples / workers

@@ -1,60 +1,60 @@
-"""Protects the calibration layer: factors come from the file alone, and what is wrong with them is named."""
+"""Protects the calibration layer's file: what is wrong with one is named, and what it says is all that is hashed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from profiles.calibration import UNCALIBRATED, load_calibration
+from profiles.calibration import FACTORS, factors_of_calls, read_calibration
 from profiles.errors import FileFormatError
-from simulator.cost.pricing import role_costs
-from simulator.cost.role_layouts import RoleLayouts
-from simulator.plan.layouts import Layouts
-from simulator.plan.plan import ParallelLayout
-from tests.builders import make_facts
 
-ONE = {
-    "call": "update_critic",
-    "factor": 1.5,
-    "measured_s": 3.0,
-    "predicted_s": 2.0,
-    "iterations": 10,
-    "spread": 0.1,
-    "error_before": -0.3,
-    "error_after": 0.0,
+ZERO = [0.0] * len(FACTORS)
+UNIT = [[float(i == j) for j in range(len(FACTORS))] for i in range(len(FACTORS))]
+FILE = {
+    "device": "d",
+    "training": "t",
+    "generation": "g",
+    "system": "verl",
+    "source": "train.log",
+    "date": "2026-01-01",
+    "steps": 3,
+    "log_factors": ZERO,
+    "covariance": UNIT,
 }
-FILE = {"device": "d", "job": "j", "command": "c", "date": "2026-01-01", "corrections": [ONE]}
 
 
 def write(folder: Path, **changes: object) -> Path:
-    (folder / "calibration.yaml").write_text(yaml.safe_dump({**FILE, **changes}))
-    return folder
+    path = folder / "calibration.yaml"
+    path.write_text(yaml.safe_dump({**FILE, **changes}))
+    return path
 
 
-def test_no_file_is_no_calibration(tmp_path: Path) -> None:
-    assert load_calibration(tmp_path) is UNCALIBRATED
+def test_a_layer_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = read_calibration(write(tmp_path))
+    assert read_calibration(write(tmp_path, **file.model_dump(mode="json"))) == file
 
 
-def test_a_factor_scales_its_call_and_no_other(tmp_path: Path) -> None:
-    facts = make_facts()
-    changed = replace(facts, calibration=load_calibration(write(tmp_path)))
-    layout = Layouts.of([ParallelLayout(dp=8)])
-    layouts = RoleLayouts(training=layout, inference=layout)
-    before, after = (role_costs(f, "critic", layouts) for f in (facts, changed))
-    assert after["update_critic"].time.s == pytest.approx(1.5 * before["update_critic"].time.s)
-    assert after["compute_values"].time.s == before["compute_values"].time.s
-    assert changed.facts_hash != facts.facts_hash
+def test_the_reference_scores_by_two_factors() -> None:
+    factors = dict.fromkeys(FACTORS, 1.0) | {"scoring": 1.5, "reference": 2.0, "training": 3.0}
+    found = factors_of_calls(factors)
+    assert (found["compute_log_prob"], found["compute_ref_log_prob"]) == (1.5, 3.0)
+    assert found["update_critic"] == 3.0
+    assert found["transition"] == 1.0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"corrections": [{**ONE, "factor": -1}]}, r"corrections\.0\.factor"),
+        ({"log_factors": [9.0, *ZERO[1:]]}, r"log_factors\.0"),
+        ({"log_factors": ZERO[1:]}, "expected 7 log_factors"),
+        ({"covariance": [*UNIT[1:], [0.0] * 7]}, "all variances positive"),
+        ({"factors": ["training"]}, "factors are generation"),
         ({"colour": 1}, "colour"),
         ({"provenance": "guessed"}, "provenance"),
+        ({"steps": 0}, "steps"),
+        ({"schema_version": 1}, "schema_version"),
     ],
 )
 def test_a_wrong_layer_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(FileFormatError, match=rf"calibration\.yaml: {message}"):
-        load_calibration(write(tmp_path, **changes))
+    with pytest.raises(FileFormatError, match=rf"calibration\.yaml: .*{message}"):
+        read_calibration(write(tmp_path, **changes))

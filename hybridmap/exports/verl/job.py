@@ -12,7 +12,7 @@ from hybridmap.exports.verl.places import ACTOR, ROLLOUT
 from hybridmap.job.leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
-from profiles.models.catalogue import hf_id, model_names
+from profiles.models.catalogue import hf_id, is_known, model_names
 from simulator.plan.plan import Pool
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def _model(config: VerlConfig, role: str, given: Given) -> str:
     found = next((name for name in names if name in model_names()), None)
     if found is None and os.path.exists(Path(path) / "config.json"):  # unlike Path.exists, false for names too long
         return str((Path(path) / "config.json").resolve())
+    if found is None and is_known(path):
+        return path
     if found is None:
         known = UnknownNameError("model", short, model_names())
         raise InputError(f"{config.source}: {MODEL_KEYS[role]}={path}: {known}, or give --model {role}=NAME")
@@ -186,6 +188,10 @@ def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any
     packed = packed_tokens(config, roles)
     if packed is not None:
         out["packed_tokens"] = packed
+    # The FSDP engine takes log-probs of the unpadded logits with FlashAttention's cross-entropy, in place where no
+    # entropy is asked for (workers/engine/fsdp/transformer_impl.py:1425).
+    if trains_with_fsdp(config) and config.get("actor_rollout_ref.model.use_remove_padding"):
+        out["loss_head"] = "fused" if config.get("actor_rollout_ref.model.use_fused_kernels") else "in-place"
     for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):  # the first one wins
         if config.get(key):
             return out | {"lora_rank": config.whole(key)}

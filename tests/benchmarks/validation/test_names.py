@@ -45,8 +45,13 @@ def test_a_model_is_known_however_it_is_written(text, name):
 
 @pytest.mark.parametrize("name", model_names())
 def test_the_catalogues_own_names_and_ids_mean_themselves(name):
-    assert published_model(name) == load_model(name)
-    assert published_model(hf_id(name)) == load_model(name)
+    shape = load_model(name)
+    if shape.linear or shape.sparse:
+        with pytest.raises(NotPredicted, match="no price yet"):
+            published_model(name)
+        return
+    assert published_model(name) == shape
+    assert published_model(hf_id(name)) == shape
 
 
 @pytest.mark.parametrize("text", ["foo", "", "Qwen3-9B", "Llama-3-7B", "OPT-7B", "gpt"])
@@ -58,7 +63,7 @@ def test_an_unknown_model_is_refused_by_name(text):
 
 def test_a_model_that_no_shape_can_express_is_refused_with_the_cause():
     with pytest.raises(NotPredicted, match="linear attention"):
-        published_model("Qwen/Qwen3-Next-80B-A3B-Instruct")
+        published_model("moonshotai/Kimi-Linear-48B-A3B-Instruct")
 
 
 @pytest.mark.parametrize(

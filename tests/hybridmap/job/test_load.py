@@ -132,7 +132,7 @@ def test_one_line_per_problem(write_job, small_job):
     assert first.endswith("job.yaml has 5 problems:")
     assert sorted(line.strip() for line in lines) == [
         "algorithm is missing",
-        "cluster[0].nodes: got 1.5, expected a whole number from 1 to 1,024",
+        "cluster[0].nodes: got 1.5, expected a whole number from 1 to 16,384",
         "unknown key 'minibatchs' in workload; did you mean minibatches?",
         "workload.epochs: got true (a yes/no value), expected a whole number from 1 to 1,000",
         "workload.prompts: got '64', expected a whole number from 1 to 10,000,000",
@@ -144,6 +144,20 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     with pytest.raises(InputError) as caught:
         load_job(write_job(small_job))
     assert str(caught.value).endswith("job.yaml: unknown key 'promts' in workload; did you mean prompts?")
+
+
+@pytest.mark.parametrize(("given", "share"), [(None, 0.05), ("5%", 0.05), ("12.5%", 0.125), (0, 0.0), (0.1, 0.1)])
+def test_the_headroom_of_memory(write_job, small_job, given, share):
+    job = load_job(write_job(small_job if given is None else small_job | {"memory": {"headroom": given}}))
+    assert job.facts().memory_headroom == share
+    assert job.facts().memory_usable_bytes == int(job.facts().memory_capacity_bytes * (1 - share))
+    assert job_from_document(job.document).document == job.document
+
+
+@pytest.mark.parametrize("given", ["5", "x%", 1, "95%", -0.1, True, None])
+def test_a_headroom_that_is_none(write_job, small_job, given):
+    with pytest.raises(InputError, match=r"memory\.headroom: .*a share such as 5% or 0.05"):
+        load_job(write_job(small_job | {"memory": {"headroom": given}}))
 
 
 @pytest.mark.parametrize(

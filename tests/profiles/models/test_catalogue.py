@@ -4,6 +4,7 @@ A wrong width, a missed bias or an untied head shows as a wrong count, so this i
 against the world outside.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models import catalogue
-from profiles.models.catalogue import hf_id, load_model, model_names, published_num_params
+from profiles.models.catalogue import hf_id, load_model, model_config, model_names, published_num_params
+from profiles.models.layers import QuantizedWeights
 from profiles.models.shape import ModelShape
 
 FOLDER = Path(catalogue.__file__).parent / "configs"
@@ -41,6 +43,18 @@ ACTIVE = [
     ("deepseek-v2-lite", 2.4, 0.06, False),
     ("deepseek-v2", 21, 0.5, False),
     ("deepseek-v3", 37, 0.5, False),
+    ("qwen3-next-80b-a3b-instruct", 3.9, 0.05, True),  # without the embedding as many as its name says
+    ("qwen3.5-397b-a17b", 17, 0.5, True),
+    ("qwen3-coder-480b-a35b-instruct", 35, 0.5, True),
+    ("gpt-oss-120b", 5.1, 0.05, False),
+    ("gpt-oss-20b", 3.6, 0.05, False),
+    ("minimax-m2.5", 10, 0.5, False),
+    ("glm-4.5", 32, 1.0, False),
+    ("glm-4.5-air", 12, 0.9, False),
+    ("kimi-k2-instruct", 32, 0.5, False),
+    ("llama-4-scout-17b-16e-instruct", 17, 0.5, True),
+    ("llama-4-maverick-17b-128e-instruct", 17, 0.5, True),
+    ("nvidia-nemotron-3-nano-30b-a3b-bf16", 3.6, 0.1, True),
 ]
 
 
@@ -73,6 +87,10 @@ def test_deepseek_v3_checkpoint_is_the_model_and_its_prediction_layer() -> None:
         ("gemma-2b", 2 * 1 * 256),  # one KV head for all
         ("qwen3-235b-a22b", 2 * 4 * 128),
         ("deepseek-v3", 512 + 64),  # one latent for all heads
+        ("deepseek-v3.2", 512 + 64 + 128),  # and one key of the indexer
+        ("kimi-k2.5", 512 + 64),
+        ("minimax-m2.5", 2 * 8 * 128),
+        ("qwen3.5-397b-a17b", 2 * 2 * 256),
     ],
 )
 def test_kv_elements(name: str, elements: int) -> None:
@@ -89,6 +107,8 @@ def test_kv_elements(name: str, elements: int) -> None:
         ("qwen2.5-0.5b", 2),  # 14 heads
         ("qwen3-235b-a22b", 64),
         ("deepseek-v3", 128),
+        ("qwen3.5-397b-a17b", 32),
+        ("gpt-oss-120b", 64),
     ],
 )
 def test_largest_power_of_two_tensor_parallel(name: str, largest: int) -> None:
@@ -101,12 +121,83 @@ def test_layers_of_sparse_and_sliding_models() -> None:
     assert load_model("qwen3-30b-a3b").num_moe_layers == 48
     assert (load_model("gemma-2-9b").sliding_window, load_model("gemma-2-9b").num_sliding_layers) == (4096, 21)
     assert load_model("gemma-3-1b-pt").num_sliding_layers == 22
+    assert (load_model("gpt-oss-120b").sliding_window, load_model("gpt-oss-120b").num_full_layers) == (128, 18)
+    assert (load_model("llama-4-scout-17b-16e-instruct").num_full_layers) == 12
+    maverick = load_model("llama-4-maverick-17b-128e-instruct")
+    assert (maverick.num_dense_layers, maverick.num_moe_layers, maverick.ffn) == (24, 24, 16384)
+
+
+def test_layers_of_hybrid_models() -> None:
+    qwen, nemotron = load_model("qwen3.5-397b-a17b"), load_model("nvidia-nemotron-3-nano-30b-a3b-bf16")
+    assert (qwen.num_attention_layers, qwen.num_linear_layers, qwen.num_moe_layers) == (15, 45, 60)
+    assert qwen.linear is not None and nemotron.linear is not None
+    assert qwen.linear.state_elements == 64 * 128 * 128 and qwen.linear.state_element_bytes == 4
+    assert (nemotron.num_attention_layers, nemotron.num_linear_layers, nemotron.num_moe_layers) == (6, 23, 23)
+    assert nemotron.num_dense_layers == 0 and nemotron.linear.kind == "mamba2"
+    assert nemotron.linear.state_elements == 64 * 64 * 128
+    dense = load_model("nvidia-nemotron-nano-9b-v2")
+    assert dense.num_layers == dense.num_attention_layers + dense.num_linear_layers + dense.num_dense_layers
+
+
+def test_sparse_attention_and_its_shared_indexers() -> None:
+    v32, glm = load_model("deepseek-v3.2"), load_model("glm-5.2")
+    assert v32.sparse is not None and (v32.sparse.topk, v32.sparse.num_layers) == (2048, 61)
+    assert glm.sparse is not None and (glm.sparse.num_layers, glm.num_layers) == (21, 78)
+
+
+def test_number_formats_are_those_of_the_checkpoint() -> None:
+    """Kimi-K2.5 holds its routed experts in INT4 and all else in BF16; gpt-oss the same in MXFP4."""
+    for name, fmt in (("kimi-k2.5", "int4"), ("gpt-oss-20b", "mxfp4")):
+        weights = load_model(name).weights
+        assert weights is not None and weights.experts == fmt and weights.attention == "bf16"
+        assert weights.shared_experts == "bf16" and weights.dense_mlp == "bf16" and weights.kv_cache is None
+    minimax = load_model("minimax-m2.5").weights
+    assert minimax is not None and {minimax.attention, minimax.experts} == {"fp8_block"}
+    assert load_model("nvidia/MiniMax-M2.5-NVFP4").weights == QuantizedWeights(
+        linear_mixers="nvfp4", dense_mlp="nvfp4", shared_experts="nvfp4", experts="nvfp4", kv_cache="fp8"
+    )
+    assert load_model("qwen3-8b").weights is None
+
+
+def test_prediction_layers_and_vision_towers_are_stated_beside_the_counts() -> None:
+    assert load_model("minimax-m2.5").num_mtp_layers == 3 and load_model("glm-5").num_mtp_layers == 1
+    vl, text = load_model("qwen3-vl-30b-a3b-instruct"), load_model("qwen3-30b-a3b")
+    assert vl.vision_params == 538_631_408 and vl.num_params == text.num_params
+    assert load_model("gemma-3-27b-it").num_params + load_model("gemma-3-27b-it").vision_params == 27_432_406_640
 
 
 def test_critic_of_a_tied_and_of_an_untied_model() -> None:
     llama, qwen = load_model("llama-2-7b"), load_model("qwen2.5-0.5b")
     assert llama.num_params_of("scalar") == 6_738_415_616 - 32_000 * 4096 + 4096
     assert qwen.num_params_of("scalar") == 494_032_768 + 896
+
+
+# What recipes of verl and NeMo-RL of the last two years train, and what published measurements name.
+RECIPES = (Path(__file__).parent / "recipes.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("checkpoint", RECIPES)
+def test_recipes_models_resolve_by_their_hugging_face_id(checkpoint: str) -> None:
+    assert load_model(checkpoint).num_params == load_model(checkpoint.upper()).num_params
+
+
+def test_every_known_checkpoint_has_the_shape_of_its_entry() -> None:
+    """A line changes positions, number format or vision tower, and no count of the text model."""
+    for checkpoint in json.loads((FOLDER.parent / "checkpoints.json").read_text(encoding="utf-8")):
+        facts = model_config(checkpoint)["_hybridmap"]
+        assert isinstance(facts, dict) and facts["hf_id"] == checkpoint
+        shape, entry = load_model(checkpoint), load_model(facts["same_as"])
+        assert shape.num_params == entry.num_params and shape.num_layers == entry.num_layers, checkpoint
+    for name in model_names():
+        assert load_model(hf_id(name)).num_params == load_model(name).num_params
+
+
+def test_a_folder_wins_over_a_hugging_face_id(tmp_path: Path) -> None:
+    """Trainers save their own models under such paths; what lies there is what the user means."""
+    folder = tmp_path / "Qwen" / "Qwen3-8B"
+    folder.mkdir(parents=True)
+    shutil.copy(FOLDER / "qwen3-4b.json", folder / "config.json")
+    assert same_model(load_model("Qwen/Qwen3-8B", base=tmp_path), "qwen3-4b")
 
 
 def same_model(loaded: ModelShape, name: str) -> bool:
@@ -137,7 +228,7 @@ def test_catalogue_name_wins_over_a_folder(tmp_path: Path) -> None:
     [
         ("qwen3-9b", "unknown model 'qwen3-9b'; did you mean .*qwen3-8b"),  # a slip
         ("Qwen3-8B", "did you mean .*qwen3-8b"),  # names are lower case
-        ("Qwen/Qwen3-8B", "did you mean .*qwen3-8b.*nor is there such a file or folder"),  # a Hugging Face id
+        ("Qwen/Qwen3-9B", "unknown model 'Qwen/Qwen3-9B'.*nor is there such a file or folder"),  # a Hugging Face id
         ("zzz", "known: codellama-34b, .*path of a config.json"),  # nothing near
         ("", "unknown model ''"),  # must not mean the base folder
         ("line\nbreak\0", r"unknown model 'line\?break\?'"),  # stays one line

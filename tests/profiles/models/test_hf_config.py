@@ -4,6 +4,7 @@ Configs come from users and from the network, so nothing in one may surface as a
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.errors import FileFormatError, InputError, NotYetError, UnknownNameError
+from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.hf_config import MAX_CONFIG_BYTES, load_hf_config, shape_from_hf_config
 from profiles.models.shape import ModelShape
+
+
+def without(config: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in config.items() if k != key}
+
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -48,7 +54,36 @@ DEEPSEEK: dict[str, Any] = LLAMA | {
     "first_k_dense_replace": 1,
     "num_nextn_predict_layers": 1,
 }
-ALL = [LLAMA, QWEN3_MOE, QWEN2_MOE, MIXTRAL, DEEPSEEK] + [
+QWEN3_NEXT: dict[str, Any] = QWEN2_MOE | {
+    "model_type": "qwen3_next",
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 6,
+}
+NEMOTRON_H: dict[str, Any] = LLAMA | {
+    "model_type": "nemotron_h",
+    "hybrid_override_pattern": "M-*E",
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 6,
+    "ssm_state_size": 4,
+    "n_groups": 2,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "moe_shared_expert_intermediate_size": 32,
+}
+DSA: dict[str, Any] = DEEPSEEK | {
+    "model_type": "deepseek_v32",
+    "index_n_heads": 3,
+    "index_head_dim": 4,
+    "index_topk": 5,
+}
+GPT_OSS: dict[str, Any] = MIXTRAL | {"model_type": "gpt_oss", "head_dim": 8}
+GLM: dict[str, Any] = without(DEEPSEEK, "q_lora_rank") | {"model_type": "glm4_moe", "num_key_value_heads": 2}
+LLAMA4: dict[str, Any] = MIXTRAL | {"model_type": "llama4_text", "intermediate_size_mlp": 128}
+QWEN_VL: dict[str, Any] = {"model_type": "qwen3_vl", "text_config": LLAMA, "vision_config": {"depth": 2}}
+ALL = [QWEN3_NEXT, NEMOTRON_H, DSA, GPT_OSS, GLM, LLAMA4, QWEN_VL, LLAMA, QWEN3_MOE, QWEN2_MOE, MIXTRAL, DEEPSEEK] + [
     LLAMA | {"model_type": family} for family in ("mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3")
 ]
 
@@ -134,7 +169,9 @@ def test_deepseek() -> None:
     assert shape.moe.moe_layers == (False, True, True, True)
     assert (shape.moe.shared_ffn, shape.moe.router_bias) == (2 * 16, True)
     # The multi-token-prediction layer is not a layer of the model.
-    assert shape == read({key: value for key, value in DEEPSEEK.items() if key != "num_nextn_predict_layers"})
+    without_it = read({key: value for key, value in DEEPSEEK.items() if key != "num_nextn_predict_layers"})
+    assert (shape.num_mtp_layers, without_it.num_mtp_layers) == (1, 0)
+    assert replace(shape, num_mtp_layers=0) == without_it
     greedy = read(DEEPSEEK, model_type="deepseek_v2", q_lora_rank=None, moe_layer_freq=2)
     assert greedy.moe is not None and greedy.mla is not None
     assert (greedy.moe.router_bias, greedy.mla.q_lora_rank) == (False, None)
@@ -150,16 +187,77 @@ def test_class_name_stands_in_for_a_missing_model_type() -> None:
 def test_gemma3_text_part() -> None:
     text = LLAMA | {"model_type": "gemma3_text"}
     assert read({"model_type": "gemma3", "text_config": text}) == read(text)
-    with pytest.raises(NotYetError, match="multimodal"):
-        read({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+    assert read({"model_type": "gemma3", "text_config": text, "vision_config": {}}) == read(text)
 
 
-def test_quantisation_and_unknown_keys_do_not_matter() -> None:
-    assert read(LLAMA, quantization_config={"quant_method": "fp8"}, rope_scaling=None, novelty=[1]) == read(LLAMA)
+def test_text_part_of_a_multimodal_model() -> None:
+    """Keys of the text model win over the outer ones; a tower without stated size counts its blocks alone."""
+    tower = {"depth": 2, "hidden_size": 8, "intermediate_size": 10}
+    outer = {"model_type": "qwen3_vl", "tie_word_embeddings": True, "vocab_size": 7, "vision_config": tower}
+    shape = read({**outer, "text_config": without(LLAMA, "model_type")})
+    assert (shape.architecture, shape.vocab, shape.tied_embeddings, shape.qk_norm) == ("qwen3", 100, True, True)
+    assert shape.vision_params == 2 * (4 * 8 * 8 + 2 * 8 * 10)
+    stated = {**outer, "text_config": LLAMA, "_hybridmap": {"vision_num_params": 3}}
+    assert read(stated).vision_params == 3
+    assert read({**LLAMA, "model_type": "qwen2_vl"}).num_params == read(LLAMA, model_type="qwen2").num_params
 
 
-def without(config: dict[str, Any], key: str) -> dict[str, Any]:
-    return {k: v for k, v in config.items() if k != key}
+def test_unknown_keys_do_not_matter() -> None:
+    assert read(LLAMA, rope_scaling=None, novelty=[1]) == read(LLAMA)
+
+
+def test_gated_delta_net() -> None:
+    shape = read(QWEN3_NEXT)
+    assert shape.linear is not None and shape.attention_gate and shape.qk_norm
+    assert (shape.num_linear_layers, shape.num_attention_layers) == (3, 1)
+    assert (shape.linear.conv_width, shape.linear.in_width) == (2 * 2 * 4 + 4 * 6, 2 * 2 * 4 + 2 * 4 * 6 + 2 * 4)
+    assert (shape.linear.state_elements, shape.linear.conv_elements) == (4 * 4 * 6, 3 * 40)
+    all_full = read(QWEN3_NEXT, layer_types=["full_attention"] * 4)
+    assert all_full.linear is None and all_full.num_linear_layers == 0
+
+
+def test_nemotron_h_blocks() -> None:
+    shape = read(NEMOTRON_H)
+    assert (shape.num_layers, shape.num_attention_layers, shape.num_linear_layers) == (4, 1, 1)
+    assert (shape.num_dense_layers, shape.num_moe_layers, shape.norms_per_layer) == (1, 1, 1)
+    words = without(NEMOTRON_H, "hybrid_override_pattern") | {"layers_block_type": ["mamba", "mlp", "attention", "moe"]}
+    assert read(without(words, "num_hidden_layers")) == shape
+
+
+@pytest.mark.parametrize(
+    ("config", "experts", "attention"),
+    [
+        ({"quant_method": "fp8"}, "fp8", "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block", "fp8_block"),
+        ({"quant_method": "awq", "bits": 4}, "int4", "int4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]}, "nvfp4", "bf16"),
+        ({"quant_algo": "NVFP4", "exclude_modules": ["re:.*experts.*", "lm_head"]}, "bf16", "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4", "bf16"),
+        ({"config_groups": {"a": {"weights": {"num_bits": 4, "type": "int"}}}, "ignore": ["mlp"]}, "bf16", "int4"),
+        ({"config_groups": {"a": {"weights": {"num_bits": 8, "type": "float"}}}}, "fp8", "fp8"),
+        ({"config_groups": {"a": {"weights": {"num_bits": 4, "type": "float"}}}}, "nvfp4", "nvfp4"),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"model.layers.2.mlp.experts": {"quant_algo": "FP8"}},
+            },
+            "fp8",
+            "bf16",
+        ),
+    ],
+)
+def test_number_formats(config: dict[str, Any], experts: str, attention: str) -> None:
+    weights = read(QWEN3_MOE, quantization_config=config).weights
+    assert weights is not None and (weights.experts, weights.attention) == (experts, attention)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, 3, [], {}, {"quant_method": "bitsandbytes"}, {"quant_method": "fp8", "ignore": ["re:(a+)+$", 5, "re:("]}],
+)
+def test_formats_that_are_not_known_are_no_error(config: Any) -> None:
+    weights = read(QWEN3_MOE, quantization_config=config).weights
+    assert weights is None or weights.experts == "fp8"
 
 
 BAD_CONFIGS: list[tuple[Any, str]] = [
@@ -196,6 +294,14 @@ BAD_CONFIGS: list[tuple[Any, str]] = [
     (QWEN3_MOE | {"mlp_only_layers": [-1]}, "mlp_only_layers.0=-1"),  # a negative layer
     (QWEN3_MOE | {"decoder_sparse_step": 0}, "decoder_sparse_step=0"),  # would divide by zero
     (DEEPSEEK | {"moe_layer_freq": 0}, "moe_layer_freq=0"),  # would divide by zero
+    (DSA | {"indexer_types": ["full"]}, "indexer_types has 1"),
+    (NEMOTRON_H | {"hybrid_override_pattern": "M-X"}, "unknown kinds ['X']"),
+    (NEMOTRON_H | {"hybrid_override_pattern": "M-"}, "layers_block_type has 2 entries"),
+    (without(NEMOTRON_H, "hybrid_override_pattern"), "layers_block_type has 0 entries"),
+    (NEMOTRON_H | {"moe_latent_size": 8}, "moe_latent_size=8"),
+    (QWEN3_NEXT | {"layer_types": ["linear_attention"]}, "layer_types has 1"),
+    (QWEN3_NEXT | {"linear_num_value_heads": 3}, "v_heads=3 is not a multiple of k_heads=2"),
+    (GPT_OSS | {"num_local_experts": 0}, "num_local_experts=0"),
     (DEEPSEEK | {"num_key_value_heads": 2}, "num_kv_heads=2 must equal num_heads=8"),  # MLA has no groups
 ]
 
@@ -209,11 +315,11 @@ def test_bad_configs_are_refused_in_one_line(config: Any, message: str) -> None:
     assert "\n" not in text and len(text) < 250
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gemma3", "qwen3_next", "Llama\n", "x" * 5000, "\ud800"])
+@pytest.mark.parametrize("family", ["gpt2", "jamba", "Llama\n", "x" * 5000, "\ud800"])
 def test_unknown_architecture_lists_the_supported_ones(family: str) -> None:
     with pytest.raises(UnknownNameError, match=r"deepseek_v3.*llama.*qwen3_moe") as caught:
         read(LLAMA, model_type=family)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 450
 
 
 def test_load_from_file_and_folder(tmp_path: Path) -> None:
@@ -253,7 +359,10 @@ def test_unreadable_paths(tmp_path: Path, name: str) -> None:
         load_hf_config(tmp_path / name)
 
 
-KEYS = sorted({key for config in ALL for key in config} | {"architectures", "head_dim", "layer_types", "text_config"})
+KEYS = sorted(
+    {key for config in ALL for key in config}
+    | {"architectures", "head_dim", "layer_types", "text_config", "quantization_config"}
+)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.integers(1, 64),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=4),

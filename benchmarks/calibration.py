@@ -1,0 +1,225 @@
+"""What one measured run of a family is worth for its other runs: errors before and after a calibration on it.
+
+    python -m benchmarks.calibration --rl rl_steps.csv --training training.csv --out DIR
+
+Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release; the row with the
+most published stages (the first of them) is calibrated on, by the prior and the fit of ``hybridmap calibrate``; the
+family's other rows are predicted. ``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.validation import rl, training
+from benchmarks.validation.families import family_of, release_of
+from benchmarks.validation.names import (
+    NotPredicted,
+    number,
+    published_device,
+    published_model,
+    published_models,
+    text_of,
+)
+from benchmarks.validation.tables import read_tables
+from hybridmap.calibration.learn import learn
+from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
+from profiles.calibration import FACTORS
+from profiles.errors import HybridmapError
+from simulator.calibration.factors import Belief, calibrated, calibration_of, layer_of, prior
+from simulator.calibration.fit import Observation, fit_to
+from simulator.play.simulate import build_timeline, price_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from profiles.records import Floats
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan
+
+Cells = dict[str, Any]
+STAGES = {
+    "gen_time_s": "generate_sequences",
+    "logprob_time_s": BOTH_LOG_PROBS,
+    "old_logprob_time_s": "compute_log_prob",
+    "ref_logprob_time_s": "compute_ref_log_prob",
+    "train_time_s": "update_actor",
+    "refit_time_s": "transition",
+    "step_time_s": STEP,
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A row that can be predicted: its family, how much it publishes, the measured seconds, and what predicts them."""
+
+    name: str
+    family: str
+    stages: int
+    measured_s: float
+    given: Any
+
+
+def rl_rows(table: pd.DataFrame) -> list[Known]:
+    """Rows with a step time, and the facts and plan of each."""
+    found = []
+    for cells in table.to_dict(orient="records"):
+        measured = number(cells.get("step_time_s"))
+        try:
+            if measured is None or text_of(cells.get("row_kind")) == "refit_only":
+                continue
+            facts, plan = rl.run_of(cells)
+            model = published_models(text_of(cells.get("model")))["actor"].name
+        except (HybridmapError, NotPredicted, ValueError, KeyError):
+            continue
+        num = sum(number(cells.get(stage)) is not None for stage in STAGES)
+        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release_of("rl", cells))
+        found.append(Known(text_of(cells.get("id")), family, num, measured, (cells, facts, plan)))
+    return found
+
+
+def logged(cells: Mapping[str, Any], plan: Plan) -> RunLog:
+    """A published row as the log of one step."""
+    seconds = {call: s for stage, call in STAGES.items() if (s := number(cells.get(stage))) is not None and s > 0}
+    if "compute_log_prob" in seconds or "compute_ref_log_prob" in seconds:
+        seconds.pop(BOTH_LOG_PROBS, None)
+    if plan.schedule != "sync":
+        seconds.pop("generate_sequences", None)  # what the trainer waits
+    return RunLog("published", text_of(cells.get("id")), (LoggedStep(1, seconds),))
+
+
+def iteration_s(facts: Facts, plan: Plan) -> float:
+    """Predicted seconds of a step."""
+    return build_timeline(plan, facts, price_calls(plan, facts)).iteration_s
+
+
+def rl_after(known: Known, others: Sequence[Known]) -> list[float]:
+    """Predictions of other rows by what one row says."""
+    cells, facts, plan = known.given
+    layer = layer_of([learn(logged(cells, plan), plan, facts).file])
+    return [iteration_s(calibrated(other_facts, layer), other_plan) for _, other_facts, other_plan in _given(others)]
+
+
+def rl_before(rows: Sequence[Known]) -> list[float]:
+    """Predictions without any calibration."""
+    return [iteration_s(facts, plan) for _, facts, plan in _given(rows)]
+
+
+def _given(rows: Sequence[Known]) -> list[tuple[Cells, Facts, Plan]]:
+    return [row.given for row in rows]
+
+
+def training_rows(table: pd.DataFrame) -> list[Known]:
+    """Rows with a time or a rate, and the step of each; the time that a rate stands for is compared."""
+    found = []
+    for cells in table.to_dict(orient="records"):
+        try:
+            device = published_device(text_of(cells.get("gpu_kind")))
+            shape = published_model(text_of(cells.get("model")))
+            step = training.step_of(cells, device, shape)
+            measured = training.measured_step_s(cells, step)
+        except (HybridmapError, NotPredicted, ValueError, KeyError):
+            continue
+        if measured is None:
+            continue
+        family = family_of(shape.name, device, release_of("training", cells))
+        found.append(Known(text_of(cells.get("id")), family, 1, measured, step))
+    return found
+
+
+class TrainerPrices:
+    """Seconds of training steps under the trainer's two factors."""
+
+    def __init__(self, steps: Sequence[training.Step]) -> None:
+        self.steps = tuple(steps)
+
+    def seconds(self, observed: Observation, log_factors: Floats) -> float:
+        """Predicted seconds of a step."""
+        return self.at(observed.case, Belief(log_factors, np.eye(len(FACTORS))))
+
+    def at(self, case: int, belief: Belief) -> float:
+        """The same for a belief."""
+        step = self.steps[case]
+        facts = calibrated(step.facts, calibration_of(belief, {}))
+        return training.step_seconds(replace(step, facts=facts)) * belief.factors["training"]
+
+    def same_run(self, one: int, other: int) -> bool:
+        """Each row is a run of its own."""
+        return one == other
+
+
+def training_after(known: Known, others: Sequence[Known]) -> list[float]:
+    """Predictions of other rows by what one row says."""
+    prices = TrainerPrices([row.given for row in (known, *others)])
+    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s)], prior())
+    return [prices.at(i, belief) for i in range(1, len(others) + 1)]
+
+
+def training_before(rows: Sequence[Known]) -> list[float]:
+    """Predictions without any calibration."""
+    prices = TrainerPrices([row.given for row in rows])
+    return [prices.at(i, prior()) for i in range(len(rows))]
+
+
+def compared(
+    kind: str,
+    rows: Sequence[Known],
+    before: Callable[[Sequence[Known]], list[float]],
+    after: Callable[[Known, Sequence[Known]], list[float]],
+) -> pd.DataFrame:
+    """Relative errors before and after of every row of a family but the one that was calibrated on."""
+    records = []
+    for family in dict.fromkeys(row.family for row in rows):
+        own = [row for row in rows if row.family == family]
+        known = max(own, key=lambda row: row.stages)
+        others = [row for row in own if row is not known]
+        if not others:
+            continue
+        for row, plain_s, fitted_s in zip(others, before(others), after(known, others), strict=True):
+            errors = {"before": plain_s / row.measured_s - 1.0, "after": fitted_s / row.measured_s - 1.0}
+            records.append({"table": kind, "family": family, "calibrated_on": known.name, "id": row.name, **errors})
+    return pd.DataFrame(records, columns=["table", "family", "calibrated_on", "id", "before", "after"])
+
+
+def summary(frame: pd.DataFrame) -> dict[str, float | int | None]:
+    """Rows, and the mean absolute error before and after."""
+    if frame.empty:
+        return {"rows": 0, "before": None, "after": None}
+    return {"rows": len(frame), **{name: float(frame[name].abs().mean()) for name in ("before", "after")}}
+
+
+def main() -> None:
+    """Write ``rows.csv``, ``families.csv`` and ``summary.json``."""
+    parser = argparse.ArgumentParser(prog="benchmarks.calibration", description=__doc__.splitlines()[0])
+    parser.add_argument("--rl", type=Path, nargs="*", default=[])
+    parser.add_argument("--training", type=Path, nargs="*", default=[])
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    frames = {}
+    if given.rl:
+        frames["rl"] = compared("rl", rl_rows(read_tables("rl", given.rl)), rl_before, rl_after)
+    if given.training:
+        rows = training_rows(read_tables("training", given.training))
+        frames["training"] = compared("training", rows, training_before, training_after)
+    given.out.mkdir(parents=True, exist_ok=True)
+    everything = pd.concat(frames.values())
+    everything.to_csv(given.out / "rows.csv", index=False)
+    sizes = everything.assign(before=everything["before"].abs(), after=everything["after"].abs())
+    means = {"rows": ("id", "size"), "before": ("before", "mean"), "after": ("after", "mean")}
+    families = sizes.groupby(["table", "family"]).agg(**means)
+    families.to_csv(given.out / "families.csv")
+    found = {kind: summary(frame) for kind, frame in frames.items()}
+    (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(families.to_string(float_format="{:.3f}".format))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""A log and what it ran, turned into cases, observations and a layer."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybridmap.calibration.lengths import learn_lengths, with_lengths
+from hybridmap.runlogs.records import BOTH_LOG_PROBS
+from hybridmap.runlogs.steady import Steady, steady
+from profiles.calibration import CalibrationFile, LearnedLengths, Stage
+from profiles.errors import InputError
+from simulator.calibration.factors import Belief, prior, uncalibrated
+from simulator.calibration.fit import WHOLE, Case, Observation, Prices, fit
+from simulator.plan.dataflow import CONTROLLER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hybridmap.runlogs.records import LoggedStep, RunLog
+    from profiles.records import Floats
+    from simulator.facts import Facts
+    from simulator.plan.plan import Plan
+
+MOST_BINS, LEAST_PER_BIN = 6, 5
+"""Steps of like length are one case each."""
+LEAST_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a log says: the layer's file, its belief, and the steps that it rests on."""
+
+    file: CalibrationFile
+    belief: Belief
+    kept: Steady
+    lengths: LearnedLengths | None
+    lacks: tuple[str, ...]
+
+
+def learn(
+    log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None, *, between_calls: bool = True
+) -> Learned:
+    """Calibrate.
+
+    Parameters
+    ----------
+    log
+        The run.
+    plan
+        What ran.
+    facts
+        The job's, with its lengths; a calibration of its own is put aside.
+    before
+        What other runs said already; else ``prior``.
+    between_calls
+        Whether to learn what the controller's calls and the gaps between calls take, too.
+
+    Raises
+    ------
+    InputError
+        No step of the log says how long any call of the job took.
+    """
+    facts = uncalibrated(facts)
+    kept = steady(log)
+    lengths = learn_lengths(kept.steps, facts.workload.response.maximum)
+    groups = timed_together(kept.steps, facts, plan)
+    if not groups:
+        raise InputError(f"{log.source}: no step says how long a call of {facts.algorithm} took, or the whole step")
+    belief, seconds = _belief(kept.steps, plan, facts, lengths, groups, before)
+    if not between_calls:
+        seconds = {}
+    file = CalibrationFile(
+        device=facts.group.device,
+        training=facts.training.name,
+        generation=facts.generation.name,
+        system=log.system,
+        source=log.source,
+        date=datetime.date.today().isoformat(),
+        steps=len(kept.steps),
+        left_out={why: n for why, n in (("warm-up", kept.warm_up), ("interrupted", kept.interrupted)) if n},
+        log_factors=tuple(belief.log_factors.tolist()),
+        covariance=tuple(tuple(row) for row in belief.covariance.tolist()),
+        seconds_per_sample=seconds,
+        stages=_stages(kept.steps, plan, facts, lengths, groups, before),
+        lengths=lengths,
+        memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
+    )
+    return Learned(file, belief, kept, lengths, lacks(kept.steps, facts, plan))
+
+
+def timed_together(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> list[tuple[str, ...]]:
+    """The calls of the dataflow that a log times, alone or together.
+
+    Where generation runs beside training, a log has how long the trainer waits for it; the whole step says more.
+    """
+    models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
+    logged = {name for step in steps for name, s in step.calls.items() if s >= LEAST_S}
+    overlapped = plan.schedule != "sync"
+    groups: list[tuple[str, ...]] = []
+    for name in sorted(logged):
+        keys = tuple(key for key in name.split("+") if key in models)
+        waits = overlapped and any(key.startswith("generate_sequences") for key in keys)
+        if keys and not waits:
+            groups.append(keys)
+    if not groups or overlapped:
+        groups += [(WHOLE,)] * any(step.iteration_s is not None for step in steps)
+    return groups
+
+
+def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """What the log does not say, and what that costs."""
+    known = {key for group in timed_together(steps, facts, plan) for key in group}
+    missing = [c.key for c in facts.dataflow.calls if c.role != CONTROLLER and c.key not in known]
+    out = []
+    if missing:
+        out.append(f"no time of {', '.join(missing)}: their prices stay as they were, and as uncertain")
+    if all(step.lengths.response_mean is None for step in steps):
+        out.append("no response lengths: those of the job are taken, and errors of theirs go into the factors")
+    elif all(step.lengths.clipped is None for step in steps):
+        out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
+    if all(step.iteration_s is None for step in steps):
+        out.append("no time of whole steps: what happens between calls stays unknown")
+    if all(step.memory_gib is None for step in steps):
+        out.append("no peak of memory: estimates of memory are not checked")
+    return tuple(out)
+
+
+def cases_of(
+    steps: Sequence[LoggedStep], plan: Plan, facts: Facts, lengths: LearnedLengths | None
+) -> list[tuple[Case, list[LoggedStep]]]:
+    """Steps of like length together, each with the facts of their own lengths."""
+    known = [step for step in steps if step.lengths.response_mean]
+    if lengths is None or not known:
+        return [(Case(plan, facts), list(steps))]
+    known.sort(key=lambda step: step.lengths.response_mean or 0.0)
+    num = max(1, min(MOST_BINS, len(known) // LEAST_PER_BIN))
+    bins = [list(part) for part in np.array_split(np.asarray(known, dtype=object), num)]
+    return [(Case(plan, _at_lengths(facts, part, lengths)), part) for part in bins]
+
+
+def _at_lengths(facts: Facts, steps: Sequence[LoggedStep], lengths: LearnedLengths) -> Facts:
+    work = facts.workload
+    mean = float(np.mean([s.lengths.response_mean for s in steps]))
+    tail = None if lengths.response_p99 is None else lengths.response_p99 * mean / lengths.response_mean
+    prompts = [s.lengths.prompt_mean for s in steps if s.lengths.prompt_mean]
+    prompt = min(float(np.mean(prompts)), float(work.prompt_length)) if prompts else work.prompt_tokens
+    response = with_lengths(work.response, min(mean, float(work.response.maximum)), tail)
+    return replace(facts, workload=replace(work, response=response, prompt_tokens=prompt))
+
+
+def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tuple[str, ...]]) -> list[Observation]:
+    """Mean seconds of each group of calls in each case, with the error of the mean."""
+    out = []
+    for i, (_, steps) in enumerate(cases):
+        for group in groups:
+            seconds = [s for step in steps if (s := seconds_of(step, group)) is not None]
+            if not seconds:
+                continue
+            mean = float(np.mean(seconds))
+            error = float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else 0.05
+            out.append(Observation(i, group, mean, error))
+    return out
+
+
+def seconds_of(step: LoggedStep, group: tuple[str, ...]) -> float | None:
+    """What a step says of calls that were timed together."""
+    if group == (WHOLE,):
+        return step.iteration_s
+    name = BOTH_LOG_PROBS if BOTH_LOG_PROBS in step.calls and group[0] in BOTH_LOG_PROBS.split("+") else "+".join(group)
+    seconds = step.calls.get(name)
+    return seconds if seconds is not None and seconds >= LEAST_S else None
+
+
+def _belief(
+    steps: Sequence[LoggedStep],
+    plan: Plan,
+    facts: Facts,
+    lengths: LearnedLengths | None,
+    groups: Sequence[tuple[str, ...]],
+    before: Belief | None,
+) -> tuple[Belief, dict[str, float]]:
+    cases = cases_of(steps, plan, facts, lengths)
+    seconds = _controllers_seconds(steps, plan, facts)
+    return fit([case for case, _ in cases], observed(cases, groups), seconds, before or prior()), seconds
+
+
+def _controllers_seconds(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> dict[str, float]:
+    """Seconds per sample of what the controller does: its calls as logged, and with the last what has no name."""
+    mine = [call.key for call in facts.dataflow.calls if call.role == CONTROLLER]
+    out = {}
+    for key in mine:
+        seconds = [step.calls[key] for step in steps if key in step.calls]
+        if seconds:
+            out[key] = float(np.median(seconds))
+    models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
+    if plan.schedule == "sync" and models <= {key for step in steps for name in step.calls for key in name.split("+")}:
+        unnamed = [s for step in steps if (s := step.unnamed_s) is not None]
+        if unnamed:
+            out[mine[-1]] = out.get(mine[-1], 0.0) + float(np.median(unnamed))
+    return {key: s / facts.workload.num_samples for key, s in out.items()}
+
+
+def _stages(
+    steps: Sequence[LoggedStep],
+    plan: Plan,
+    facts: Facts,
+    lengths: LearnedLengths | None,
+    groups: Sequence[tuple[str, ...]],
+    before: Belief | None,
+) -> tuple[Stage, ...]:
+    """Errors of every second step by factors from the others, beside those without any factor."""
+    used, held = list(steps[::2]), list(steps[1::2]) or list(steps)
+    belief, seconds = _belief(used, plan, facts, lengths, groups, before)
+    cases = cases_of(held, plan, facts, lengths)
+    plain = Prices([case for case, _ in cases], {})
+    after = Prices([case for case, _ in cases], seconds)
+    out = []
+    for group in groups:
+        of_group = [o for o in observed(cases, [group])]
+        if not of_group:
+            continue
+        weight = [len(cases[o.case][1]) for o in of_group]
+        measured = float(np.average([o.seconds for o in of_group], weights=weight))
+        errors = [
+            float(np.average([p.seconds(o, at) for o in of_group], weights=weight)) / measured - 1.0
+            for p, at in ((plain, np.zeros_like(belief.log_factors)), (after, belief.log_factors))
+        ]
+        out.append(
+            Stage(calls=group, measured_s=measured, error_before=errors[0], error_after=errors[1], steps=sum(weight))
+        )
+    return tuple(out)
+
+
+def predicted(log_steps: Sequence[LoggedStep], learned: Learned, plan: Plan, facts: Facts) -> Mapping[str, Floats]:
+    """Seconds of each group of calls for each bin of other steps, by what was learned: measured and predicted."""
+    groups = timed_together(log_steps, facts, plan)
+    cases = cases_of(log_steps, plan, uncalibrated(facts), learned.lengths)
+    prices = Prices([case for case, _ in cases], learned.file.seconds_per_sample)
+    out: dict[str, Floats] = {}
+    for group in groups:
+        found = observed(cases, [group])
+        pairs = [(o.seconds, prices.seconds(o, learned.belief.log_factors), len(cases[o.case][1])) for o in found]
+        out["+".join(group)] = np.asarray(pairs)
+    return out

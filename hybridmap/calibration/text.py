@@ -1,0 +1,84 @@
+"""What was learned from a log, as lines and a table."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hybridmap.console import new_table, say_table
+from hybridmap.text.notation import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridmap.calibration.learn import Learned
+    from hybridmap.runlogs.records import RunLog
+    from profiles.calibration import LearnedLengths, Stage
+    from simulator.facts import Facts
+
+NINETY = 1.645
+KNOWN = 0.8
+"""A factor is shown as learned where the run left less than this share of its uncertainty."""
+NAMES = {"generation_host": "generation, host", "training_host": "training, host"}
+
+
+def learned_lines(
+    log: RunLog, learned: Learned, facts: Facts, notes: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Lines above the table of stages, and below it."""
+    out = [f"{reason} {', '.join(map(str, steps))}" for reason, steps in learned.file.left_out.items()]
+    left = f" (left out: {'; '.join(out)})" if out else ""
+    devices = f"{facts.num_gpus:,} x {facts.group.device}"
+    above = [
+        f"{log.system}: {learned.file.steps:,} of {len(log.steps):,} steps{left}, {devices}",
+        *(f"note: {note}" for note in notes),
+        *([f"note: {log.damaged:,} lines could not be read to their end"] if log.damaged else []),
+        "",
+    ]
+    below = ["", *_factor_lines(learned), *_length_lines(learned.lengths)]
+    waiting = learned.file.seconds_per_sample
+    if waiting:
+        below.append(f"between calls {sum(waiting.values()) * facts.workload.num_samples:,.1f} s an iteration")
+    below += [f"not in the log: {text}" for text in learned.lacks]
+    return above, below
+
+
+def show_stages(stages: Sequence[Stage]) -> None:
+    """Measured seconds, and errors before and after on steps that no factor was taken from."""
+    table = new_table(("stage", "measured", "price before", "price after"), right=("measured",))
+    for stage in stages:
+        table.add_row(
+            " + ".join(stage.calls),
+            f"{stage.measured_s:,.1f} s",
+            f"{stage.error_before:+.0%}",
+            f"{stage.error_after:+.0%}",
+        )
+    say_table(table)
+
+
+def _factor_lines(learned: Learned) -> list[str]:
+    from simulator.calibration.factors import WIDTHS
+
+    shown: list[str] = []
+    for name, factor in learned.belief.factors.items():
+        left = learned.belief.deviations[name]
+        if left < KNOWN * WIDTHS[name]:
+            low, high = factor * math.exp(-NINETY * left), factor * math.exp(NINETY * left)
+            what = "learned" if not shown else ""
+            shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")
+    return shown or ["the log moves no price by more than is uncertain anyway"]
+
+
+def _length_lines(lengths: LearnedLengths | None) -> list[str]:
+    if lengths is None:
+        return []
+    parts = [f"mean {lengths.response_mean:,.0f} tokens"]
+    if lengths.response_p99 is not None:
+        parts.append(f"p99 {lengths.response_p99:,.0f}")
+    if lengths.clipped is not None:
+        parts.append(f"{percent(lengths.clipped)} at the limit")
+    if lengths.prompt_mean is not None:
+        parts.append(f"prompts {lengths.prompt_mean:,.0f}")
+    if abs(lengths.drift) >= 0.02:
+        parts.append(f"{lengths.drift:+.0%} over these steps")
+    return [f"responses {', '.join(parts)}"]

@@ -1,0 +1,170 @@
+"""``hybridmap calibrate``: what the log of a run says of the prices, as a layer that other plans are priced with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybridmap.commands.import_run import Models, Network, Variables, name_values
+from hybridmap.commands.options import Json, known_devices
+from hybridmap.console import say, say_json, working
+from profiles.calibration import CALIBRATION_FILE
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridmap.calibration.learn import Learned
+    from hybridmap.job.job import Job
+    from hybridmap.runlogs.records import RunLog
+    from simulator.plan.plan import Plan
+
+Log = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG",
+        help="Console output or .jsonl of verl, console of NeMo-RL or slime, TensorBoard events, a .csv of W&B or "
+        "MLflow, or a timeline.json that was measured.",
+    ),
+]
+Script = Annotated[
+    Path | None,
+    typer.Option(
+        "--script", metavar="run.sh", help="The verl script that was run; needs --device.", show_default=False
+    ),
+]
+PlanRun = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="plan.json", help="The plan that was run; it holds its job.", show_default=False),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="The GPU of --script.", autocompletion=known_devices, show_default=False),
+]
+Steps = Annotated[
+    str | None,
+    typer.Option("--steps", metavar="FROM:TO", help="Learn from these steps alone, such as 1:20.", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What was run: the job with the lengths of the log where nothing else says them, and the plan."""
+
+    job: "Job"
+    plan: "Plan"
+    notes: tuple[str, ...] = ()
+
+
+def calibrate(
+    log: Log,
+    plan: PlanRun = None,
+    script: Script = None,
+    device: Device = None,
+    gbps: Network = None,
+    model: Models = None,
+    env: Variables = None,
+    steps: Steps = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder for calibration.yaml, and of a script job and plan.")
+    ] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Learn from a run's log what its machines make of the prices.
+
+    Writes calibration.yaml; a job that lies beside it, or names it under calibration:, is priced with it.
+    """
+    from hybridmap.calibration.learn import learn
+    from hybridmap.files.plan import require_folder
+    from hybridmap.runlogs.read import read_log
+
+    require_folder(out)
+    found = chosen_steps(read_log(log), steps)
+    ran = what_ran(found, plan, script, device, gbps, model or [], env or [])
+    with working(f"pricing {len(found.steps):,} steps ..."):
+        learned = learn(found, ran.plan, ran.job.facts())
+    written = _write(out, learned, ran, script is not None)
+    if as_json:
+        say_json(_document(found, learned, ran, written))
+        return
+    from hybridmap.calibration.text import learned_lines, show_stages
+
+    say("\n".join(learned_lines(found, learned, ran.job.facts(), ran.notes)[0]))
+    show_stages(learned.file.stages)
+    say("\n".join(learned_lines(found, learned, ran.job.facts(), ran.notes)[1]))
+    say(f"wrote {', '.join(written)}")
+
+
+def chosen_steps(log: "RunLog", steps: str | None) -> "RunLog":
+    """The steps that ``--steps FROM:TO`` names, both ends included; ``InputError`` where there are none."""
+    from dataclasses import replace
+
+    if steps is None:
+        return log
+    first, colon, last = steps.partition(":")
+    if not colon or not all(part.isdigit() or not part for part in (first, last)):
+        raise InputError(f"--steps {steps}: expected FROM:TO, two step numbers, such as 1:20")
+    low, high = int(first or 0), int(last) if last else log.steps[-1].number
+    kept = tuple(step for step in log.steps if low <= step.number <= high)
+    if not kept:
+        raise InputError(
+            f"--steps {steps}: the log has steps {log.steps[0].number} to {log.steps[-1].number}, none of them is there"
+        )
+    return replace(log, steps=kept)
+
+
+def what_ran(
+    log: "RunLog",
+    plan: Path | None,
+    script: Path | None,
+    device: str | None,
+    gbps: float | None,
+    model: list[str],
+    env: list[str],
+) -> Ran:
+    """The job and the plan of a run, from a plan file or a launch script; ``InputError`` unless one is given."""
+    if (plan is None) == (script is None):
+        raise InputError("say what was run: --plan plan.json, or --script run.sh --device GPU")
+    if plan is not None:
+        from hybridmap.files.plan import read_plan_file
+        from hybridmap.job.load import job_from_document
+
+        file = read_plan_file(plan)
+        return Ran(job_from_document(file.job, f"{plan}: job"), file.plan)
+    if device is None:
+        raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
+    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.verl.read import read_verl_config
+
+    assert script is not None
+    lengths = log.mean_lengths()
+    mean = None if not lengths.response_mean else max(1, round(lengths.response_mean))
+    models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model)
+    variables = name_values("--env", "NAME=VALUE, such as NNODES=4", env)
+    imported = import_verl(
+        read_verl_config(script, variables), Given(device, gbps, mean, lengths.prompt_mean or None, models)
+    )
+    return Ran(imported.job.scheduled_as(imported.plan), imported.plan, imported.notes)
+
+
+def _write(out: Path, learned: "Learned", ran: Ran, with_job: bool) -> list[str]:
+    from hybridmap.files.write import write_file
+    from profiles.yaml_text import yaml_of
+
+    content = {CALIBRATION_FILE: yaml_of(learned.file.model_dump(mode="json"))}
+    if with_job:
+        content["job.yaml"] = yaml_of(ran.job.document)
+    for name, text in content.items():
+        write_file(out / name, text)
+    return [str(out / name) for name in content]
+
+
+def _document(log: "RunLog", learned: "Learned", ran: Ran, written: list[str]) -> dict[str, Any]:
+    return {
+        **learned.file.model_dump(mode="json"),
+        "factors": learned.belief.factors,
+        "deviations": learned.belief.deviations,
+        "damaged_lines": log.damaged,
+        "lacks": list(learned.lacks),
+        "notes": list(ran.notes),
+        "written": written,
+    }

@@ -1,0 +1,78 @@
+"""What systems print: verl's ``step:3 - a:1 - b:2``, NeMo-RL's list of times, slime's ``perf 3: {...}``.
+
+Consoles of many processes are one stream: lines come with a prefix of Ray and colours, may be cut, and may have another
+process's line inside. A record that cannot be read to its end is counted, and what of it can be read is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hybridmap.runlogs.events import Event, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MOST_LINE = 1 << 20
+"""Characters of a line that are looked at."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
+_WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})\)?"
+
+_VERL = re.compile(r"(?:^|\s)step:(\d{1,9}) - (.*)")
+_VERL_PAIR = re.compile(rf"([\w@./-]+(?:/[\w@./-]+)+):{_WRAPPED}$")
+_SLIME = re.compile(r"(?:^|\s)perf (\d{1,9}): \{(.*)")
+_SLIME_PAIR = re.compile(rf"'([\w/.-]+)': {_WRAPPED}(?=[,}}])")
+_NEMO_STEP = re.compile(r"=+ Step (\d{1,9})/")
+_NEMO_TIME = re.compile(rf"• ([\w/]+): ({_NUMBER})s \(")
+_NEMO_TOTAL = re.compile(rf"• Total step time: ({_NUMBER})s")
+_NEMO_LENGTH = re.compile(rf"• Mean Generation Length: ({_NUMBER})")
+
+
+class Console:
+    """Reads lines one by one; ``damaged`` counts the records that were cut."""
+
+    def __init__(self) -> None:
+        self.damaged = 0
+        self._nemo_step: int | None = None
+
+    def events(self, lines: Iterable[str]) -> Iterator[Event]:
+        """The metrics that are known, in the order of the lines."""
+        for raw in lines:
+            line = _COLOUR.sub("", raw[:MOST_LINE]).rstrip()
+            if (found := _VERL.search(line)) is not None:
+                yield from self._verl(int(found[1]), found[2])
+            elif (found := _SLIME.search(line)) is not None:
+                yield from self._slime(int(found[1]), found[2])
+            elif "•" in line or "= Step" in line:
+                yield from self._nemo(line)
+
+    def _verl(self, step: int, text: str) -> Iterator[Event]:
+        pairs = text.split(" - ")
+        for pair in pairs:
+            found = _VERL_PAIR.match(pair)
+            if found is None:
+                self.damaged += pair is pairs[-1] or wanted(pair.rpartition(":")[0])
+            elif wanted(found[1]):
+                yield Event(step, found[1], float(found[2]))
+
+    def _slime(self, step: int, text: str) -> Iterator[Event]:
+        self.damaged += not text.endswith("}")
+        for name, value in _SLIME_PAIR.findall(text):
+            if wanted(name):
+                yield Event(step, name, float(value))
+
+    def _nemo(self, line: str) -> Iterator[Event]:
+        """A list of times belongs to the last step that was announced."""
+        if (found := _NEMO_STEP.search(line)) is not None:
+            self._nemo_step = int(found[1])
+        elif self._nemo_step is None:
+            return
+        elif (found := _NEMO_TOTAL.search(line)) is not None:
+            yield Event(self._nemo_step, "timing/train/total_step_time", float(found[1]))
+        elif (found := _NEMO_LENGTH.search(line)) is not None:
+            yield Event(self._nemo_step, "train/mean_gen_tokens_per_sample", float(found[1]))
+        elif (found := _NEMO_TIME.search(line)) is not None and wanted(f"timing/train/{found[1]}"):
+            yield Event(self._nemo_step, f"timing/train/{found[1]}", float(found[2]))

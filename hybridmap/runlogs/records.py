@@ -1,0 +1,101 @@
+"""A run's log: seconds by call, lengths and memory of each step, whatever system wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STEP, VALIDATION, CHECKPOINT = "step", "validation", "checkpoint"
+BESIDE = (VALIDATION, CHECKPOINT)
+"""What some steps do besides the iteration that a plan predicts."""
+
+BOTH_LOG_PROBS = "compute_log_prob+compute_ref_log_prob"
+"""NeMo-RL times the old log-probs and the reference's together."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a step's samples; ``None`` where the log does not say.
+
+    ``clipped`` is the share of responses that ended at the limit.
+    """
+
+    response_mean: float | None = None
+    response_max: float | None = None
+    clipped: float | None = None
+    prompt_mean: float | None = None
+
+
+@dataclass(frozen=True)
+class LoggedStep:
+    """One step. ``seconds`` by call (names of ``simulator.plan.dataflow``), and of ``step``, ``validation``, ...
+
+    ``memory_gib`` is the most that PyTorch had reserved on a GPU, GiB.
+    """
+
+    number: int
+    seconds: Mapping[str, float]
+    lengths: Lengths = field(default_factory=Lengths)
+    memory_gib: float | None = None
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The step without validation and checkpoints.
+
+        Releases differ in whether they count them (verl 0.9.1 does for checkpoints, not for validation): what does not
+        fit beside the calls was not counted.
+        """
+        if STEP not in self.seconds:
+            return None
+        whole, rest_s = self.seconds[STEP], self.seconds[STEP] - sum(self.calls.values())
+        for name in BESIDE:
+            beside_s = self.seconds.get(name, 0.0)
+            if beside_s <= rest_s:
+                whole, rest_s = whole - beside_s, rest_s - beside_s
+        return whole
+
+    @property
+    def calls(self) -> dict[str, float]:
+        """Seconds of the calls of an iteration alone."""
+        return {name: s for name, s in self.seconds.items() if name not in (STEP, *BESIDE)}
+
+    @property
+    def unnamed_s(self) -> float | None:
+        """What of the iteration no call accounts for. Calls that overlap leave nothing."""
+        whole = self.iteration_s
+        return None if whole is None else max(0.0, whole - sum(self.calls.values()))
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A log as it was read.
+
+    Parameters
+    ----------
+    system
+        Who wrote it: ``verl``, ``nemo-rl``, ``slime`` or ``hybridmap``.
+    source
+        The file or folder.
+    steps
+        In order of their number, each once.
+    damaged
+        Lines that began as a record of the system and could not be read to their end.
+    """
+
+    system: str
+    source: str
+    steps: tuple[LoggedStep, ...]
+    damaged: int = 0
+
+    def mean_lengths(self) -> Lengths:
+        """The mean over the steps of each, of what they say."""
+        return Lengths(**{f.name: _mean(getattr(step.lengths, f.name) for step in self.steps) for f in fields(Lengths)})
+
+
+def _mean(values: object) -> float | None:
+    known = [value for value in values if value is not None]  # type: ignore[attr-defined]
+    return fmean(known) if known else None

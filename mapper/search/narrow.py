@@ -1,0 +1,51 @@
+"""The instance of a search for the fastest plan: what is sure to be slower goes before it is compared row by row.
+
+On large clusters most of what is priced runs on numbers of GPUs that nothing fast can use, and to compare all of it
+with each other takes longer than to price it. A quick choice of each placement, on a few pool sizes, says what its
+best plan takes at most; what that leaves out is in no placement's best plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mapper.candidates.listing import tables_by_step, worth_keeping
+from mapper.candidates.table import by_gpus
+from mapper.model.choices import ticks_of
+from mapper.model.instance import make_instance
+from mapper.search.incumbent import NEVER, greedy_by_placement, thinned
+from mapper.search.prune import prune_each_beyond
+
+if TYPE_CHECKING:
+    from mapper.candidates.table import RoleTable
+    from mapper.deadline import Deadline
+    from mapper.model.instance import Instance
+    from mapper.problem import Placement, Problem
+
+FEW_ROWS = 20_000
+"""Rows of all roles that are soon compared with each other."""
+
+
+def fastest_instance(problem: Problem, deadline: Deadline) -> Instance:
+    """As ``make_instance``, without what is in no placement's fastest plan."""
+    whole = tables_by_step(problem, problem.roles, deadline=deadline)
+    if sum(map(len, whole.values())) > FEW_ROWS:
+        whole = _within_quick_choices(problem, whole)
+    return make_instance(problem, priced={role: worth_keeping(table) for role, table in whole.items()})
+
+
+def _within_quick_choices(problem: Problem, whole: dict[str, RoleTable]) -> dict[str, RoleTable]:
+    """The rows of each role that some placement may use in a plan as fast as a quick choice of it."""
+    whole = {role: by_gpus(table) for role, table in whole.items()}
+    instance = make_instance(problem, priced=whole)
+    rounding = len(instance.flow.calls) + 1  # ticks by which durations may be off, and what is not listed gains
+    limits = {placement: ticks + rounding for placement, ticks in quick_limits(instance).items()}
+    least = instance.relaxed() or instance
+    _, kept = prune_each_beyond(least, dict.fromkeys(least.partitions, int(NEVER) // 4) | limits)
+    return {role: whole[role].take(rows) for role, rows in kept.items()}
+
+
+def quick_limits(instance: Instance) -> dict[Placement, int]:
+    """Ticks of a quick choice of each placement that one is found for."""
+    few, _ = thinned(instance)
+    return {placement: ticks_of(few, choice) for placement, (choice, _) in greedy_by_placement(few).items()}

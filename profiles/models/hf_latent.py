@@ -1,0 +1,89 @@
+"""Families of latent attention: DeepSeek-V2 and V3, Kimi-K2, and with an indexer DeepSeek-V3.2 and GLM-5."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from profiles.errors import InputError
+from profiles.models.hf_base import Config, Index, Size
+from profiles.models.layers import MlaShape, MoeShape, SparseShape
+
+
+class DeepseekV2(Config):
+    """Latent attention."""
+
+    default_topk_method: ClassVar[str] = "greedy"
+
+    q_lora_rank: Size | None
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+    n_routed_experts: Size | None = None
+    n_shared_experts: Index | None = None
+    num_experts_per_tok: Size | None = None
+    moe_intermediate_size: Size | None = None
+    first_k_dense_replace: Index = 0
+    moe_layer_freq: Size = 1
+    topk_method: str | None = None
+    num_nextn_predict_layers: Index = 0
+
+    def width_per_head(self) -> int:
+        return self.qk_nope_head_dim + self.qk_rope_head_dim  # newer configs carry a head_dim of another meaning
+
+    def mla(self) -> MlaShape | None:
+        return MlaShape(
+            self.q_lora_rank, self.kv_lora_rank, self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim
+        )
+
+    def moe(self) -> MoeShape | None:
+        first, every = self.first_k_dense_replace, self.moe_layer_freq
+        layers = tuple(i >= first and i % every == 0 for i in range(self.num_hidden_layers))
+        if self.n_routed_experts is None or not any(layers):
+            return None
+        if self.num_experts_per_tok is None or self.moe_intermediate_size is None:
+            raise InputError("n_routed_experts needs num_experts_per_tok and moe_intermediate_size beside it")
+        bias = (self.topk_method or self.default_topk_method) == "noaux_tc"
+        experts, each, ffn = self.n_routed_experts, self.num_experts_per_tok, self.moe_intermediate_size
+        return MoeShape(experts, each, ffn, (self.n_shared_experts or 0) * ffn, False, bias, layers)
+
+    def further(self) -> dict[str, Any]:
+        return {"num_mtp_layers": self.num_nextn_predict_layers}
+
+
+class DeepseekV3(DeepseekV2):
+    """As DeepSeek-V2 with a bias in the router."""
+
+    default_topk_method: ClassVar[str] = "noaux_tc"
+
+
+class Glm4MoeLite(DeepseekV3):
+    """GLM-4.7-Flash."""
+
+    first_k_dense_replace: Index = 1
+
+
+class DeepseekV32(DeepseekV3):
+    """Sparse attention in every layer; newer ones share one indexer among a few layers."""
+
+    index_n_heads: Size
+    index_head_dim: Size
+    index_topk: Size
+    indexer_types: list[Literal["full", "shared"]] | None = None
+    index_topk_freq: Size = 1
+    index_skip_topk_offset: Index = 2
+
+    def further(self) -> dict[str, Any]:
+        sparse = SparseShape(self.index_n_heads, self.index_head_dim, self.index_topk, self._num_indexers())
+        return {**super().further(), "sparse": sparse}
+
+    def _num_indexers(self) -> int:
+        if self.indexer_types is not None:
+            if len(self.indexer_types) != self.num_hidden_layers:
+                raise InputError(
+                    f"indexer_types has {len(self.indexer_types)} entries for num_hidden_layers="
+                    f"{self.num_hidden_layers}"
+                )
+            return self.indexer_types.count("full")
+        first, every = self.index_skip_topk_offset - 1, self.index_topk_freq
+        return sum(max(i - first, 0) % every == 0 for i in range(self.num_hidden_layers))

@@ -1,0 +1,1 @@
+"""What a run's measurements say about the prices: a few factors, each with its uncertainty."""

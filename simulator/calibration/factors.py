@@ -1,0 +1,182 @@
+"""The factors that a calibration moves, and prices with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from profiles.calibration import FACTORS, UNCALIBRATED, Calibration, digest_of, factors_of_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from profiles.calibration import CalibrationFile
+    from profiles.engine_facts import GenerationEngine, TrainingEngine
+    from profiles.records import Floats
+    from simulator.facts import Facts
+
+    _Engine = TypeVar("_Engine", GenerationEngine, TrainingEngine)
+
+HOST_TIMES = (
+    "launch_s_per_layer",
+    "prefill_launch_s_per_layer",
+    "host_s_per_step",
+    "host_s_per_sequence",
+    "rollout_s_per_sequence",
+    "collective_launch_s",
+    "forward_s_per_layer",
+    "backward_s_per_layer",
+    "forward_s_per_pass",
+    "backward_s_per_pass",
+    "step_fixed_s",
+)
+"""Constants of an engine that are time of the host."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is known of the factors: their logarithms are normal.
+
+    Parameters
+    ----------
+    log_factors
+        Means in the order of ``FACTORS``.
+    covariance
+        Their covariance, ``[F, F]``.
+    """
+
+    log_factors: Floats
+    covariance: Floats
+
+    @property
+    def precision(self) -> Floats:
+        """Inverse of the covariance."""
+        return np.asarray(np.linalg.inv(self.covariance), dtype=np.float64)
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of each logarithm, by factor."""
+        return dict(zip(FACTORS, np.sqrt(np.diag(self.covariance)).tolist(), strict=True))
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """The median of each factor."""
+        return dict(zip(FACTORS, np.exp(self.log_factors).tolist(), strict=True))
+
+
+WIDTHS = {
+    "generation": 0.20,
+    "generation_host": 0.45,
+    "training": 0.20,
+    "training_host": 0.45,
+    "scoring": 0.20,
+    "reference": 0.10,
+    "transition": 0.60,
+}
+"""Standard deviations before anything was measured: stages of families that no constant was fitted on are about this
+far off (docs/accuracy.md); times of hosts differ by half between machines and releases."""
+
+
+FAR = 2.5
+"""Standard deviations between two runs that are no chance any more."""
+
+
+def prior() -> Belief:
+    """What is believed before a run was measured: prices are right, give or take ``WIDTHS``."""
+    return Belief(np.zeros(len(FACTORS)), np.diag([WIDTHS[name] ** 2 for name in FACTORS]))
+
+
+def calibrated(facts: Facts, calibration: Calibration) -> Facts:
+    """The same job with prices as a calibration has them.
+
+    Parameters
+    ----------
+    facts
+        Uncalibrated.
+    calibration
+        The layer.
+
+    Returns
+    -------
+    Facts
+        Host times of both engines multiplied, and the layer where calls are priced.
+    """
+    host = {side: calibration.host.get(side, 1.0) for side in ("generation", "training")}
+    return replace(
+        facts,
+        generation=_with_host(facts.generation, host["generation"]),
+        training=_with_host(facts.training, host["training"]),
+        calibration=calibration,
+    )
+
+
+def uncalibrated(facts: Facts) -> Facts:
+    """The same job with prices as tables and engine files have them."""
+    host = facts.calibration.host
+    return replace(
+        facts,
+        generation=_with_host(facts.generation, 1.0 / host.get("generation", 1.0)),
+        training=_with_host(facts.training, 1.0 / host.get("training", 1.0)),
+        calibration=UNCALIBRATED,
+    )
+
+
+def calibration_of(
+    belief: Belief, seconds_per_sample: Mapping[str, float], digest: str = "", source: str = ""
+) -> Calibration:
+    """The layer that a belief stands for: the median of each factor."""
+    factors = belief.factors
+    return Calibration(
+        factors_of_calls(factors),
+        digest,
+        {side: factors[f"{side}_host"] for side in ("generation", "training")},
+        dict(seconds_per_sample),
+        tuple(tuple(row) for row in belief.covariance.tolist()),
+        source,
+    )
+
+
+def belief_of(file: CalibrationFile) -> Belief:
+    """What a layer's file says of the factors."""
+    return Belief(np.asarray(file.log_factors), np.asarray(file.covariance))
+
+
+def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
+    """One layer of several files, each from a run of its own; ``UNCALIBRATED`` of none."""
+    if not files:
+        return UNCALIBRATED
+    keys = dict.fromkeys(key for file in files for key in file.seconds_per_sample)
+    seconds = {
+        key: float(np.mean([f.seconds_per_sample[key] for f in files if key in f.seconds_per_sample])) for key in keys
+    }
+    digest = "+".join(digest_of(file) for file in files)
+    beliefs = [belief_of(file) for file in files]
+    apart = {name for i, one in enumerate(beliefs) for other in beliefs[:i] for name in contradictions(one, other)}
+    said = ", ".join(f"{file.steps:,} steps of {file.source} ({file.system}, {file.date})" for file in files)
+    found = calibration_of(combined(beliefs), seconds, digest, said)
+    return replace(found, apart=tuple(name for name in FACTORS if name in apart))
+
+
+def contradictions(first: Belief, second: Belief) -> list[str]:
+    """Factors on which two runs differ by more than ``FAR`` of what each leaves open."""
+    apart = np.abs(first.log_factors - second.log_factors)
+    allowed = FAR * np.sqrt(np.diag(first.covariance) + np.diag(second.covariance))
+    return [name for name, far in zip(FACTORS, apart > allowed, strict=True) if far]
+
+
+def combined(beliefs: Sequence[Belief]) -> Belief:
+    """What several runs say together, each of which started from ``prior``."""
+    start = prior()
+    precision = start.precision + sum(belief.precision - start.precision for belief in beliefs)
+    weighted = sum(belief.precision @ belief.log_factors for belief in beliefs)
+    covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+    return Belief(covariance @ weighted, covariance)
+
+
+def _with_host(engine: _Engine, factor: float) -> _Engine:
+    if factor == 1.0:
+        return engine
+    names = {field.name for field in fields(engine)}
+    return replace(engine, **{name: getattr(engine, name) * factor for name in HOST_TIMES if name in names})

@@ -1,0 +1,90 @@
+"""Protects ``hybridmap calibrate``: a log and what ran become a layer that the job beside it is priced with."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.hybridmap.conftest import invoke
+
+LOGS = Path(__file__).parents[3] / "examples" / "logs"
+LOG, SCRIPT = LOGS / "verl-qwen2-7b-8xh100.jsonl", LOGS / "verl-qwen2-7b-8xh100.sh"
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learned")
+    words = ("calibrate", LOG, "--script", SCRIPT, "--device", "h100-80gb-sxm", "--out", folder, "--steps", "1:40")
+    done = invoke(*words)
+    assert done.exit_code == 0, done.stderr
+    return folder, done.stdout
+
+
+@pytest.fixture
+def learned(once, tmp_path):
+    """What was printed; the files are in a folder of the test's own."""
+    shutil.copytree(once[0], tmp_path, dirs_exist_ok=True)
+    return once[1]
+
+
+def test_stages_lengths_and_what_is_left_out_are_shown(learned, tmp_path):
+    assert learned.startswith("verl: 39 of 40 steps (left out: warm-up 1), 8 x h100-80gb-sxm\n")
+    assert "responses mean 249 tokens, p99" in learned
+    assert "between calls 1.1 s an iteration" in learned
+    assert all(len(line) <= 80 for line in learned.splitlines() if "│" in line or "──" in line)
+    assert {path.name for path in tmp_path.iterdir()} == {"calibration.yaml", "job.yaml"}
+
+
+def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_path):
+    job = tmp_path / "job.yaml"
+    beside = run("plan", job, "--out", tmp_path / "a")
+    assert "note: prices are calibrated by 39 steps of" in beside.stdout
+    plan = json.loads((tmp_path / "a" / "plan.json").read_text())
+    again = json.loads(run("simulate", tmp_path / "a" / "plan.json", "--json").stdout)
+    assert again["iteration_s"] == plan["iteration_s"]  # the plan has the layer in it
+    (tmp_path / "calibration.yaml").rename(tmp_path / "mine.yaml")
+    without = json.loads(run("plan", job, "--out", tmp_path / "b", "--json").stdout)
+    given = json.loads(
+        run("plan", job, "--out", tmp_path / "c", "--json", "--calibration", tmp_path / "mine.yaml").stdout
+    )
+    assert without["iteration_s"] != plan["iteration_s"] == given["iteration_s"]
+    job.write_text(job.read_text() + "calibration: [mine.yaml]\n")
+    named = json.loads(run("plan", job, "--out", tmp_path / "d", "--json").stdout)
+    assert named["iteration_s"] == plan["iteration_s"]
+
+
+def test_two_layers_say_what_they_say_together(learned, run, tmp_path):
+    layer = yaml.safe_load((tmp_path / "calibration.yaml").read_text())
+    layer["log_factors"] = [value + 1.0 for value in layer["log_factors"]]
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(layer))
+    job = tmp_path / "job.yaml"
+    job.write_text(job.read_text() + "calibration: [calibration.yaml, other.yaml]\n")
+    done = run("plan", job, "--out", tmp_path / "a")
+    assert "they contradict each other in" in done.stdout
+
+
+def test_the_answer_as_json(run, tmp_path):
+    words = ("--script", SCRIPT, "--device", "h100-80gb-sxm", "--out", tmp_path, "--json")
+    found = json.loads(run("calibrate", LOG, *words).stdout)
+    assert found["steps"] == 130
+    assert found["left_out"] == {"warm-up": [1, 2]}
+    assert set(found["factors"]) == set(found["deviations"])
+    assert found["lacks"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "say what was run: --plan plan.json, or --script run.sh --device GPU"),
+        (("--script", SCRIPT), "--script needs --device"),
+        (("--script", SCRIPT, "--device", "h100-80gb-sxm", "--steps", "500:600"), "the log has steps 1 to 132"),
+        (("--script", SCRIPT, "--device", "h100-80gb-sxm", "--steps", "x"), "expected FROM:TO"),
+    ],
+)
+def test_what_is_missing_is_said(run, tmp_path, words, message):
+    done = run("calibrate", LOG, *words, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,199 @@
+"""Protects what logs say: every format gives the same steps, cut and mixed lines are counted, nothing is made up."""
+
+import json
+import random
+
+import pytest
+
+from hybridmap.runlogs.read import read_log
+from hybridmap.runlogs.records import BOTH_LOG_PROBS, CHECKPOINT, STEP, VALIDATION, LoggedStep, RunLog
+from hybridmap.runlogs.steady import steady
+from profiles.errors import InputError
+
+METRICS = {
+    "timing_s/gen": 31.5,
+    "timing_s/old_log_prob": 9.25,
+    "timing_s/update_actor": 33.5,
+    "timing_s/step": 80.0,
+    "response_length/mean": 248.5,
+    "response_length/clip_ratio": 0.02,
+    "prompt_length/mean": 102.5,
+    "perf/max_memory_reserved_gb": 55.0,
+    "actor/kl_loss": -0.5,
+    "critic/score/mean": 0.8,
+}
+SECONDS = {"generate_sequences": 31.5, "compute_log_prob": 9.25, "update_actor": 33.5, STEP: 80.0}
+
+
+def console(step=3, metrics=METRICS, prefix="\x1b[36m(TaskRunner pid=195)\x1b[0m "):
+    return prefix + " - ".join([f"step:{step}", *(f"{k}:{v!r}" for k, v in metrics.items())]) + "\n"
+
+
+def written(tmp_path, text, name="train.log"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def wide(step_column, rename=str):
+    names = [name for name in METRICS if name != "actor/kl_loss"]
+    values = ["3", *(str(METRICS[name]) for name in names)]
+    return ",".join([step_column, *map(rename, names)]) + "\n" + ",".join(values) + "\n"
+
+
+PIECES = (b"", b"\x00", b"\xff", b"-", b"1e9", b"nan", b",", b"{")
+FORMATS = {
+    "train.log": console() + "Training Progress:  64%|...| 134/210 [3:32:45<1:49:40, 86.58s/it]\n",
+    "wrapped.log": console().replace("31.5", "np.float64(31.5)"),
+    "metrics.jsonl": json.dumps({"step": 3, "data": METRICS}) + "\n",
+    "history.jsonl": json.dumps({"_step": 3, **METRICS}) + "\n",
+    "history.csv": wide("_step"),
+    "chart.csv": wide("Step", lambda name: f'"my run - {name}"'),
+    "mlflow.csv": "run_id,key,value,step,timestamp\n" + "".join(f"r,{k},{v},3,0\n" for k, v in METRICS.items()),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_step(tmp_path, name):
+    log = read_log(written(tmp_path, FORMATS[name], name))
+    (step,) = log.steps
+    assert (log.system, log.damaged, step.number) == ("verl", 0, 3)
+    assert dict(step.seconds) == SECONDS
+    assert (step.lengths.response_mean, step.lengths.clipped, step.lengths.prompt_mean) == (248.5, 0.02, 102.5)
+    assert step.memory_gib == 55.0
+    assert step.unnamed_s == pytest.approx(80.0 - 31.5 - 9.25 - 33.5)
+
+
+def test_events_of_tensorboard(tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path / "tb" / "run")) as writer:
+        for step in (1, 2):
+            for name, value in METRICS.items():
+                writer.add_scalar(name, value, step)
+    log = read_log(tmp_path / "tb")
+    assert [step.number for step in log.steps] == [1, 2]
+    assert log.steps[0].seconds["generate_sequences"] == 31.5
+
+
+def test_nemo_rl_prints_a_list_of_times(tmp_path):
+    text = """
+========================= Step 7/100 =========================
+📊 Training Results:
+  • Loss: 0.0123
+  • Mean Generation Length: 512.5000
+
+⏱️  Timing:
+  • Total step time: 40.00s
+  • generation: 20.00s (50.0%)
+  • policy_training: 10.00s (25.0%)
+  • policy_and_reference_logprobs: 5.00s (12.5%)
+  • prepare_for_generation/total: 2.00s (5.0%)
+  • prepare_for_generation/transfer_and_update_weights: 1.50s (3.8%)
+"""
+    log = read_log(written(tmp_path, text))
+    (step,) = log.steps
+    assert (log.system, step.number, step.lengths.response_mean) == ("nemo-rl", 7, 512.5)
+    assert step.calls == {
+        "generate_sequences": 20.0,
+        "update_actor": 10.0,
+        BOTH_LOG_PROBS: 5.0,
+        "transition": 2.0,  # the transfer is part of it
+    }
+
+
+def test_slime_prints_dictionaries(tmp_path):
+    text = (
+        "[2026-01-01] INFO perf 4: {'perf/actor_train_time': 12.5, 'perf/update_weights_time': np.float64(1.5), "
+        "'perf/step_time': 30.0}\n"
+        "[2026-01-01] INFO perf 4: {'rollout/response_len/mean': 900.0, 'rollout/truncated_ratio': 0.1, "
+        "'perf/rollout_time': 14.0}\n"
+    )
+    log = read_log(written(tmp_path, text))
+    (step,) = log.steps
+    assert (log.system, step.number, log.damaged) == ("slime", 4, 0)
+    assert step.calls == {"generate_sequences": 14.0, "update_actor": 12.5, "transition": 1.5}
+    assert (step.lengths.response_mean, step.lengths.clipped) == (900.0, 0.1)
+
+
+def test_what_was_cut_is_counted_and_the_rest_is_kept(tmp_path):
+    log = read_log(
+        written(tmp_path, console(1) + console(2) + console(3).partition("timing_s/update")[0] + "timing_s/up\n")
+    )
+    assert [step.number for step in log.steps] == [1, 2, 3]
+    assert log.damaged == 1
+    assert "update_actor" not in log.steps[2].seconds
+
+
+def test_a_step_that_was_run_again_counts_once(tmp_path):
+    log = read_log(written(tmp_path, console(1) + console(2) + console(2, METRICS | {"timing_s/gen": 40.0})))
+    assert [step.seconds["generate_sequences"] for step in log.steps] == [31.5, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [({VALIDATION: 30.0}, 80.0), ({CHECKPOINT: 5.0}, 75.0), ({VALIDATION: 3.0, CHECKPOINT: 2.0}, 75.0), ({}, 80.0)],
+)
+def test_what_is_done_beside_an_iteration_is_taken_off_where_it_was_counted(beside, expected):
+    assert LoggedStep(1, SECONDS | beside).iteration_s == expected
+
+
+def test_warm_up_and_interruptions_are_left_out():
+    times = [300.0, 120.0, *[80.0 + i % 3 for i in range(20)], 400.0, 80.0]
+    found = steady(RunLog("verl", "x", tuple(LoggedStep(i, {STEP: s}) for i, s in enumerate(times))))
+    assert found.warm_up == (0, 1)
+    assert found.interrupted == (22,)
+    assert len(found.steps) == 21
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("train.log", "nothing here\n", "no times of a run's stages"),
+        ("empty.log", "", "no times of a run's stages"),
+        ("table.csv", "a,b\n1,2\n", "the first line names no step"),
+        ("none.jsonl", '{"step": 1, "data": {"loss": 1}}\n', "no times of a run's stages"),
+        ("x.json", "[]", "not a timeline"),
+    ],
+)
+def test_what_is_no_log_says_what_was_looked_for(tmp_path, name, text, message):
+    with pytest.raises(InputError, match=message):
+        read_log(written(tmp_path, text, name))
+
+
+def test_a_missing_file_and_an_empty_folder_are_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_log(tmp_path / "none.log")
+    with pytest.raises(InputError, match="no TensorBoard events"):
+        read_log(tmp_path)
+
+
+def test_ten_thousand_steps_are_read(tmp_path):
+    log = read_log(written(tmp_path, "".join(console(i) for i in range(10_000))))
+    assert len(log.steps) == 10_000
+
+
+@pytest.mark.parametrize("num", [500, pytest.param(5_000, marks=pytest.mark.thorough)])
+def test_damage_of_any_kind_ends_in_steps_or_one_message(tmp_path, num):
+    """Cut, doubled and mixed bytes: no fault of ours, and no time that is none."""
+    draw = random.Random(0)
+    good = [(name, text.encode()) for name, text in FORMATS.items()]
+    refused = 0
+    for i in range(num):
+        name, text = good[i % len(good)]
+        raw = bytearray(text * draw.choice((1, 2)))
+        for _ in range(draw.randint(1, 8)):
+            at = draw.randrange(len(raw))
+            raw[at : at + draw.choice((0, 1, 9))] = draw.choice(
+                (b"", b"\x00", b"\xff", b"-", b"1e9", b"nan", b",", b"{")
+            )
+            raw = raw or bytearray(b"x")
+        path = tmp_path / name
+        path.write_bytes(raw)
+        try:
+            log = read_log(path)
+        except InputError:
+            refused += 1
+            continue
+        for step in log.steps:
+            assert all(0 <= s < 1e7 for s in step.seconds.values())
+    assert 0 < refused < num / 2

@@ -1,0 +1,121 @@
+"""Protects what measured seconds make of the factors: hidden ones are found, and nothing moves that was not seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiles.calibration import FACTORS, UNCALIBRATED
+from simulator.calibration.factors import (
+    Belief,
+    calibrated,
+    calibration_of,
+    combined,
+    contradictions,
+    prior,
+    uncalibrated,
+)
+from simulator.calibration.fit import WHOLE, Case, Observation, Prices, deviation, fit
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
+
+NOISE = 0.03
+LENGTHS = (256, 1024)
+MODELS = {"actor": "llama-2-7b", "reference": "llama-2-7b"}
+START = prior()
+
+
+def cases(lengths=LENGTHS):
+    out = []
+    for length in lengths:
+        facts = make_facts("grpo", roles=MODELS, work=workload(64, 512, length))
+        out.append(Case(make_plan(facts, (("actor", "reference"),), (8,)), facts))
+    return out
+
+
+def observations(some, log_factors, rng, error=NOISE):
+    prices, found = Prices(some, {}), []
+    for i, case in enumerate(some):
+        for call in case.facts.dataflow.calls:
+            if call.role != "controller":
+                blank = Observation(i, (call.key,), 1.0)
+                seconds = prices.seconds(blank, log_factors) * float(np.exp(rng.normal(0.0, error)))
+                found.append(replace(blank, seconds=seconds, error=error))
+    return [one for one in found if one.seconds > 0]
+
+
+def test_hidden_factors_are_inside_their_interval_nine_times_in_ten():
+    inside = []
+    some = cases()
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        hidden = rng.normal(0.0, np.sqrt(np.diag(START.covariance)))
+        found = fit(some, observations(some, hidden, rng))
+        inside.append(np.abs(found.log_factors - hidden) <= 1.645 * np.sqrt(np.diag(found.covariance)))
+    assert np.mean(inside) >= 0.9
+    assert 0.5 * np.sqrt(START.covariance[2, 2]) > np.sqrt(found.covariance[2, 2])  # and the intervals say something
+
+
+def test_one_stage_moves_nothing_else():
+    some = cases((512,))
+    doubled = observations(some, np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)
+    seen = [replace(o, seconds=2 * o.seconds) for o in doubled if o.calls == ("update_actor",)]
+    found = fit(some, seen)
+    for name, log in zip(FACTORS, found.log_factors, strict=True):
+        assert (abs(log) > 1e-3) == (name == "training"), name  # this engine has no host time
+    moved = Prices(some, {}).seconds(seen[0], found.log_factors)
+    assert moved == pytest.approx(seen[0].seconds, rel=0.05)
+
+
+def test_a_whole_step_moves_all_that_it_may_rest_on():
+    some = cases((512,))
+    whole = Observation(0, (WHOLE,), 1.0)
+    now = Prices(some, {}).seconds(whole, np.zeros(len(FACTORS)))
+    found = fit(some, [replace(whole, seconds=1.3 * now)])
+    assert Prices(some, {}).seconds(whole, found.log_factors) == pytest.approx(1.3 * now, rel=0.05)
+    assert found.factors["generation"] > 1 < found.factors["training"]
+
+
+def test_without_a_measurement_belief_stays():
+    assert fit(cases((512,)), []).log_factors.tolist() == [0.0] * len(FACTORS)
+
+
+def test_two_runs_say_what_they_say_together():
+    some, rng = cases(), np.random.default_rng(1)
+    hidden = np.full(len(FACTORS), 0.1)
+    seen = observations(some, hidden, rng)
+    first, second = fit(some, seen[::2]), fit(some, seen[1::2])
+    together = combined([first, second])
+    assert together.log_factors == pytest.approx(fit(some, seen).log_factors, abs=0.02)
+    assert (np.diag(together.covariance) <= np.diag(first.covariance) + 1e-12).all()
+
+
+def test_runs_that_contradict_each_other_are_named():
+    small = 0.01 * np.eye(len(FACTORS))
+    here, there = Belief(np.zeros(len(FACTORS)), small), Belief(np.eye(len(FACTORS))[2], small)
+    assert contradictions(here, there) == [FACTORS[2]]
+    assert contradictions(here, here) == []
+
+
+def test_simulate_prices_with_the_factors_that_were_fitted():
+    (case,) = cases((512,))
+    hidden = np.linspace(-0.2, 0.3, len(FACTORS))
+    facts = calibrated(case.facts, calibration_of(Belief(hidden, START.covariance), {"compute_advantage": 0.01}))
+    spans = {span.call: span.duration_s for span in simulate(case.plan, facts).spans}
+    predicted = Prices([case], {"compute_advantage": 0.01}).calls_s(0, hidden)
+    assert spans == pytest.approx(predicted)
+    assert spans["compute_advantage"] == pytest.approx(0.01 * case.facts.workload.num_samples)
+    assert case.facts.calibration is UNCALIBRATED
+    assert simulate(case.plan, uncalibrated(facts)).iteration_s == pytest.approx(
+        simulate(case.plan, case.facts).iteration_s
+    )
+
+
+def test_what_was_measured_narrows_what_is_open():
+    (case,) = cases((512,))
+    seen = observations([case], np.zeros(len(FACTORS)), np.random.default_rng(0))
+    wide, narrow = (
+        deviation(case.plan, calibrated(case.facts, calibration_of(belief, {})))
+        for belief in (START, fit([case], seen))
+    )
+    assert narrow < 0.6 * wide
