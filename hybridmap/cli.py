@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from hybridmap.commands.calibrate import calibrate
 from hybridmap.commands.compare import compare
+from hybridmap.commands.compare_runs import compare_runs
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
 from hybridmap.commands.export import export
@@ -123,6 +124,7 @@ app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)
 app.command("calibrate", epilog=epilog("calibrate"))(calibrate)
 app.command("watch", epilog=epilog("watch"))(watch)
+app.command("compare-runs", epilog=epilog("compare-runs"))(compare_runs)
 app.command("profile", epilog=epilog("profile"))(profile)
 app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")
