@@ -150,6 +150,10 @@ class DeviceProfile:
 
         return self.tables.price("gemm", "GEMM", ask)
 
+    def has_gemm(self, dtype: str) -> bool:
+        """Whether products in a number format were measured."""
+        return any(dtype in self.tables.lookup(name).dtypes for name in self.tables.names("gemm"))
+
     def attention_prefill(
         self,
         batch: ArrayLike,
@@ -280,6 +284,11 @@ class DeviceProfile:
             return table.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
 
         return self.tables.price("moe", "routed experts", ask)
+
+    @property
+    def measures_expert_exchange(self) -> bool:
+        """Whether there is a table of DeepEP's dispatch and combine."""
+        return "moe_all_to_all" in self.tables.cards
 
     def moe_all_to_all(
         self,
