@@ -40,8 +40,9 @@ UNITS = {
 
 _BY_KEY = ("peak_flop_per_s", "sustained_flop_per_s", "flash_2_flop_per_s")
 
-# Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones.
-_PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16"}
+# Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones; four-bit weights with bf16 activations on those,
+# with 8-bit activations on the FP8 ones.
+_PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16", "mxfp4": "bf16", "int4": "bf16", "mxfp4_mxfp8": "fp8"}
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ class _DeviceFile(BaseModel):
     schema_version: Annotated[int, Field(ge=1, le=1)]
     name: str
     device_string: str
+    tables_of: str | None = None
     kind: DeviceKind = "gpu"
     peak_flop_per_s: dict[str, _Fact]
     sustained_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
@@ -214,6 +216,11 @@ class _DeviceFile(BaseModel):
 def load_spec(folder: Path) -> DeviceSpec:
     """Read ``folder/device.yaml``; ``FileFormatError`` names the file and the field that is wrong."""
     return _to_spec(folder / DEVICE_FILE, _read(folder / DEVICE_FILE))
+
+
+def load_tables_of(folder: Path) -> str | None:
+    """Whose tables price the device of ``folder/device.yaml``, at its own rates; ``None`` where it has its own."""
+    return _read(folder / DEVICE_FILE).tables_of
 
 
 def load_doubts(folder: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, UnknownNameError
-from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
+from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec, load_tables_of
 from profiles.lookup import pricing
 from profiles.lookup.device_tables import DeviceTables
 from profiles.lookup.table import read_card
@@ -58,7 +58,11 @@ def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
 @cache
 def _load(folder: Path, changed_ns: int) -> DeviceProfile:
     """``changed_ns`` tells a folder that was measured again from what was read before."""
-    spec = load_spec(folder)
+    spec, other = load_spec(folder), load_tables_of(folder)
+    if other is not None:
+        if other not in device_names() or load_tables_of(DATA / other) is not None:
+            raise FileFormatError(f"{folder / DEVICE_FILE}: tables_of: {other!r} is no device with tables")
+        return load_device(other).with_spec(spec)
     cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
     for name, card in cards.items():
