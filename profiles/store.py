@@ -63,10 +63,12 @@ def _load(folder: Path, changed_ns: int) -> DeviceProfile:
         if other not in device_names() or load_tables_of(DATA / other) is not None:
             raise FileFormatError(f"{folder / DEVICE_FILE}: tables_of: {other!r} is no device with tables")
         return load_device(other).with_spec(spec)
-    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
+    present = set(os.listdir(folder))
+    sidecars = sorted(name for name in present if name.endswith(".yaml") and name not in NO_TABLES)
+    cards = {name.removesuffix(".yaml"): read_card(folder / name) for name in sidecars}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
     for name, card in cards.items():
-        if not (folder / f"{name}.parquet").is_file():
+        if f"{name}.parquet" not in present:
             raise FileFormatError(f"{folder / name}.parquet: missing, though {name}.yaml describes it")
         digest.update(f"{name}:{card.sha256}".encode())
     return DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())

@@ -296,4 +296,4 @@ def _quantisation_s(table: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray[tuple
     high = np.clip(np.searchsorted(m, asked[0]), 1, len(m) - 1)
     weight = np.clip((asked[0] - m[high - 1]) / (m[high] - m[high - 1]), 0.0, 1.0)
     each = np.arange(len(rows))
-    return along_k[high - 1, each] * (1 - weight) + along_k[high, each] * weight
+    return np.asarray(along_k[high - 1, each] * (1 - weight) + along_k[high, each] * weight, dtype=np.float64)

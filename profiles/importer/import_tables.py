@@ -30,7 +30,6 @@ from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.importer import convert
 from profiles.importer.source import PACKAGE, Source, open_source, version_key
 from profiles.importer.tables import ADDITIONS, ALLOWED_FAMILIES, RULES, SLOWER_THAN_LARGER, Part, Slots, TableRule
-from profiles.yaml_text import yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +94,9 @@ def _write_device(copy: Source, device: str, folder: Path) -> None:
     for rule in RULES:
         parts = [found for slot in rule.slots if (found := _first_present(copy, device, slot)) is not None]
         if parts:
-            peers = [_read_part(copy, device, peer, v) for peer in rule.peers for v in _versions(copy, device, peer)[:1]]
+            peers = [
+                _read_part(copy, device, peer, v) for peer in rule.peers for v in _versions(copy, device, peer)[:1]
+            ]
             _write_table(rule, rule.name, parts, peers, copy.version, folder)
         common = set() if rule.engine_keys else {(found.part.framework, found.version) for found in parts}
         for engine, slots in rule.engines.items():
@@ -225,15 +226,14 @@ def _write_table(
         "dropped": dropped,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    # An engine has many tables, and all sidecars of a device are read: JSON, which is YAML too, is quicker to read.
-    text = json.dumps(sidecar, indent=1) + "\n" if "@" in name else yaml_of(sidecar)
-    (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    # A device has many tables, and all their sidecars are read: JSON, which is YAML too, is ten times as quick.
+    (folder / f"{name}.yaml").write_text(json.dumps(sidecar, indent=1) + "\n", encoding="utf-8")
 
 
 def _held_against(
     rows: pd.DataFrame, peers: list[pd.DataFrame], columns: list[str]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Rows that take no longer than ``SLOWER_THAN_PEERS`` times the fastest peer's of their key, and how many changed."""
+    """Rows of at most ``SLOWER_THAN_PEERS`` times the fastest peer's of their key, and how many were changed."""
     if not peers:
         return rows, {}
     own = rows.set_index(columns)["latency_s"]
@@ -241,7 +241,9 @@ def _held_against(
     slow = own > SLOWER_THAN_PEERS * fastest
     kind = columns[0]
     changed = {
-        str(name): f"{part.sum():,} of {len(part):,} rows, on the median {(own / fastest)[part[part].index].median():.2f} times"
+        str(
+            name
+        ): f"{part.sum():,} of {len(part):,} rows, on the median {(own / fastest)[part[part].index].median():.2f} times"
         for name, part in slow.groupby(level=kind)
         if part.any()
     }
@@ -282,7 +284,7 @@ def _to_arrow(rows: pd.DataFrame, columns: list[str]) -> pa.Table:
 
 
 def _rounded(seconds: pd.Series[float]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """Single precision, of which 12 of 23 bits are kept: 0.012 %, far below repeats of a measurement, halves the files."""
+    """Single precision with 12 of its 23 bits: 0.012 %, far below repeats of a measurement, which halves the files."""
     bits = seconds.to_numpy(np.float32).view(np.uint32)
     return ((bits + (1 << (_DROPPED_BITS - 1))) >> _DROPPED_BITS << _DROPPED_BITS).view(np.float32)
 

@@ -106,16 +106,18 @@ _NO_LANES = "of several kernels of a key the fastest, as the engine picks it"
 _LANES = "SGLang's default kernel by device and head width; elsewhere the fastest of a key"
 
 
-def _attention(stem: str, size: str, needs: tuple[str, ...], windows: tuple[int, ...]) -> dict[str, Slots]:
+def _attention(stem: str, size: str, needs: tuple[str, ...], windows: tuple[int, ...]) -> Mapping[str, Slots]:
     """The attention tables of the engines, whose common one is vLLM's with a BF16 cache."""
     rows = convert.attention_rows(size, windows)
     of_cache = rows if windows != (0,) else convert.attention_rows(size, windows, ("fp8",))
-    vllm = {"vllm": ((Part("attention", "vllm", stem, needs, of_cache),),)} if size == "seq" and windows == (0,) else {}
+    vllm: dict[str, Slots] = (
+        {"vllm": ((Part("attention", "vllm", stem, needs, of_cache),),)} if size == "seq" and windows == (0,) else {}
+    )
     others = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
     return vllm | {name: ((Part("attention", source, stem, needs, rows),),) for name, source in others.items()}
 
 
-def _latent(size: str, context: str) -> dict[str, Slots]:
+def _latent(size: str, context: str) -> Mapping[str, Slots]:
     """The MLA tables of the engines: modules where they were measured, else the bare kernel."""
     both = ("bfloat16", "fp8")
     module, kernel = f"mla_{context}_module_perf", f"{context}_mla_perf"
@@ -136,7 +138,7 @@ def _latent(size: str, context: str) -> dict[str, Slots]:
 
 def _both(
     family: str, stem: str, needs: tuple[str, ...], rows: Callable[[pd.DataFrame], pd.DataFrame]
-) -> dict[str, Slots]:
+) -> Mapping[str, Slots]:
     """The same conversion for SGLang's and TensorRT-LLM's table."""
     names = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
     return {name: ((Part(family, source, stem, needs, rows),),) for name, source in names.items()}
@@ -282,7 +284,9 @@ RULES = (
         engines={
             "vllm": ((Part("moe", "vllm", "moe_perf", _MOE, convert.skewed_moe_rows, releases=("0.19.0",)),),),
             "sglang": ((Part("moe", "sglang", "moe_perf", _MOE, convert.skewed_moe_rows, releases=("0.5.10",)),),),
-            "tensorrt-llm": ((Part("moe", "trtllm", "moe_perf", _MOE, convert.skewed_moe_rows, releases=("1.3.0rc10",)),),),
+            "tensorrt-llm": (
+                (Part("moe", "trtllm", "moe_perf", _MOE, convert.skewed_moe_rows, releases=("1.3.0rc10",)),),
+            ),
         },
         engine_kept=(_NO_LANES, "routing power_law_1.2"),
     ),
@@ -368,7 +372,9 @@ RULES = (
         ((Part("comm", "vllm", "custom_allreduce_perf", (*_REDUCE, "backend"), convert.custom_all_reduce_rows),),),
         ("vLLM's kernel, captured in a CUDA graph and eager; elements turned into bytes",),
         engines={
-            name: ((Part("comm", source, "custom_allreduce_perf", _REDUCE, convert.custom_all_reduce_rows, releases=old),),)
+            name: (
+                (Part("comm", source, "custom_allreduce_perf", _REDUCE, convert.custom_all_reduce_rows, releases=old),),
+            )
             for name, source, old in (
                 ("vllm", "vllm", ("0.14.0",)),
                 ("sglang", "sglang", ("0.5.9",)),

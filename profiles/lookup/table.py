@@ -169,7 +169,7 @@ def sidecar_content(path: Path) -> Any:
     Returns
     -------
     Any
-        Its document. Those of engines' tables are JSON, which is YAML too and read in a tenth of the time.
+        Its document. Those of imported tables are JSON, which is YAML too and read in a tenth of the time.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def sidecar_content(path: Path) -> Any:
         It is no YAML; the message names the file.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             raw = file.read(MAX_BYTES)
         if raw.startswith(b"{"):
             return json.loads(raw)
