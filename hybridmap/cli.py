@@ -30,6 +30,7 @@ from hybridmap.commands.simulate import simulate
 from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
+from hybridmap.commands.watch import watch
 from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail, shown, stop_writing, unread_is_fine
 from hybridmap.text.help_examples import epilog
@@ -121,6 +122,7 @@ app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)
 app.command("calibrate", epilog=epilog("calibrate"))(calibrate)
+app.command("watch", epilog=epilog("watch"))(watch)
 app.command("profile", epilog=epilog("profile"))(profile)
 app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")

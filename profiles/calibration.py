@@ -6,7 +6,6 @@ It lies beside the tables of a device folder, or beside a job, and is measured l
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -40,6 +39,7 @@ CALLS = {
 }
 """Calls whose whole time a factor multiplies; the reference's is multiplied by two, as it may be offloaded."""
 
+LEAST_VARIANCE = 1e-12
 MOST_LOG = 7.0
 """A factor of a thousand is a mistake."""
 
@@ -106,9 +106,18 @@ class CalibrationFile(_Section):
             raise ValueError(f"factors are {', '.join(FACTORS)}")
         if len(self.log_factors) != num or [len(row) for row in self.covariance] != [num] * num:
             raise ValueError(f"expected {num} log_factors, and as many rows and columns of covariance")
-        if any(not row[i] > 0 or not all(map(math.isfinite, row)) for i, row in enumerate(self.covariance)):
-            raise ValueError("covariance: expected finite numbers, and positive ones on the diagonal")
+        if not _is_covariance(self.covariance):
+            raise ValueError("covariance: expected a symmetric matrix of finite numbers, all variances positive")
         return self
+
+
+def _is_covariance(rows: tuple[tuple[float, ...], ...]) -> bool:
+    import numpy as np
+
+    matrix = np.asarray(rows)
+    if not np.isfinite(matrix).all() or np.abs(matrix).max() > MOST_LOG**2 or not np.allclose(matrix, matrix.T):
+        return False
+    return bool(np.linalg.eigvalsh(matrix).min() > LEAST_VARIANCE)
 
 
 @dataclass(frozen=True)

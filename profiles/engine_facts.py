@@ -169,6 +169,7 @@ class TrainingEngine(_Engine):
     sequence_parallel: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
+    memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
     forward_s_per_layer: float = 0.0

@@ -32,7 +32,7 @@ class RoleSpec:
     function_s_per_sample: float | None = None
 
 
-LossHead = Literal["parallel", "fused", "fp32", "unfused"]
+LossHead = Literal["parallel", "fused", "fp32", "unfused", "in-place"]
 Kernels = Literal["fused", "eager"]
 OldLogProb = Literal["engine", "trainer"]
 TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
@@ -50,7 +50,8 @@ class Implementation:
         ``parallel``: vocabulary-parallel cross-entropy on whole logits (Megatron). ``fused``: logits in chunks that
         are computed again in the backward pass and never kept. ``fp32``: the head's GEMMs outside the tensor cores,
         as trainers that cast the head to FP32 do. ``unfused``: logits cast to FP32 and log-softmax written as separate
-        tensor operations, as RL trainers do that differentiate through log-probs.
+        tensor operations, as RL trainers do that differentiate through log-probs. ``in-place``: the
+        cross-entropy of FlashAttention on bf16 logits, whose gradient overwrites them (verl on FSDP without padding).
     attention_kernel
         ``newest`` the device has, or ``flash-2`` on devices whose tables hold a later one.
     kernels
@@ -121,7 +122,7 @@ class Facts:
     ``roles`` maps each role to its model; ``group`` is the cluster's GPUs of the first device type, ``device`` their
     profile. ``others`` are those of further types in a mixed cluster: a pool has GPUs of one type, and what runs on it
     is priced with ``on(device_type)``. ``calibration`` is a layer over the prices: how far runs on this machine were
-    from them.
+    from them. ``memory_headroom`` is the share of a GPU's memory that a search leaves free.
     """
 
     algorithm: str
@@ -134,8 +135,11 @@ class Facts:
     implementation: Implementation = Implementation()
     others: tuple[DeviceGroup, ...] = ()
     calibration: Calibration = UNCALIBRATED
+    memory_headroom: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.memory_headroom < 1.0:
+            raise InputError(f"memory.headroom is a share from 0 to below 1, got {self.memory_headroom}")
         names = self.device_types
         if len(set(names)) != len(names):
             raise InputError(f"the cluster lists {', '.join(names)}; give each kind of GPU once, with all its nodes")
@@ -180,8 +184,18 @@ class Facts:
 
     @property
     def memory_capacity_bytes(self) -> int:
-        """Memory of one GPU, before any reserve."""
+        """Memory of one GPU that a process sees, before any reserve."""
         return int(self.device.spec.memory_bytes)
+
+    @property
+    def memory_usable_bytes(self) -> int:
+        """Memory of one GPU that a plan of the search may fill, its reserves too: what is seen less the headroom."""
+        return int(self.memory_capacity_bytes * (1.0 - self.memory_headroom))
+
+    @property
+    def memory_room_bytes(self) -> int:
+        """What a plan of the search may fill beside the trainer's reserve; an engine's counts to the role it serves."""
+        return self.memory_usable_bytes - int(self.training.memory_reserve_bytes)
 
     @property
     def facts_hash(self) -> str:

@@ -14,7 +14,8 @@ from simulator import legality
 from simulator.cost import scoring_copy
 from simulator.cost.kv_budget import longest_bytes
 from simulator.cost.role_layouts import RoleLayouts
-from simulator.cost.role_memory import RoleMemory, role_memory
+from simulator.cost.role_memory import ENGINE_RESERVE, RoleMemory, role_memory
+from simulator.cost.token_quantiles import TYPICAL
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout
 from simulator.plan.timeline import PoolMemory
@@ -63,10 +64,13 @@ def layouts_of(entry: RolePlan, plan: Plan | None = None) -> RoleLayouts:
     )
 
 
-def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
-    """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve."""
-    memories = memories_on(plan, pool, facts)
-    classes = {"reserve": facts.generation.memory_reserve_bytes}
+def pool_memory(plan: Plan, pool: Pool, facts: Facts, level: float = TYPICAL) -> PoolMemory:
+    """Peak memory of a pool's fullest GPU: every role's resident part, the largest transient part, the reserve.
+
+    ``level`` is the share of the micro-batches that need no more; ``token_quantiles.ALWAYS`` has all at full length.
+    """
+    memories, here = memories_on(plan, pool, facts, level), facts.on(pool.device)
+    classes = {"reserve": facts.training.memory_reserve_bytes}
     for needs in memories.values():
         for name, value in needs.resident.items():
             classes[name] = classes.get(name, 0.0) + float(value[0])
@@ -76,27 +80,31 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts) -> PoolMemory:
     rounded = {name: int(np.ceil(size)) for name, size in classes.items() if size > 0}
     return PoolMemory(
         used_bytes=sum(rounded.values()),
-        capacity_bytes=facts.on(pool.device).memory_capacity_bytes,
+        capacity_bytes=here.memory_capacity_bytes,
+        usable_bytes=here.memory_usable_bytes,
         peak_call=peak_call,
         classes=rounded,
     )
 
 
-def memories_on(plan: Plan, pool: Pool, facts: Facts) -> dict[str, RoleMemory]:
+def memories_on(plan: Plan, pool: Pool, facts: Facts, level: float = TYPICAL) -> dict[str, RoleMemory]:
     """What each role needs on a GPU of this pool, arrays of length one; its engine alone if it trains elsewhere."""
     out = {}
     for entry in plan.roles:
         here, engine = entry.pool == pool.name, plan.generation_pool_of(entry.role).name == pool.name
         if not here and not (engine and entry.generation):
             continue
-        whole = role_memory(facts.on(pool.device), entry.role, layouts_of(entry, plan), plan.resharding)
+        whole = role_memory(facts.on(pool.device), entry.role, layouts_of(entry, plan), plan.resharding, level)
         calls = {c.key: c for c in facts.dataflow.calls_of(entry.role)}
         runs = {
             key: found
             for key, needs in whole.transient.items()
             if (found := _on_pool(calls[key].kind, needs, here, engine, entry.separate_generation))
         }
-        out[entry.role] = RoleMemory(whole.resident if here else {}, runs)
+        resident = whole.resident if here else {}
+        if engine and entry.separate_generation:
+            resident = {ENGINE_RESERVE: np.full(1, facts.generation.memory_reserve_bytes)}
+        out[entry.role] = RoleMemory(resident, runs)
     return out
 
 

@@ -125,7 +125,8 @@ def make_facts(
     if zero_stages is not None:
         trainer = replace(trainer, zero_stages=zero_stages)
     if reserve_bytes is not None:
-        engine = replace(engine, memory_reserve_bytes=reserve_bytes)
+        trainer = replace(trainer, memory_reserve_bytes=reserve_bytes)
+        engine = replace(engine, memory_reserve_bytes=0.0)  # in the trainer's process
     group = ClusterGroup(device, nodes, gpus_per_node, inter_node_bytes_per_s, gpus_per_node)
     return Facts(algorithm, specs, work or workload(), group, profile, trainer, engine)
 

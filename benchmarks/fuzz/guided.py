@@ -36,6 +36,8 @@ READ_LATER = (
     "hybridmap.report.figures",
     "hybridmap.shell.script",
     "profiles.calibration",
+    "hybridmap.runlogs.console",
+    "hybridmap.runlogs.tables",
     "profiles.engine_facts",
     "profiles.models.hf_config",
     "profiles.store",

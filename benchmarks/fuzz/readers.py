@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchmarks.fuzz import seeds
 from benchmarks.fuzz.workplace import jobs, write_device
 from profiles.errors import FileFormatError, InputError
 
@@ -120,9 +121,29 @@ def read_verl(path: Path) -> object:
     return check_plan(imported.plan, imported.job.facts())
 
 
+def read_layer(path: Path) -> object:
+    """A calibration, and a small job's price with it."""
+    from hybridmap.job.load import job_from_document
+    from profiles.calibration import read_calibration
+    from simulator.calibration.factors import calibrated, layer_of
+    from simulator.plan.plan import Plan
+    from simulator.play.simulate import simulate
+
+    file, planned = read_calibration(path), json.loads(seeds.plans()[1])
+    facts = job_from_document(planned["job"]).facts()
+    return simulate(Plan.model_validate(planned["plan"]), calibrated(facts, layer_of([file]))).iteration_s
+
+
+def read_run_log(path: Path) -> object:
+    """A run's log, and which of its steps count."""
+    from hybridmap.runlogs.read import read_log
+    from hybridmap.runlogs.steady import steady
+
+    return steady(read_log(path))
+
+
 def read_device(path: Path) -> object:
     """A device folder, of which one file is the input; the checksums in it are right, as a stranger's would be."""
-    from profiles.calibration import CALIBRATION_FILE, read_calibration
     from profiles.errors import NoBasisError
     from profiles.store import load_device
 
@@ -132,8 +153,6 @@ def read_device(path: Path) -> object:
     shutil.copy(path, folder / path.name)
     if path.suffix == ".parquet":
         (folder / "gemm.yaml").write_text(yaml.safe_dump(_card(path)))
-    if (layer := folder / CALIBRATION_FILE).is_file():
-        read_calibration(layer)
     device = load_device(folder)
     try:
         return device.gemm([1, 100, 10**6], 4096, 128)

@@ -168,22 +168,28 @@ def engines() -> tuple[bytes, ...]:
 
 CALIBRATION = {
     "device": "d",
-    "job": "j",
-    "command": "c",
+    "training": "t",
+    "generation": "g",
+    "system": "verl",
+    "source": "train.log",
     "date": "2026-01-01",
-    "corrections": [
-        {
-            "call": "update_actor",
-            "factor": 1.1,
-            "measured_s": 1.0,
-            "predicted_s": 0.9,
-            "iterations": 5,
-            "spread": 0.1,
-            "error_before": 0.1,
-            "error_after": 0.01,
-        }
+    "steps": 5,
+    "left_out": {"warm-up": [1]},
+    "log_factors": [0.1] * 7,
+    "covariance": [[0.04 * (i == j) for j in range(7)] for i in range(7)],
+    "seconds_per_sample": {"compute_advantage": 0.001},
+    "stages": [
+        {"calls": ["update_actor"], "measured_s": 1.0, "error_before": 0.1, "error_after": 0.01, "steps": 2},
     ],
+    "lengths": {"response_mean": 100.0, "clipped": 0.1},
 }
+RUN_LOGS = (
+    b"(TaskRunner pid=1) step:1 - timing_s/gen:31.5 - timing_s/step:80.0 - response_length/mean:248.5\n",
+    b'{"step": 1, "data": {"timing_s/gen": 31.5, "timing_s/update_actor": 33.5}}\n',
+    b"INFO perf 4: {'perf/actor_train_time': 12.5, 'perf/step_time': 30.0}\n",
+    b"==== Step 7/100 ====\n  \xe2\x80\xa2 Total step time: 40.00s\n  \xe2\x80\xa2 generation: 20.00s (50.0%)\n",
+)
+RUN_TABLES = (b"Step,timing_s/gen,timing_s/step\n1,31.5,80\n", b"key,value,step\ntiming_s/gen,31.5,1\n")
 MANIFEST = {
     "schema_version": 1,
     "iteration": 12,

@@ -105,8 +105,9 @@ def _memory(result: "Result") -> str:
     from hybridmap.text.notation import gib
 
     pools = result.timeline.memory
-    capacity = next(iter(pools.values())).capacity_bytes
-    return f"{', '.join(gib(memory.used_bytes) for memory in pools.values())} of {gib(capacity)} GiB"
+    first = next(iter(pools.values()))
+    used = ", ".join(gib(memory.used_bytes) for memory in pools.values())
+    return f"{used} of {gib(first.usable_bytes or first.capacity_bytes)} GiB"
 
 
 def _show_layouts(rows: list[Row]) -> None:

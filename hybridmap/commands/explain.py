@@ -141,8 +141,9 @@ def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
     from hybridmap.text.notation import generation_text, gib, scoring_text, training_text
 
     largest = max(limit.classes, key=lambda name: limit.classes[name])
+    usable = limit.usable_bytes or limit.capacity_bytes
     lines = [
-        f"pool {limit.pool}: {gib(limit.used_bytes)} of {gib(limit.capacity_bytes)} GiB in {limit.call}, most of it "
+        f"pool {limit.pool}: {gib(limit.used_bytes)} of {gib(usable)} GiB in {limit.call}, most of it "
         f"{largest} ({gib(limit.classes[largest])} GiB)"
     ]
     if limit.better is None:
@@ -238,6 +239,7 @@ def _limit_document(limit: "MemoryLimit") -> dict[str, Any]:
         "pool": limit.pool,
         "used_bytes": limit.used_bytes,
         "capacity_bytes": limit.capacity_bytes,
+        "usable_bytes": limit.usable_bytes,
         "call": limit.call,
         "classes": dict(limit.classes),
         "better": None

@@ -165,7 +165,7 @@ def with_fitting_cache(source: Source, out: Points) -> Source:
     layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
     assert layout is not None, "the actor generates"
     peak = pool_memory(source.plan, pool, source.facts)
-    over = peak.used_bytes - peak.capacity_bytes
+    over = peak.used_bytes - (peak.usable_bytes or peak.capacity_bytes)
     left = layout.kv_cache_bytes - over - MIB
     if over <= 0 or not peak.peak_call.startswith("generate") or left <= 0:
         return source

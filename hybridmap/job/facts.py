@@ -38,6 +38,7 @@ def facts_of(job: Job) -> Facts:
         generation=load_generation_engine(job.engines.generation),
         implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
         others=tuple(others),
+        memory_headroom=job.memory.headroom,
     )
     layers = layers_of(job)
     return calibrated(facts, layer_of(layers)) if layers else facts

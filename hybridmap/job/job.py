@@ -31,6 +31,7 @@ from hybridmap.job.schema import (
     ClusterSection,
     EnginesSection,
     ImplementationSection,
+    MemorySection,
     RoleSection,
     WorkloadSection,
     as_role,
@@ -85,6 +86,7 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
+    memory: MemorySection = MemorySection()
     objective: Objective = Field(
         default=ObjectiveSection(minimise="time"),
         description="What the plan is to be good at.",

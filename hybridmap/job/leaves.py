@@ -103,6 +103,29 @@ Positive = Annotated[float, Number("a positive number", gt=0)]
 NotNegative = Annotated[float, Number("a number of at least 0", ge=0)]
 
 
+@dataclass(frozen=True)
+class Share:
+    """A share of something, as ``5%`` or ``0.05``; what is kept is the number. From ``least`` to below ``most``."""
+
+    least: float
+    most: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        inner = core_schema.float_schema(allow_inf_nan=False, ge=self.least, lt=self.most)
+        expected = f"a share such as 5% or 0.05, from {self.least:.0%} to below {self.most:.0%}"
+
+        def number(value: Any) -> Any:
+            if isinstance(value, bool):
+                raise refusal(expected)
+            if isinstance(value, str):
+                if not value.endswith("%"):
+                    raise refusal(expected)
+                return round(float(value[:-1]) / 100.0, 12)
+            return value
+
+        return _expecting(core_schema.no_info_before_validator_function(number, inner), expected)
+
+
 class Section(BaseModel):
     """A mapping of the job file; unknown keys fail."""
 

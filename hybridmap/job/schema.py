@@ -23,6 +23,7 @@ from hybridmap.job.leaves import (
     Positive,
     Samples,
     Section,
+    Share,
     Tokens,
     Whole,
     refusal,
@@ -162,13 +163,26 @@ class EnginesSection(Section, title="Engines"):
     )
 
 
+class MemorySection(Section, title="Memory"):
+    """How full the search may make a GPU."""
+
+    headroom: Annotated[float, Share(0.0, 0.9)] = Field(
+        default=0.05,
+        description="Share of the memory that a process sees which plans of the search leave free, beside the engines' "
+        "reserves: for fragments of allocators and for what a job's lengths do not say. As 5% or 0.05.",
+        json_schema_extra=lambda schema: schema.update(type=["number", "string"]),
+        examples=["5%"],
+    )
+
+
 class ImplementationSection(Section, title="Implementation"):
     """How the trainer is built, where builds differ."""
 
     loss_head: LossHead = Field(
         default=BUILT.loss_head,
         description="parallel: vocabulary-parallel cross-entropy (Megatron). fused: logits in chunks that are never "
-        "kept. fp32: the head's GEMMs in FP32. unfused: log-softmax as separate tensor operations.",
+        "kept. fp32: the head's GEMMs in FP32. unfused: log-softmax as separate tensor operations. in-place: "
+        "FlashAttention's cross-entropy on bf16 logits, whose gradient overwrites them.",
     )
     attention_kernel: AttentionKernel = Field(
         default=BUILT.attention_kernel, description="The newest kernel that the device has, or FlashAttention 2."

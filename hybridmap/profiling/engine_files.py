@@ -103,10 +103,13 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     ratio, backward, num = _attention_ratios(rows.get("attention_training", ()))
     counted = "counted in the engine's code"
     timed = f"median of {num} sizes of table attention_training" if num else NOT_MEASURED
+    reserve = [float(row["memory_bytes"]) for row in rows.get("dispatch", ()) if row.get("memory_bytes")]
+    held = min(reserve) if reserve else 0.0  # of a process that did nothing before
     item = 2 if any(row["dtype"] in ("bf16", "fp16") for row in rows.get("engine_step", ())) else 4
     return {
         "attention_ratio": _fact(ratio, "ratio", "attention with an explicit mask over the causal kernel", timed),
         "attention_backward_ratio": _fact(backward, "ratio", "attention backward over forward", timed),
+        "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of dispatch runs"),
         "param_bytes": _fact(item, "bytes", "parameters", counted),
         "grad_bytes_per_param": _fact(4, "bytes", "gradient sum in fp32", counted),
         "grad_reduce_bytes_per_param": _fact(4, "bytes", "gradient bytes on the wire", counted),
@@ -222,8 +225,6 @@ def _has_forward(times: Mapping[tuple[str, str], float]) -> bool:
 
 def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) -> dict[str, Any]:
     counted, none = "counted in the engine's code", "the engine has none"
-    reserve = [float(row["memory_bytes"]) for row in rows.get("dispatch", ()) if row.get("memory_bytes")]
-    held = min(reserve) if reserve else 0.0  # of a process that did nothing before
     return {
         "wake_s": _waking(rows, generation=True),
         "max_num_seqs": _fact(1 << 20, "sequences", "sequences of one replica in flight", "no limit of its own"),
@@ -245,7 +246,7 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
             "half the measured bandwidth",
             "analytic",
         ),
-        "memory_reserve_bytes": _fact(held, "bytes", "a rank that holds no model", "smallest peak of dispatch runs"),
+        "memory_reserve_bytes": _fact(0, "bytes", "beside the trainer's, in whose process it runs", counted),
     }
 
 

@@ -19,6 +19,7 @@ from hybridmap.text.notation import (
     gib,
     gpus_text,
     job_title,
+    memory_text,
     percent,
     scoring_text,
     stages_text,
@@ -179,7 +180,7 @@ def _memory_block(content: Content, shown: Shown, visible: bool) -> str:
         peak = shown.timeline.memory[pool.name]
         whose = f"{role}'s {name}" if role else name
         parts.append(
-            f"<details><summary>pool {escape(pool.name)}: {gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB in "
+            f"<details><summary>pool {escape(pool.name)}: {memory_text(peak)}, in "
             f"{escape(peak.peak_call)}, largest {escape(whose)} ({gib(size)} GiB)</summary>"
             f"{table(('role', 'when', *columns, 'sum'), cells, (*columns, 'sum'))}</details>"
         )

@@ -21,6 +21,7 @@ CLASSES = (
     "generation weights",
     "kv cache",
     "generation workspace",
+    "engine reserve",
     "reserve",
 )
 """The order of the columns; a class that is not named here comes after these."""
@@ -39,7 +40,7 @@ def memory_rows(plan: Plan, pool: Pool, facts: Facts) -> list[dict[str, Any]]:
         for call, classes in needs.transient.items():
             if there := _positive(classes):
                 rows.append({"role": role, "when": call, "classes": there})
-    reserve = float(facts.on(pool.device).generation.memory_reserve_bytes)
+    reserve = float(facts.on(pool.device).training.memory_reserve_bytes)
     rows.append({"role": "", "when": RESIDENT, "classes": {"reserve": reserve}})
     return rows
 
@@ -57,16 +58,16 @@ def classes_of(rows: list[dict[str, Any]]) -> list[str]:
 
 def binding_line(plan: Plan, pool: Pool, facts: Facts) -> str:
     """What fills a pool's fullest GPU, when, and the largest term of it by role."""
-    from hybridmap.text.notation import gib
+    from hybridmap.text.notation import gib, memory_text
 
     peak = pool_memory(plan, pool, facts)
     terms = peak_terms(plan, pool, facts)
     (role, name), size = max(terms.items(), key=lambda item: item[1])
-    left = peak.capacity_bytes - peak.used_bytes
+    left = (peak.usable_bytes or peak.capacity_bytes) - peak.used_bytes
     room = f"{gib(left)} GiB left" if left >= 0 else f"{gib(-left)} GiB too much"
     whose = f"{role}'s {name}" if role else name
     return (
-        f"pool {pool.name}: {gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB in {peak.peak_call or 'no call'}, "
+        f"pool {pool.name}: {memory_text(peak)}, in {peak.peak_call or 'no call'}, "
         f"{room}; the largest term is {whose} ({gib(size)} GiB)"
     )
 

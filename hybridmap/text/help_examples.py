@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hybridmap calibrate train.log --script run.sh --device h100-80gb-sxm",
         "hybridmap calibrate metrics.jsonl --plan hybridmap-out/plan.json",
     ),
+    "watch": ("hybridmap watch train.log --plan hybridmap-out/plan.json",),
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
     "explain": ("hybridmap explain JOB.yaml",),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.dataflow import Stage
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool
+    from simulator.plan.timeline import PoolMemory
 
 
 LEGEND = (
@@ -64,6 +65,13 @@ def gpus_text(pool: Pool) -> str:
 def gib(num_bytes: float) -> str:
     """Bytes as ``71.2`` GiB, without the unit."""
     return f"{num_bytes / GIB:.1f}"
+
+
+def memory_text(peak: PoolMemory) -> str:
+    """What fills a pool's fullest GPU: ``73.1 of 75.2 GiB usable, 79.2 seen``, or ``73.1 of 79.2 GiB``: no headroom."""
+    if peak.usable_bytes is None or peak.usable_bytes >= peak.capacity_bytes:
+        return f"{gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB"
+    return f"{gib(peak.used_bytes)} of {gib(peak.usable_bytes)} GiB usable, {gib(peak.capacity_bytes)} seen"
 
 
 def percent(fraction: float) -> str:

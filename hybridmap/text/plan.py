@@ -14,6 +14,7 @@ from hybridmap.text.notation import (
     gib,
     gpus_text,
     job_title,
+    memory_text,
     percent,
     placement_title,
     scoring_text,
@@ -21,6 +22,7 @@ from hybridmap.text.notation import (
     training_text,
 )
 from hybridmap.text.objective import bound_text, objective_lines
+from simulator.full_length import RAREST
 from simulator.play.simulate import simulate
 from simulator.uncertainty import COVERAGE, interval
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from mapper.result import Result
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool, RolePlan
-    from simulator.plan.timeline import Timeline
+    from simulator.plan.timeline import PoolMemory, Timeline
 
 COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
 
@@ -55,6 +57,8 @@ def show_plan(plan: Plan, timeline: Timeline) -> None:
     for line in more_lines(plan):
         say(line)
     say(f"({LEGEND})")
+    for note in memory_notes(timeline):
+        say(f"note: {note}")
     say()
     say(stages_text(timeline.stages))
     say("\n".join(speed_lines(timeline)))
@@ -102,9 +106,30 @@ def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: in
     """What fills the fullest GPU of a pool, beside its first roles: the sum, then when, then the KV budget."""
     memory = timeline.memory[pool.name]
     engines = [entry.generation for entry in _engines_on(plan, pool)]
-    kv = "".join(f" (KV {gib(engine.kv_cache_bytes)})" for engine in engines if engine is not None)
-    lines = [f"{gib(memory.used_bytes)} of {gib(memory.capacity_bytes)} GiB{kv}", f"peak in {memory.peak_call}"]
+    kv = "".join(f", KV {gib(engine.kv_cache_bytes)}" for engine in engines if engine is not None)
+    lines = [memory_text(memory), f"peak in {memory.peak_call}{kv}"]
     return "\n".join(lines[line:] if line == num_lines - 1 else lines[line : line + 1])
+
+
+def memory_notes(timeline: Timeline) -> list[str]:
+    """What each pool holds at full length throughout, and which leave less free than the job's headroom."""
+    return [*(full_length_text(name, peak) for name, peak in timeline.memory.items() if peak.full_length_bytes)] + [
+        f"pool {name} leaves {gib(peak.capacity_bytes - peak.used_bytes)} GiB of {gib(peak.capacity_bytes)} free, less "
+        f"than the headroom of {gib(peak.capacity_bytes - peak.usable_bytes)}: an allocator's fragments may end the run"
+        for name, peak in timeline.memory.items()
+        if peak.usable_bytes is not None and peak.usable_bytes < peak.used_bytes
+    ]
+
+
+def full_length_text(name: str, peak: PoolMemory) -> str:
+    """What happens on a pool if every sample is as long as it may be: it fits, or it does not and how rarely so."""
+    most = peak.full_length_bytes or peak.used_bytes
+    text = f"pool {name} at full length throughout: {gib(most)} of {gib(peak.capacity_bytes)} GiB"
+    if most <= peak.capacity_bytes:
+        return f"{text}, fits"
+    rare = peak.one_in_exceeds
+    often = "" if rare is None else f"; 1 micro-batch in {rare:,}{' or fewer' if rare >= RAREST else ''} is too long"
+    return f"{text}, out of memory{often}"
 
 
 def speed_lines(timeline: Timeline) -> list[str]:

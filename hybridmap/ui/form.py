@@ -64,7 +64,7 @@ def form_of(document: Mapping[str, Any]) -> Form:
     fixed = isinstance(response, int)
     simple = fixed or "mean" in response
     objective = document["objective"]
-    rest = {key: document[key] for key in ("engines", "implementation", "pin", "schedule", "search")}
+    rest = {key: document[key] for key in ("engines", "implementation", "memory", "pin", "schedule", "search")}
     hidden: dict[str, Any] = {"workload": {k: work[k] for k in ("epochs", "reward_s_per_sample", "prompt_tokens")}}
     shown = ("device", "nodes")
     hidden["cluster"] = {key: value for key, value in cluster.items() if key not in shown}

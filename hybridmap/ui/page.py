@@ -11,7 +11,15 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg
-from hybridmap.text.notation import generation_text, gib, gpus_text, job_title, percent, scoring_text, training_text
+from hybridmap.text.notation import (
+    generation_text,
+    gpus_text,
+    job_title,
+    memory_text,
+    percent,
+    scoring_text,
+    training_text,
+)
 from hybridmap.text.plan import interval_s
 from hybridmap.ui.answer import answer_of, frontier_of
 from hybridmap.ui.form import GOALS, NUMBERS
@@ -221,7 +229,7 @@ def _rows(result: Result) -> list[dict[str, str]]:
                 "training": training_text(entry.training),
                 "generation": generation_text(entry.generation),
                 "scoring": scoring_text(entry.inference),
-                "memory": f"{gib(peak.used_bytes)} of {gib(peak.capacity_bytes)} GiB",
+                "memory": memory_text(peak),
             }
         )
     return rows

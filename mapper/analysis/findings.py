@@ -89,10 +89,10 @@ def _fits_beside(facts: Facts, plan: Plan, role: str, weights: RoleLayouts) -> I
         for other in plan.pool_of(role).roles
         if other != role
     ]
-    kept = sum(float(o.resident_bytes[0]) for o in others) + facts.generation.memory_reserve_bytes
+    kept = sum(float(o.resident_bytes[0]) for o in others)
     beside = max((float(o.transient_bytes[0]) for o in others), default=0.0)
     whole = mine.resident_bytes + np.maximum(mine.transient_bytes, beside) + kept
-    return np.asarray(whole <= facts.memory_capacity_bytes)
+    return np.asarray(whole <= facts.memory_room_bytes)
 
 
 def _data_parallel_traffic(facts: Facts, plan: Plan, timeline: Timeline) -> Iterator[Finding]:

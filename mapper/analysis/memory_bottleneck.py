@@ -44,6 +44,7 @@ class MemoryLimit:
     pool: str
     used_bytes: int
     capacity_bytes: int
+    usable_bytes: int | None
     call: str
     classes: Mapping[str, int]
     better: Better | None
@@ -61,6 +62,7 @@ def memory_limit(facts: Facts, plan: Plan, pool: Pool, timeline: Timeline, short
         pool=pool.name,
         used_bytes=peak.used_bytes,
         capacity_bytes=peak.capacity_bytes,
+        usable_bytes=peak.usable_bytes,
         call=peak.peak_call,
         classes=peak.classes,
         better=min(better, key=lambda b: b.short_bytes, default=None),
@@ -78,9 +80,8 @@ def _better(facts: Facts, plan: Plan, pool: Pool, role: str, timeline: Timeline,
     name = generator if role == GENERATOR else role
     needs = [need for other, need in memories_on(plan, pool, facts).items() if other != name]
     kept = sum(float(need.resident_bytes[0]) for need in needs if need.resident)
-    kept += here.generation.memory_reserve_bytes
     beside = max((float(need.transient_bytes[0]) for need in needs if need.transient), default=0.0)
-    short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - here.memory_capacity_bytes
+    short = table.resident_bytes + np.maximum(table.transient_bytes, beside) + kept - here.memory_room_bytes
     durations = {span.call: np.asarray(span.duration_s) for span in timeline.spans} | dict(table.durations_s)
     if GENERATOR in x.tables and name == generator:
         durations["transition"] = _transfer_s(facts, plan, generator, role, table)

@@ -22,7 +22,7 @@ from mapper.search.best import best_choice
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.cost import pricing
 from simulator.cost.kv_budget import with_kv_budget
-from simulator.cost.role_memory import role_memory
+from simulator.cost.role_memory import planned_bytes
 
 if TYPE_CHECKING:
     from mapper.candidates.table import RoleTable
@@ -114,9 +114,9 @@ def _repriced(facts: Facts, table: RoleTable) -> RoleTable:
         layouts = replace(layouts, generation=with_kv_budget(facts, shape, layouts.generation))
     options = OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS
     layouts = replace(layouts, offload=options[int(table.offload[0])])
-    needs = role_memory(facts, table.role, layouts)
-    resident, transient = (np.broadcast_to(n, (len(table),)) for n in (needs.resident_bytes, needs.transient_bytes))
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    needs = planned_bytes(facts, table.role, layouts)
+    resident, transient = (np.broadcast_to(need, (len(table),)) for need in needs)
+    room = facts.memory_room_bytes
     index = np.flatnonzero(resident + transient <= room)
     kept = replace(table, layouts=layouts).take(index)
     costs = pricing.role_costs(facts, table.role, layouts.take(index)) if len(kept) else {}
@@ -130,7 +130,7 @@ def _repriced_generator(facts: Facts, table: RoleTable) -> RoleTable:
     role = next(role for role in facts.dataflow.roles if facts.dataflow.generates(role))
     rows = priced_engine(facts, role, engine, table.layouts.steady_steps)
     need = bytes_apart(facts, role, rows)
-    index = np.flatnonzero(need <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes)
+    index = np.flatnonzero(table.resident_bytes + need <= facts.memory_room_bytes)
     seconds = {k: v if k == "transition" else rows.seconds for k, v in table.durations_s.items()}
     layouts = replace(table.layouts, generation=rows.engine)
     return replace(table, durations_s=seconds, transient_bytes=need, layouts=layouts).take(index)

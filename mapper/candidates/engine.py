@@ -115,7 +115,7 @@ def engine_rows(
     asked = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     allowed = matching(pin, "generation", engine)
     rows = replace(prices.rows(engine.take(allowed)), asked=asked[allowed])
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    room = facts.memory_room_bytes - facts.generation.memory_reserve_bytes
     rows = rows.take(np.flatnonzero(rows.running_bytes <= room))
     if not prune:
         return rows

@@ -189,7 +189,7 @@ class RowsOnKind:
     def _worth_keeping(self, table: RoleTable) -> tuple[RoleTable, Ints]:
         """The rows that fit, pruned, and their positions in ``table``."""
         facts, pin = self._facts, self._pin
-        capacity = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+        capacity = facts.memory_room_bytes
         granted = table.relaxed() if table.credit.any else table
         fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, self._kind))
         only_granted = table.resident_bytes + table.transient_bytes > capacity
@@ -220,6 +220,7 @@ def _joined_with_engine(
         num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
         credit=replace(paired.credit, unlisted=unlisted),
         durations_s=durations,
+        resident_bytes=paired.resident_bytes + facts.generation.memory_reserve_bytes,
         transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
         layouts=replace(paired.layouts, generation=rows.engine),
         num_priced=len(left),
@@ -274,7 +275,7 @@ def _generator_table(
         device_type=np.zeros(len(rows.seconds), dtype=np.int64),
         num_gpus=smallest_pool(rows.engine.num_gpus, sizes),
         durations_s={"transition": np.zeros(len(rows.seconds))} | dict.fromkeys(calls, rows.seconds),
-        resident_bytes=np.zeros(len(rows.seconds)),
+        resident_bytes=np.full(len(rows.seconds), facts.generation.memory_reserve_bytes),
         transient_bytes=bytes_apart(facts, role, rows),
         layouts=RoleLayouts(generation=rows.engine, separate_generation=True, steady_steps=steady_steps),
         num_priced=rows.num_priced,

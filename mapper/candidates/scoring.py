@@ -17,6 +17,7 @@ from simulator.cost import memory, pricing
 from simulator.cost.role_layouts import RoleLayouts, head_of
 from simulator.cost.role_memory import role_memory
 from simulator.cost.scoring_copy import apart, copy_bytes
+from simulator.cost.token_quantiles import RARE, TYPICAL
 from simulator.plan.layouts import Layouts
 
 if TYPE_CHECKING:
@@ -90,9 +91,8 @@ class Spreads:
 def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCandidates:
     """Price a call in every layout that fits; keep per spread what no other row beats in time and memory."""
     shape, logits = facts.roles[call.role].shape, head_of(call.role) == "lm"
-    need_of = memory.training_bytes if call.kind == "train" else memory.inference_bytes
-    need = memory.total(need_of(facts, shape, layouts, logits))
-    fits = np.flatnonzero(need + facts.generation.memory_reserve_bytes <= facts.memory_capacity_bytes)
+    need = memory.planned_bytes(facts, shape, layouts, logits, training=call.kind == "train")
+    fits = np.flatnonzero(need <= facts.memory_room_bytes)
     layouts, need = layouts.take(fits), need[fits]
     given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
     seconds = pricing.call_cost(facts, call, given).time.s
@@ -118,11 +118,10 @@ def with_copies(
     left, right, gain_s = _worth_gathering(facts, call.role, copies, trained_in)
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
     given = RoleLayouts(training=training, inference=chosen)
-    needs = role_memory(facts, call.role, given).transient[call.key]
-    rows = PricedCandidates(
-        chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, memory.total(needs), gain_s
-    )
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    needs = (memory.total(role_memory(facts, call.role, given, level=x).transient[call.key]) for x in (TYPICAL, RARE))
+    need = memory.beyond_headroom(facts, *needs)
+    rows = PricedCandidates(chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, need, gain_s)
+    room = facts.memory_room_bytes
     both = PricedCandidates.joined(forward, rows.take(np.flatnonzero(rows.need_bytes <= room)))
     waits = np.isin(both.spread, trained_in.number[trained_in.last_dp > trained_in.layouts.dp])
     own = np.arange(len(both.spread)) >= len(forward.spread)

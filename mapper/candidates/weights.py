@@ -19,7 +19,7 @@ from mapper.pins import Pin, Stage, matching
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.cost import memory, pricing
 from simulator.cost.role_layouts import RoleLayouts, head_of
-from simulator.cost.role_memory import role_memory
+from simulator.cost.role_memory import planned_bytes
 from simulator.plan.plan import RECOMPUTE_LEVELS
 
 if TYPE_CHECKING:
@@ -184,14 +184,14 @@ def with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable:
     tables = []
     for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
         layouts = replace(table.layouts, offload=option, separate_generation=apart)
-        needs = role_memory(facts, table.role, layouts)
+        resident, transient = planned_bytes(facts, table.role, layouts)
         copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
         tables.append(
             replace(
                 table,
                 durations_s={key: table.durations_s.get(key, none) + s for key, s in copies.items()},
-                resident_bytes=np.broadcast_to(needs.resident_bytes, (len(table),)),
-                transient_bytes=np.broadcast_to(needs.transient_bytes, (len(table),)),
+                resident_bytes=np.broadcast_to(resident, (len(table),)),
+                transient_bytes=np.broadcast_to(transient, (len(table),)),
                 offload=np.full(len(table), i, dtype=np.int64),
             )
         )

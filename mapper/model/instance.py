@@ -170,7 +170,7 @@ def make_instance(
     }
     tick = _tick_s(seconds)
     on = {device_type: facts.on(device_type) for device_type in facts.device_types}
-    capacity = {k: int((f.memory_capacity_bytes - f.generation.memory_reserve_bytes) // MIB) for k, f in on.items()}
+    capacity = {k: f.memory_room_bytes // MIB for k, f in on.items()}
     x = Instance(
         flow=problem.flow,
         partitions=problem.partitions,

@@ -58,9 +58,9 @@ def _blamed_memory(problem: Problem, deadline: Deadline) -> InfeasibleError:
     facts = problem.facts
     needs = {role: smallest_need_bytes(problem, role, deadline=deadline) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
-    capacity = max(facts.on(device_type).memory_capacity_bytes for device_type in facts.device_types)
+    capacity = max(facts.on(device_type).memory_usable_bytes for device_type in facts.device_types)
     fewest = fewest_gpus(problem, deadline)
-    there = f"there are {capacity / GIB:.1f} GiB per GPU on {cluster_of(problem)}"
+    there = f"there are {_usable_text(facts)} per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
         what = f"{role} ({name_of(facts, role)}) alone needs at least {needs[role] / GIB:.1f} GiB per GPU; {there}"
     else:
@@ -153,10 +153,7 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
         return "the role fits so by itself, but not beside the others"
     need = smallest_need_bytes(alone, part.role, every_size=True, deadline=deadline)
     if need < float("inf"):
-        capacity = max(
-            problem.facts.on(device_type).memory_capacity_bytes for device_type in problem.facts.device_types
-        )
-        return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {capacity / GIB:.1f} GiB"
+        return f"it needs at least {need / GIB:.1f} GiB per GPU, there are {_usable_text(problem.facts)}"
     if fault := _fault_of(problem.facts, part):
         return fault
     sizes = sorted({n for of_kind in alone.sizes.values() for n in of_kind})
@@ -164,6 +161,13 @@ def _limit_of(problem: Problem, part: AnyPin, deadline: Deadline) -> str:
         f"no pool of {', '.join(map(str, sizes))} GPUs divides into these degrees with this model's "
         f"heads and layers, the samples of an update and {problem.facts.training.name}"
     )
+
+
+def _usable_text(facts: Facts) -> str:
+    """What a plan may fill of the roomiest GPU, and what a headroom leaves of what it sees."""
+    roomiest = max((facts.on(kind) for kind in facts.device_types), key=lambda on: on.memory_usable_bytes)
+    usable, seen = roomiest.memory_usable_bytes, roomiest.memory_capacity_bytes
+    return f"{usable / GIB:.1f} GiB" + (f" usable, {seen / GIB:.1f} seen," if usable < seen else "")
 
 
 def _fault_of(facts: Facts, pin: Pin) -> str | None:
@@ -189,7 +193,7 @@ def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False, d
     table = _whole_table(roomy, role, deadline)
     if not len(table):
         return float("inf")
-    return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.generation.memory_reserve_bytes
+    return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.training.memory_reserve_bytes
 
 
 def fewest_gpus(problem: Problem, deadline: Deadline = NEVER) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mapper.execution_mode import GENERATOR
 from mapper.problem import ColocationGroup
+from mapper.search.cache_room import with_rest_in_cache
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
 
@@ -44,7 +45,7 @@ def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
                     offload=offload_of(instance, problem, role, choice.rows[role]),
                 )
             )
-    return Plan(
+    plan = Plan(
         algorithm=problem.facts.algorithm,
         placement=placement_name(tuple(group.roles for group, _ in pools)),
         pools=tuple(
@@ -62,6 +63,7 @@ def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
         steps_in_flight=problem.mode.steps_in_flight,
         in_flight_updates=problem.mode.in_flight_updates,
     )
+    return with_rest_in_cache(plan, problem.facts)
 
 
 def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:

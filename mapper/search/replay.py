@@ -49,7 +49,7 @@ def with_room(plan: Plan, facts: Facts) -> Plan:
     whole = _budgeted(plan, actor, need)
     peak = pool_memory(whole, pool, facts)
     generates = any(c.key == peak.peak_call and c.kind == "generate" for c in facts.dataflow.calls)
-    excess = peak.used_bytes - peak.capacity_bytes
+    excess = peak.used_bytes - (peak.usable_bytes or peak.capacity_bytes)
     return _budgeted(plan, actor, max(need - excess, 0)) if excess > 0 and generates else whole
 
 

@@ -44,6 +44,16 @@ the temperature (8), maximum (4), subtract (8), exponential (8) and sum (4), sub
 exponential to keep the softmax (8); backward: one-hot minus softmax (8), times
 the gradient (8), mask (4), cast to bf16 (6)."""
 
+IN_PLACE_LOGIT_BYTES_FORWARD = 2.0
+IN_PLACE_LOGIT_BYTES_BACKWARD = 4.0
+"""The same in one kernel each: read bf16 logits; read them and write their gradient over them."""
+
+LOSS_TRAFFIC = {
+    "unfused": (UNFUSED_LOGIT_BYTES_FORWARD, UNFUSED_LOGIT_BYTES_BACKWARD),
+    "in-place": (IN_PLACE_LOGIT_BYTES_FORWARD, IN_PLACE_LOGIT_BYTES_BACKWARD),
+}
+"""Forward and backward traffic per logit of the loss heads that are not as ``LOGIT_BYTES_FORWARD`` says."""
+
 
 FP32_GEMM_EFFICIENCY = 0.75
 """Share of the FP32 peak that large cuBLAS SGEMMs reach; a round figure of the vendor's own benchmarks."""
@@ -289,8 +299,6 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
     gradients = inputs if facts.implementation.lora_rank else inputs + weights  # adapters leave the head frozen
     if facts.implementation.loss_head == "fused":
         gradients = gradients + projection
-    unfused = facts.implementation.loss_head == "unfused"
-    there = UNFUSED_LOGIT_BYTES_FORWARD if unfused else LOGIT_BYTES_FORWARD
-    back = UNFUSED_LOGIT_BYTES_BACKWARD if unfused else LOGIT_BYTES_BACKWARD
+    there, back = LOSS_TRAFFIC.get(facts.implementation.loss_head, (LOGIT_BYTES_FORWARD, LOGIT_BYTES_BACKWARD))
     forward = projection + facts.device.memory_bound(logits * there, 3)
     return forward, gradients + facts.device.memory_bound(logits * back, 3)

@@ -106,6 +106,26 @@ def longest_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -
     return bytes_per_token(facts, shape, layouts) * longest
 
 
+def most_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None) -> Floats:
+    """Cache on one GPU when every sequence in flight has the longest prompt and response: more is of no use.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    steady_steps
+        As in ``kv_budget_bytes``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    running = steady_sequences(facts, layouts, 1 if steady_steps is None else steady_steps)
+    of_each_copy = np.ceil(running / layouts.attention_dp)
+    return np.asarray(of_each_copy * longest_bytes(facts, shape, layouts), dtype=np.float64)
+
+
 def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, tokens: Floats) -> Floats:
     """Cache on one GPU of tokens that a replica's attention copies share evenly.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.cost.gemms import ACTIVATION_BYTES
+from simulator.cost.token_quantiles import RARE, TYPICAL, tokens_at
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts, Layouts
 
-LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "fused": 0.0, "fp32": 0.0}
+LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "in-place": 2.0, "fused": 0.0, "fp32": 0.0}
 """Per logit alive at the loss, by loss head. Parallel: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32
 gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
-The others work in chunks and keep none."""
+In-place: bf16 logits, which the gradient overwrites. The others work in chunks and keep none."""
 
 MOE_BUFFERS = 3.0
 """Rows of the hidden width that an MoE layer keeps per routed token: permuted, sorted by expert, and the output before
@@ -183,10 +184,37 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
     return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
 
 
-def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
+def batch_tokens(facts: Facts, layouts: Layouts, num_micro: Floats | float, level: float) -> Floats:
+    """Tokens that one rank holds of so many micro-batches together, at a level of probability.
+
+    Padding is removed, so that is the quantile of a sum of lengths; packs are full whatever they hold.
+
+    Parameters
+    ----------
+    facts, layouts
+        What is known of job, device and engines; layouts, ``[C]``.
+    num_micro
+        Micro-batches, ``[C]`` or one number.
+    level
+        As in ``token_quantiles.tokens_at``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``.
+    """
+    packed, held = facts.implementation.packed_tokens, np.asarray(layouts.micro_batch * num_micro, dtype=np.float64)
+    tokens = held * float(packed) if packed else tokens_at(facts.workload, held, level)
+    return np.asarray(tokens / layouts.cp, dtype=np.float64)
+
+
+def training_bytes(
+    facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, level: float = TYPICAL
+) -> dict[str, Floats]:
     """Activations and logits alive at the peak of a training step.
 
-    The first pipeline stage holds up to ``pp`` micro-batches; each at its longest, not its mean.
+    That is on the first pipeline stage, which holds up to ``pp`` micro-batches, or on the last one, which has the
+    logits; eager trainers keep these until a backward pass has ended.
 
     Parameters
     ----------
@@ -194,6 +222,8 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
         What is known of job, device and engines; the model; layouts, ``[C]``.
     logits
         Whether the loss needs logits of the vocabulary.
+    level
+        Share of the micro-batches that need no more; ``token_quantiles.ALWAYS`` for all at full length.
 
     Returns
     -------
@@ -205,24 +235,24 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     Source: Korthikanti et al. 2022, 1F1B of Narayanan et al. 2021. Published peaks are 12 % off on the
     mean, 68 % at worst (docs/accuracy.md).
     """
-    work = facts.workload
-    longest = facts.implementation.packed_tokens or work.padded_length
-    tokens = layouts.micro_batch * longest / layouts.cp
-    samples_per_rank = np.ceil(work.minibatch_samples / layouts.dp)
-    # Interleaving starts the first chunk of later micro-batches before the last chunk of earlier ones.
-    deepest = layouts.pp * np.where(layouts.vpp > 1, 1.0 + (layouts.pp - 1) / (layouts.pp * layouts.vpp), 1.0)
-    in_flight = np.minimum(deepest, np.ceil(samples_per_rank / layouts.micro_batch))
+    tokens = batch_tokens(facts, layouts, 1.0, level)
+    num_micro = np.ceil(np.ceil(facts.workload.minibatch_samples / layouts.dp) / layouts.micro_batch)
     layers = np.ceil(shape.num_layers / layouts.pp)
-    kept = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * tokens * layers * in_flight
+    saved = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * layers
+    first, last = (saved * batch_tokens(facts, layouts, np.minimum(n, num_micro), level) for n in in_flight(layouts))
     whole = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
     # The one layer that is being recomputed, and its activations' gradients.
     working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
-    out = {"activations": kept + working, "logits": np.zeros(len(layouts))}
+    at_loss = np.zeros(len(layouts))
     if logits:
-        out["logits"] = tokens * shape.vocab / layouts.tp * LOGIT_BYTES[facts.implementation.loss_head]
+        at_loss = tokens * shape.vocab / layouts.tp * LOGIT_BYTES[facts.implementation.loss_head]
+    ends_here = last + at_loss >= first  # of a pipeline; without stages it is always so
+    out = {
+        "activations": np.where(ends_here, last, first) + working,
+        "logits": np.where(ends_here, at_loss, 0.0),
+    }
     if np.any(layouts.zero_stage == 3):
-        ends = shape.num_params - _layers(shape)
-        alive = (2 * _layers(shape) / shape.num_layers + ends) / layouts.tp
+        alive = _alive_params(shape, layouts)
         frozen = facts.implementation.lora_rank > 0
         one = facts.activation_bytes
         gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
@@ -230,8 +260,76 @@ def training_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bo
     return out
 
 
-def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool) -> dict[str, Floats]:
-    """Working memory of a forward pass: one layer's activations and, for log-probs, the logits in fp32.
+def planned_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, training: bool) -> Floats:
+    """What a search finds room for: what typical micro-batches need, and what rare ones need beyond the headroom.
+
+    Parameters
+    ----------
+    facts, shape, layouts, logits
+        As in ``training_bytes``.
+    training
+        Whether it is a training step, or a forward pass.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    need_of = training_bytes if training else inference_bytes
+    return beyond_headroom(facts, *(total(need_of(facts, shape, layouts, logits, at)) for at in (TYPICAL, RARE)))
+
+
+def beyond_headroom(facts: Facts, typical: Floats, rare: Floats) -> Floats:
+    """The need of typical micro-batches, or that of rare ones less the headroom, whichever is more.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    typical, rare
+        Bytes, ``[C]`` each.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    headroom = facts.memory_capacity_bytes - facts.memory_usable_bytes
+    return np.asarray(np.maximum(typical, rare - headroom), dtype=np.float64)
+
+
+def in_flight(layouts: Layouts) -> tuple[Floats, Floats]:
+    """Micro-batches that the first and the last stage of a pipeline hold at most between forward and backward passes.
+
+    Parameters
+    ----------
+    layouts
+        Layouts, ``[C]``.
+
+    Returns
+    -------
+    tuple[Floats, Floats]
+        Micro-batches, ``[C]`` each.
+
+    Notes
+    -----
+    Source: 1F1B and interleaved 1F1B of Narayanan et al. 2021: a stage with ``s`` behind it starts
+    ``2 s + (v - 1) p + 1`` chunks before its first backward pass, each of a ``v``-th of its layers, and ``s + 1``
+    micro-batches without chunks.
+    """
+    p, v = layouts.pp, layouts.vpp
+    first = np.where(v > 1, p + (p - 1) / v, p)
+    last = p - (p - 1) / v
+    return np.asarray(first, dtype=np.float64), np.asarray(last, dtype=np.float64)
+
+
+def inference_bytes(
+    facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, level: float = TYPICAL
+) -> dict[str, Floats]:
+    """Working memory of a forward pass: one layer's activations or, for log-probs, the logits behind the last one.
+
+    No gradient is kept, so a layer's activations are gone when the logits are made of two rows of the hidden width.
+    Logits are bf16 with as much again twice: a softmax and its product, for the entropy, or an fp32 copy.
 
     Parameters
     ----------
@@ -239,17 +337,24 @@ def inference_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: b
         What is known of job, device and engines; the model; layouts, ``[C]``.
     logits
         Whether log-probs are asked for.
+    level
+        As in ``training_bytes``.
 
     Returns
     -------
     dict[str, Floats]
         Bytes by class, ``[C]`` each.
     """
-    longest = facts.implementation.packed_tokens or facts.workload.padded_length
-    tokens = layouts.micro_batch * longest / layouts.cp
-    out = {"activations": activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens}
-    kept = facts.implementation.loss_head in ("parallel", "unfused")
-    out["logits"] = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * float(logits and kept)
+    tokens = batch_tokens(facts, layouts, 1.0, level)
+    layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
+    kept = float(logits and LOGIT_BYTES[facts.implementation.loss_head] > 0)
+    at_head = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * kept
+    hidden = np.minimum(2.0 * tokens * shape.hidden * facts.activation_bytes, layer)
+    ends_here = hidden + at_head > layer
+    out = {"activations": np.where(ends_here, hidden, layer), "logits": np.where(ends_here, at_head, 0.0)}
+    if np.any(layouts.zero_stage == 3):
+        gathered = _alive_params(shape, layouts) * facts.activation_bytes
+        out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
     return out
 
 
@@ -386,6 +491,12 @@ def _mlp_width(shape: ModelShape) -> float:
 def _layers(shape: ModelShape) -> int:
     """Parameters of all layers together."""
     return shape.layer_params
+
+
+def _alive_params(shape: ModelShape, layouts: Layouts) -> Floats:
+    """Parameters that ZeRO 3 has gathered at once: two layers, and both ends of the model, which are one unit."""
+    ends = shape.num_params - _layers(shape)
+    return np.asarray((2 * _layers(shape) / shape.num_layers + ends) / layouts.tp, dtype=np.float64)
 
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:

@@ -10,12 +10,17 @@ import numpy as np
 from profiles.units import DTYPE_BYTES
 from simulator.cost import generate, memory, reshard, scoring_copy
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
+from simulator.cost.token_quantiles import RARE, TYPICAL
 
 if TYPE_CHECKING:
     from profiles.records import Floats
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
     from simulator.plan.plan import Resharding
+
+
+ENGINE_RESERVE = "engine reserve"
+"""The class of what a generation engine's process holds beside weights, cache and workspace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,11 @@ class RoleMemory:
 
 
 def role_memory(
-    facts: Facts, role: str, layouts: RoleLayouts, resharding_method: Resharding = "hybridflow"
+    facts: Facts,
+    role: str,
+    layouts: RoleLayouts,
+    resharding_method: Resharding = "hybridflow",
+    level: float = TYPICAL,
 ) -> RoleMemory:
     """Resident and transient memory of a role for every candidate.
 
@@ -50,6 +59,8 @@ def role_memory(
         Of the role, ``[C]``.
     resharding_method
         How a transition gathers.
+    level
+        Share of the micro-batches that need no more, as in ``memory.training_bytes``.
 
     Returns
     -------
@@ -58,14 +69,16 @@ def role_memory(
     """
     spec, head, flow = facts.roles[role], head_of(role), facts.dataflow
     resident = memory.resident_bytes(facts, spec.shape, head, layouts.weights, flow.is_trained(role))
+    if flow.generates(role) and layouts.generation is not None and not layouts.separate_generation:
+        resident[ENGINE_RESERVE] = np.full(len(layouts.weights), facts.generation.memory_reserve_bytes)
     transient: dict[str, dict[str, Floats]] = {}
     for call in calls_of(facts, role, layouts):
         if call.kind == "train":
             assert layouts.training is not None, f"{call.key} needs a training layout"
-            transient[call.key] = memory.training_bytes(facts, spec.shape, layouts.training, head == "lm")
+            transient[call.key] = memory.training_bytes(facts, spec.shape, layouts.training, head == "lm", level)
         elif call.kind == "forward":
             assert layouts.inference is not None, f"{call.key} needs an inference layout"
-            transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm")
+            transient[call.key] = memory.inference_bytes(facts, spec.shape, layouts.inference, head == "lm", level)
             if layouts.training is not None and np.any(own := scoring_copy.apart(layouts.training, layouts.inference)):
                 copy = scoring_copy.copy_bytes(facts, spec.shape, head, layouts.inference, transient[call.key])
                 transient[call.key] |= {name: np.where(own, size, 0.0) for name, size in copy.items()}
@@ -82,6 +95,28 @@ def role_memory(
             transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
     calls = calls_of(facts, role, layouts)
     return _with_offload(calls, RoleMemory(resident, transient), layouts, flow.is_trained(role))
+
+
+def planned_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Floats, Floats]:
+    """Resident and transient memory of a role that a search finds room for, as ``memory.planned_bytes`` counts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    role
+        Name in the dataflow.
+    layouts
+        Of the role, ``[C]``.
+
+    Returns
+    -------
+    tuple[Floats, Floats]
+        Bytes, ``[C]`` each.
+    """
+    typical, rare = (role_memory(facts, role, layouts, level=level) for level in (TYPICAL, RARE))
+    transient = memory.beyond_headroom(facts, typical.transient_bytes, rare.transient_bytes)
+    return typical.resident_bytes, transient
 
 
 def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:

@@ -62,12 +62,21 @@ class Span(Record):
 
 
 class PoolMemory(Record):
-    """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``."""
+    """Peak memory of the fullest GPU of a pool. ``classes`` adds up to ``used_bytes``.
+
+    ``capacity_bytes`` is what a process sees, ``usable_bytes`` what of it the job's headroom leaves a plan; ``None``
+    where there is no headroom to speak of: a measured run. ``used_bytes`` holds 95 % of the micro-batches;
+    ``full_length_bytes`` is the peak if every sample were as long as it may be, and one micro-batch in
+    ``one_in_exceeds`` needs more than there is. Both are ``None`` where that is no other than ``used_bytes``.
+    """
 
     used_bytes: Bytes
     capacity_bytes: Bytes
+    usable_bytes: Bytes | None = None
     peak_call: str
     classes: dict[str, Bytes]
+    full_length_bytes: Bytes | None = None
+    one_in_exceeds: Annotated[int, Field(ge=1, le=2**63)] | None = None
 
 
 class Timeline(Record):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from profiles.errors import InputError
 from profiles.records import Priced
 from simulator.cost.pricing import controller_cost, is_controller, role_costs
-from simulator.feasibility import layouts_of, pool_memory, require_feasible
+from simulator.feasibility import layouts_of, require_feasible
+from simulator.full_length import peak_memory
 from simulator.plan.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
 from simulator.plan.timeline import MOST_S, Span, Timeline
 from simulator.play.event_queue import Scheduled, Task, critical_path, run_events
@@ -171,7 +172,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         iteration_s=longest_s,
         stages=stages,
         spans=_spans(flow, records, calls, path, lambda call: _runs_on(call, pools, engine)),
-        memory={pool.name: pool_memory(plan, pool, facts) for pool in plan.pools},
+        memory={pool.name: peak_memory(plan, pool, facts) for pool in plan.pools},
         basis=basis.share(),
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,

@@ -76,7 +76,7 @@ def _group(
     candidates = {role: _candidates(system, facts, role, degrees, offload) for role in roles}
     kept = {r: role_memory(facts, r, layouts, system.resharding).resident_bytes for r, layouts in candidates.items()}
     resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the degrees
-    left = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes - resident
+    left = facts.memory_room_bytes - resident
     entries: list[RolePlan] = []
     seconds: dict[str, float] = {}
     for role, layouts in candidates.items():

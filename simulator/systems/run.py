@@ -121,7 +121,7 @@ def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
     trainer = _trainer(num_gpus, len(rows))
     layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
     need = role_memory(facts, "actor", layouts, system.resharding).transient["generate_sequences"]
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    room = facts.memory_room_bytes - facts.generation.memory_reserve_bytes
     costs = {
         call.key: pricing.call_cost(facts, call, layouts, system.resharding).time.s
         for call in facts.dataflow.calls_of("actor")

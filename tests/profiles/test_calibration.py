@@ -47,7 +47,7 @@ def test_the_reference_scores_by_two_factors() -> None:
     [
         ({"log_factors": [9.0, *ZERO[1:]]}, r"log_factors\.0"),
         ({"log_factors": ZERO[1:]}, "expected 7 log_factors"),
-        ({"covariance": [*UNIT[1:], [0.0] * 7]}, "positive ones on the diagonal"),
+        ({"covariance": [*UNIT[1:], [0.0] * 7]}, "all variances positive"),
         ({"factors": ["training"]}, "factors are generation"),
         ({"colour": 1}, "colour"),
         ({"provenance": "guessed"}, "provenance"),

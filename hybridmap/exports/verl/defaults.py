@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "actor_rollout_ref.model.path": None,
     "actor_rollout_ref.model.enable_gradient_checkpointing": True,
     "actor_rollout_ref.model.use_remove_padding": True,
+    "actor_rollout_ref.model.use_fused_kernels": False,
     "actor_rollout_ref.model.lora_rank": 0,
     "actor_rollout_ref.model.lora.rank": 0,
     f"{_ACTOR}.strategy": None,

@@ -56,6 +56,7 @@ def as_read(config: VerlConfig, source: Source) -> Source:
     pools = pools_of(config, roles, device)
     raw = job_of(config, Given(device, models=dict.fromkeys(roles, "")), roles, pools)
     known = source.job.document
+    raw["implementation"].pop("loss_head", None)  # no key that an export writes decides it
     sections: dict[str, Any] = {
         "algorithm": source.facts.algorithm,  # of several that one estimator stands for
         "models": {role: known["models"][role] for role in roles},

@@ -188,6 +188,10 @@ def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any
     packed = packed_tokens(config, roles)
     if packed is not None:
         out["packed_tokens"] = packed
+    # The FSDP engine takes log-probs of the unpadded logits with FlashAttention's cross-entropy, in place where no
+    # entropy is asked for (workers/engine/fsdp/transformer_impl.py:1425).
+    if trains_with_fsdp(config) and config.get("actor_rollout_ref.model.use_remove_padding"):
+        out["loss_head"] = "fused" if config.get("actor_rollout_ref.model.use_fused_kernels") else "in-place"
     for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):  # the first one wins
         if config.get(key):
             return out | {"lora_rank": config.whole(key)}

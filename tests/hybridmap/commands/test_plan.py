@@ -31,7 +31,7 @@ def test_a_person_reads_who_is_where_and_how_good_it_is(planned, run, tmp_path):
     for word in ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU"):
         assert word in lines[2]
     for phrase in (
-        "GiB (KV ",
+        ", KV ",
         "peak in ",
         "tokens/s",
         "90 % interval ",

@@ -146,6 +146,20 @@ def test_a_misspelt_key_is_not_missing_too(write_job, small_job):
     assert str(caught.value).endswith("job.yaml: unknown key 'promts' in workload; did you mean prompts?")
 
 
+@pytest.mark.parametrize(("given", "share"), [(None, 0.05), ("5%", 0.05), ("12.5%", 0.125), (0, 0.0), (0.1, 0.1)])
+def test_the_headroom_of_memory(write_job, small_job, given, share):
+    job = load_job(write_job(small_job if given is None else small_job | {"memory": {"headroom": given}}))
+    assert job.facts().memory_headroom == share
+    assert job.facts().memory_usable_bytes == int(job.facts().memory_capacity_bytes * (1 - share))
+    assert job_from_document(job.document).document == job.document
+
+
+@pytest.mark.parametrize("given", ["5", "x%", 1, "95%", -0.1, True, None])
+def test_a_headroom_that_is_none(write_job, small_job, given):
+    with pytest.raises(InputError, match=r"memory\.headroom: .*a share such as 5% or 0.05"):
+        load_job(write_job(small_job | {"memory": {"headroom": given}}))
+
+
 @pytest.mark.parametrize(
     ("given", "modes"),
     [

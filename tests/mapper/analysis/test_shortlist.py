@@ -93,7 +93,7 @@ def test_as_the_job_is_nothing_changes(mode: ExecutionMode) -> None:
     _, x = repriced(facts, mode)
     shortlist = make_shortlist(SearchRequest(facts, modes=(mode,)))
     for role, table in shortlist.tables.items():
-        room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+        room = facts.memory_room_bytes
         fitting = np.flatnonzero(table.resident_bytes + table.transient_bytes <= room)
         again = x.tables[role]
         assert len(again) == len(fitting)
@@ -110,7 +110,7 @@ def test_rows_of_a_job_with_less_memory_are_those_that_still_fit() -> None:
     shortlist = make_shortlist(SearchRequest(facts))
     poorer = with_memory(facts, lambda num_bytes: num_bytes * 2 // 3)
     x = shortlist.instance(poorer, make_problem(facts).partitions)
-    room = poorer.memory_capacity_bytes - poorer.generation.memory_reserve_bytes
+    room = poorer.memory_room_bytes
     for role, table in x.tables.items():
         need = shortlist.tables[role].resident_bytes + shortlist.tables[role].transient_bytes
         assert 0 < len(table) == np.count_nonzero(need <= room) < len(need)

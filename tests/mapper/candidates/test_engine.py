@@ -60,7 +60,7 @@ def test_a_row_needs_what_the_plan_with_it_has_on_its_fullest_gpu() -> None:
         plan = with_engine_pool(make_plan(FACTS, (FACTS.dataflow.roles,), (2,)), 2)
         plan = replace_role(plan, "actor", generation=rows.engine.record(row))
         used = pool_memory(plan, plan.pool("G"), FACTS).used_bytes
-        assert used == pytest.approx(apart[row] + FACTS.generation.memory_reserve_bytes, abs=8)  # classes round up
+        assert used == pytest.approx(apart[row] + FACTS.training.memory_reserve_bytes, abs=8)  # classes round up
 
 
 def test_a_running_engine_holds_its_cache_and_its_working_memory() -> None:
@@ -109,11 +109,11 @@ def test_pruned_are_exactly_the_rows_that_another_of_the_same_shards_beats() -> 
 
 
 def test_what_does_not_fit_beside_nothing_is_no_candidate() -> None:
-    room = FACTS.memory_capacity_bytes - FACTS.generation.memory_reserve_bytes
+    room = FACTS.memory_room_bytes
     roomy = listed(FACTS, (1, 2, 4))
     least, most = roomy.running_bytes.min(), roomy.running_bytes.max()
     assert most < room
-    short = tiny_facts("grpo", 4, (float(least + most) / 2 + FACTS.generation.memory_reserve_bytes) / 2**30)
+    short = tiny_facts("grpo", 4, (float(least + most) / 2 + FACTS.training.memory_reserve_bytes) / 2**30)
     rows = listed(short, (1, 2, 4))
     assert len(rows.seconds) == np.count_nonzero(roomy.running_bytes <= (least + most) / 2)
     assert rows.num_priced == roomy.num_priced

@@ -35,7 +35,7 @@ def test_every_row_passes_the_checker_alone(model: str) -> None:
         pool = Pool(name="A", device=facts.group.device, first_gpu=0, num_gpus=n, roles=("actor",))
         plan = Plan(algorithm="grpo", placement="{actor}", pools=(pool,), roles=(entry_of(table, row),))
         assert check_plan(plan, facts) == [], plan
-        used = pool_memory(plan, pool, facts).used_bytes - facts.generation.memory_reserve_bytes
+        used = pool_memory(plan, pool, facts).used_bytes - facts.training.memory_reserve_bytes
         assert used == pytest.approx(table.resident_bytes[row] + table.transient_bytes[row], abs=20)
 
 
@@ -91,7 +91,7 @@ def test_a_generating_role_may_use_every_gpu_of_its_pool() -> None:
 def test_nothing_that_cannot_fit_alone_is_offered() -> None:
     facts = make_facts("ppo", "llama-2-13b")
     table = role_table(make_problem(facts), "actor")
-    room = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
+    room = facts.memory_room_bytes
     assert np.all(table.resident_bytes + table.transient_bytes <= room)
     assert set(table.num_gpus.tolist()) == {4, 8}  # 13 B x 18 bytes do not fit on 2 GPUs
 

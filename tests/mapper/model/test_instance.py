@@ -48,9 +48,7 @@ def test_the_tick_is_a_power_of_ten_fine_enough_for_the_gap(job: str) -> None:
 def test_memory_is_rounded_against_the_plan() -> None:
     facts = make_facts("ppo", "llama-2-13b", nodes=2)
     x = make_instance(make_problem(facts))
-    assert (
-        x.capacity_mib[facts.group.device] * MIB <= facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes
-    )
+    assert x.capacity_mib[facts.group.device] * MIB <= facts.memory_room_bytes
     for role, table in x.tables.items():
         assert np.all(x.resident_mib[role] * MIB >= table.resident_bytes)
         assert np.all(x.resident_mib[role] * MIB < table.resident_bytes + MIB)

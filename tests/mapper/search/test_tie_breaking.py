@@ -1,5 +1,5 @@
-"""Protects one answer among equals: of all as fast as the best, the one with the fewest GPUs and the least work,
-whatever the seed and however many workers.
+"""Protects one answer among equals: of all as fast as the best, the one with the fewest GPUs, the least work and the
+most free memory, whatever the seed and however many workers.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from mapper.model.variables import Choice
 from mapper.request import SearchRequest
 from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
-from mapper.search.tie_breaking import tidy
+from mapper.search.tie_breaking import STEP_MIB, tidy
 from tests.builders import make_facts, tiny_facts, toy_instance, workload
 from tests.mapper.exhaustive import exhaustive
 
@@ -30,8 +30,28 @@ def busy(instance: Instance, choice: Choice) -> int:
     )
 
 
-def least(instance: Instance, ticks: int) -> tuple[int, int]:
-    """The fewest GPUs of a choice of at most ``ticks``, and the least work on so many: everything, one by one."""
+def held(instance: Instance, choice: Choice) -> int:
+    """Steps of memory that the fullest GPUs of the pools hold."""
+    total = 0
+    for group, _ in choice.pools:
+        rows = [(role, choice.rows[role]) for role in group.roles]
+        resident = sum(int(instance.resident_mib[role][row]) for role, row in rows)
+        need = resident + max(int(instance.transient_mib[role][row]) for role, row in rows)
+        total += -(-need // STEP_MIB)
+    return total
+
+
+def in_steps(instance: Instance) -> Instance:
+    """The instance with each MiB a step, which is what memory is compared in."""
+    resident, transient, capacity = (
+        {key: STEP_MIB * size for key, size in column.items()}
+        for column in (instance.resident_mib, instance.transient_mib, instance.capacity_mib)
+    )
+    return replace(instance, resident_mib=resident, transient_mib=transient, capacity_mib=capacity)
+
+
+def least(instance: Instance, ticks: int) -> tuple[int, int, int]:
+    """The fewest GPUs of a choice of at most ``ticks``, the least work on so many, then memory: all, one by one."""
     found = []
     for partition in instance.partitions:
         for sizes in itertools.product(*(instance.sizes[group] for group in partition)):
@@ -40,21 +60,23 @@ def least(instance: Instance, ticks: int) -> tuple[int, int]:
             for rows in itertools.product(*(instance.rows(role, *of[role]).tolist() for role in instance.flow.roles)):
                 choice = Choice(pools, dict(zip(instance.flow.roles, rows, strict=True)))
                 if fits(instance, choice) and ticks_of(instance, choice) <= ticks:
-                    found.append((instance.spent(pools), busy(instance, choice)))
+                    found.append((instance.spent(pools), busy(instance, choice), held(instance, choice)))
     return min(found)
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 5), st.integers(0, 2))
-def test_the_fewest_gpus_and_the_least_work(job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int) -> None:
-    x = toy_instance(*job, seed, num_gpus=gpus, sizes=(1, 2), most_rows=2, second_kind=other)
+def test_the_fewest_gpus_the_least_work_and_the_most_free_memory(
+    job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int
+) -> None:
+    x = in_steps(toy_instance(*job, seed, num_gpus=gpus, sizes=(1, 2), most_rows=2, second_kind=other))
     found, ticks = exhaustive(x)
     if found is None:
         return
     choice = tidy(x, found, ticks, 30.0)
     assert fits(x, choice)
     assert ticks_of(x, choice) == ticks
-    assert (x.spent(choice.pools), busy(x, choice)) == least(x, ticks)
+    assert (x.spent(choice.pools), busy(x, choice), held(x, choice)) == least(x, ticks)
 
 
 @settings(max_examples=30)

@@ -31,7 +31,7 @@ def fitting_slots(facts: Facts, tp: int) -> int:
     resident = memory.total(memory.resident_bytes(facts, LLAMA, "lm", layouts, trained=True))[0]
     frozen = 2 * LLAMA.num_params / 8
     copy = 0.0 if tp == 8 else 2 * LLAMA.num_params / tp
-    left = facts.memory_capacity_bytes - facts.generation.memory_reserve_bytes - 2 * resident - 2 * frozen - copy
+    left = facts.memory_room_bytes - facts.generation.memory_reserve_bytes - 2 * resident - 2 * frozen - copy
     work = facts.workload
     load = work.num_samples * tp // 16
     per_sequence = memory.kv_bytes_per_token(LLAMA, np.asarray([tp]), np.asarray([1]))[0] * (290 + 1024)

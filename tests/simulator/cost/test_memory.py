@@ -113,12 +113,14 @@ def test_the_first_pipeline_stage_keeps_up_to_pp_micro_batches() -> None:
 def test_full_recomputation_keeps_inputs_one_whole_layer_and_its_gradients() -> None:
     found = training(one(recompute="full"))["activations"]
     assert found == 2048 * (32 * 2 * 4096 + 2 * 32.125 * 4096)
-    two = training(one(recompute="full", pp=2))["activations"]
+    headless = Implementation(loss_head="fused")
+    two = training(one(recompute="full", pp=2), implementation=headless)["activations"]
     assert two == 2048 * (2 * 16 * 2 * 4096 + 2 * 32.125 * 4096), "one layer is recomputed at a time, on any stage"
 
 
 @pytest.mark.parametrize(
-    ("head", "per_logit"), [("parallel", 2 + 4 + 4), ("unfused", 2 + 4 + 4 + 4 + 2), ("fused", 0), ("fp32", 0)]
+    ("head", "per_logit"),
+    [("parallel", 2 + 4 + 4), ("unfused", 2 + 4 + 4 + 4 + 2), ("in-place", 2), ("fused", 0), ("fp32", 0)],
 )
 def test_logits_alive_at_the_loss_by_head(head: LossHead, per_logit: int) -> None:
     """Heads that work in chunks keep none. A forward pass keeps bf16 and fp32 logits of whole heads."""
@@ -128,6 +130,15 @@ def test_logits_alive_at_the_loss_by_head(head: LossHead, per_logit: int) -> Non
     scoring = memory.inference_bytes(facts, LLAMA, one(tp=4, micro_batch=2), logits=True)
     assert scoring["logits"] == 2 * 2048 * 32000 / 4 * (6 if per_logit else 0)
     assert memory.inference_bytes(facts, LLAMA, one(tp=4), logits=False)["logits"] == 0
+
+
+def test_a_pipelines_fullest_stage_is_the_first_or_the_one_with_the_logits() -> None:
+    """The first of four stages holds the inputs of eight layers for four micro-batches, the last for one and logits."""
+    layouts = one(pp=4, recompute="full")
+    whole, headless = (training(layouts, implementation=Implementation(loss_head=x)) for x in ("unfused", "fused"))
+    assert headless["activations"] - whole["activations"] == 3 * 2048 * 8 * 2 * 4096
+    assert headless["logits"] == 0
+    assert whole["activations"] + whole["logits"] > headless["activations"]
 
 
 def test_a_pack_is_as_long_as_it_is_packed() -> None:

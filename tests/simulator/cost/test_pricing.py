@@ -173,7 +173,7 @@ def test_memory_of_a_role_is_its_resident_part_and_the_largest_call() -> None:
     facts = make_facts("safe-rlhf", TINY)
     layouts = some_layouts(facts, 0)
     memory = role_memory(facts, "actor", layouts)
-    assert set(memory.resident) == {"parameters", "gradients", "optimizer"}
+    assert set(memory.resident) == {"parameters", "gradients", "optimizer", "engine reserve"}
     assert set(memory.transient) == {"transition", "generate_sequences", "compute_loss", "update_actor"}
     assert set(memory.transient["transition"]) == {"generation weights", "conversion bucket"}
     each = np.stack([sum(classes.values()) for classes in memory.transient.values()])
