@@ -58,6 +58,10 @@ def job(**changes: object) -> Facts:
         "start_skew_s": 1e-3,
         "step_fixed_s": 1e-3,
         "export_s_per_tensor": 1e-3,
+        "send_s_per_tensor": 1e-3,
+        "send_s_per_byte": 1e-10,
+        "host_s_per_launch": 1e-5,
+        "host_s_per_expert": 1e-1,
         "gather_copy_bytes_per_param": 4.0,
         "scatter_copy_bytes_per_param": 6.0,
         "attention_ratio": 1.1,
@@ -88,7 +92,7 @@ def job(**changes: object) -> Facts:
         facts,
         training=replace(facts.training, **training),
         generation=replace(facts.generation, **generation),
-        implementation=Implementation(sleeping_engine="keeps-weights"),
+        implementation=Implementation(sleeping_engine="keeps-weights", grouped_experts=False),
     )
     return replace(facts, **changes)
 
@@ -173,7 +177,7 @@ def test_an_h100_rests_on_its_fitted_rate_and_not_on_a_published_one() -> None:
         work=workload(256, 512, 512),
     )
     shares = simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=4), facts).basis
-    assert shares["fitted"] > 0.3
+    assert shares["fitted"] > 0.15  # the trainer's rate; host time of the engine is beside its GPU's work
     assert shares["assumed"] > 0
     assert shares["published"] < 0.05
     assert np.isclose(sum(shares.values()), 1.0)
