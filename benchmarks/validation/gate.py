@@ -128,18 +128,19 @@ def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
     Raises
     ------
     NotPredicted
-        Fewer than half of the stated requests were past their first token at once, though the cache holds them all.
+        Fewer than half of the stated requests were past their first token at once, though the cache holds as many.
     """
     ttft, tpot = number(cells.get("ttft_ms")), number(cells.get("tpot_ms"))
     longest = load.input_tokens + load.output_tokens
-    if not ttft or not tpot or load.concurrency * longest > kv_tokens or load.output_tokens < load.input_tokens / 8:
+    held = min(load.concurrency, kv_tokens // longest)
+    if not ttft or not tpot or load.output_tokens < load.input_tokens / 8:
         return
     decoding_ms = (load.output_tokens - 1) * tpot
     running = load.concurrency * decoding_ms / (ttft + decoding_ms)
-    if running < load.concurrency / 2:
+    if running < held / 2:
         raise _failed(
             f"its own latencies say that {running:.0f} of {load.concurrency} requests ran at once, though the cache "
-            "holds them all: a limit that the row does not state"
+            f"holds {held}: a limit that the row does not state"
         )
 
 

@@ -31,6 +31,7 @@ NOT_FACTS = {
     "scheduler",
     "plans_ahead",
     "fp8_cache_with",
+    "fused_quantization",
     "family",
     "release",
     "grouped_query_kernels",
