@@ -95,8 +95,8 @@ class GenerationEngine(_Engine):
 
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
-    were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs (expert
-    parallel), and its attention may run as copies (data-parallel attention).
+    were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
+    (expert parallel), and its attention may run as copies (data-parallel attention).
     """
 
     name: str

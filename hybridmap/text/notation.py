@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 LEGEND = (
-    "t tensor, p pipeline, d data, c context, e expert parallel, a attention copies; z ZeRO stage; mb samples of a micro-batch; "
-    "seqs sequences in flight of a replica"
+    "t tensor, p pipeline, d data, c context, e expert parallel, a attention copies; z ZeRO stage; mb samples of a "
+    "micro-batch; seqs sequences in flight of a replica"
 )
 
 

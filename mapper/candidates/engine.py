@@ -142,8 +142,9 @@ def engine_rows(
 
 
 def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
-    """Bytes per GPU that an engine needs whatever it runs: its weights, unless they may be the trainer's, and working
-    memory and the cache of the longest sequence.
+    """Bytes per GPU that an engine needs whatever it runs.
+
+    Working memory, the cache of the longest sequence, and its weights unless they may be the trainer's.
     """
     shape, precision = facts.roles[role].shape, facts.roles[role].precision
     own = 0.0 if facts.generation.shares_weights else 1.0
