@@ -120,7 +120,7 @@ def arrival_lengths(num: int, response: LengthDistribution, total_sequences: int
     lengths[-1] = np.ceil(response.quantile(np.asarray([1.0 - 0.5 / total_sequences]))[0])
     order = np.random.default_rng(0).permutation(num)  # arrival order carries no information about length
     arrived = np.asarray(lengths[order])
-    arrived.flags.writeable = False  # shared by all who ask
+    arrived.setflags(write=False)  # shared by all who ask
     return arrived
 
 
