@@ -111,7 +111,7 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
     """Kernels that turn the inputs of an average layer's products into the format of their weights.
 
-    One each for the inputs of attention, its output, the MLP and its second product: two bytes are read and one written.
+    One each for the inputs of attention, its output, the MLP and its second product: two bytes read and one written.
     Those of routed experts are in the experts' tables.
     """
     dense = shape.num_dense_layers / shape.num_layers

@@ -35,7 +35,7 @@ def seen(engine: GenerationEngine) -> tuple[float, ...]:
     rollout = float(generate.generation_cost(facts, MODEL, layouts).time.s[0])
     load = Load(
         3072,
-        512,
+        1024,
         400,
         500,
         front_end_s=engine.front_end_s,
