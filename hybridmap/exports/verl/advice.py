@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
-from hybridmap.exports.follow import DEGREES
+from hybridmap.exports.follow import DEGREES, all_in_tokens
 from hybridmap.exports.verl.defaults import is_read
 from hybridmap.exports.verl.follow import followed
 from hybridmap.exports.verl.import_run import as_read
@@ -77,9 +77,17 @@ def _searched(
     """The best plan under verl's limits and these pins, and what verl runs of it; or why there is none."""
     try:
         result = search(_limited(imported, pins))
-        return (result, followed(Source(result.plan, imported.job), False)[0]), ""
+        return (result, followed(_counted_alike(Source(result.plan, imported.job), imported), False)[0]), ""
     except InputError as error:
         return None, str(error)
+
+
+def _counted_alike(source: Source, imported: Imported) -> Source:
+    """The plan with its micro-batches in tokens where the run has them so: at equal lengths samples say the same."""
+    training = imported.source.actor.training
+    if training is None or training.token_budget is None:
+        return source
+    return all_in_tokens(source)
 
 
 def _limited(imported: Imported, pins: dict[str, Any]) -> Job:
