@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from hybridmap.commands.calibrate import calibrate
 from hybridmap.commands.compare import compare
+from hybridmap.commands.compare_runs import compare_runs
 from hybridmap.commands.devices import devices
 from hybridmap.commands.explain import explain
 from hybridmap.commands.export import export
@@ -20,6 +21,7 @@ from hybridmap.commands.fit import fit
 from hybridmap.commands.frontier import frontier
 from hybridmap.commands.import_run import import_run
 from hybridmap.commands.init import init
+from hybridmap.commands.mcp import mcp
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
 from hybridmap.commands.profile import profile
@@ -30,6 +32,7 @@ from hybridmap.commands.simulate import simulate
 from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
+from hybridmap.commands.watch import watch
 from hybridmap.commands.what_if import what_if
 from hybridmap.console import fail, shown, stop_writing, unread_is_fine
 from hybridmap.text.help_examples import epilog
@@ -117,10 +120,13 @@ app.command("what-if", epilog=epilog("what-if"))(what_if)
 app.command("run", epilog=epilog("run"))(run)
 app.command("report", epilog=epilog("report"))(report)
 app.command("ui", epilog=epilog("ui"))(ui)
+app.command("mcp", epilog=epilog("mcp"))(mcp)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)
 app.command("calibrate", epilog=epilog("calibrate"))(calibrate)
+app.command("watch", epilog=epilog("watch"))(watch)
+app.command("compare-runs", epilog=epilog("compare-runs"))(compare_runs)
 app.command("profile", epilog=epilog("profile"))(profile)
 app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")

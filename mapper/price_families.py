@@ -67,6 +67,10 @@ _TIMES = (
     "sync_s_per_byte",
     "iteration_fixed_s",
     "export_s_per_tensor",
+    "send_s_per_tensor",
+    "send_s_per_byte",
+    "host_s_per_launch",
+    "host_s_per_expert",
     "step_fixed_s",
 )
 

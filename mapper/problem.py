@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.execution_mode import GENERATOR, SYNC, ExecutionMode, search_flow
 from mapper.pins import AnyPin, Pin, Share, Spare, check_pins, pin_of
-from mapper.search_options import PLAIN, SearchOptions, check_options
+from mapper.search_options import USUAL, SearchOptions, check_options
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ class Problem:
         The name that the partitions were made from.
     mode
         Where the actor generates, and when.
-    space
+    options
         Layouts that are searched beside the usual ones.
+    every_degree
+        The best layouts of all degrees stay, whatever beats them: other plans are asked for beside the best.
     """
 
     facts: Facts
@@ -64,7 +66,8 @@ class Problem:
     pins: tuple[AnyPin, ...] = ()
     placement: str = "any"
     mode: ExecutionMode = SYNC
-    options: SearchOptions = PLAIN
+    options: SearchOptions = USUAL
+    every_degree: bool = False
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -103,7 +106,7 @@ def make_problem(
     even: bool = False,
     pins: tuple[AnyPin, ...] = (),
     mode: ExecutionMode = SYNC,
-    options: SearchOptions = PLAIN,
+    options: SearchOptions = USUAL,
 ) -> Problem:
     """The problem of planning ``facts`` with ``placement`` any, colocate, split or standalone, honouring ``pins``.
 

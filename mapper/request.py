@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mapper.execution_mode import SYNC
 from mapper.objective import Objective
 from mapper.problem import make_problem
-from mapper.search_options import PLAIN
+from mapper.search_options import USUAL
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class SearchRequest:
         when the search ends before its limit.
     runners_up
         Also find the fastest plan of every other named placement, and of all other placements, on as many GPUs.
+    top
+        How many plans to show in all: the best, and the best of those that differ in something that matters.
     workers
         Threads of the solver; the plan is the same for any number of them.
     """
@@ -56,7 +58,7 @@ class SearchRequest:
     facts: Facts
     pins: tuple[AnyPin, ...] = ()
     modes: tuple[ExecutionMode, ...] = (SYNC,)
-    options: SearchOptions = PLAIN
+    options: SearchOptions = USUAL
     objective: Objective = TIME
     placement: str = "any"
     even: bool = False
@@ -64,6 +66,7 @@ class SearchRequest:
     seed: int = 0
     time_limit_s: float = 60.0
     runners_up: bool = True
+    top: int = 1
     workers: int = 1
 
     @property
@@ -75,6 +78,11 @@ class SearchRequest:
             raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
         return first
 
+    def fastest(self) -> SearchRequest:
+        """The same search for the fastest plan alone, plain or not."""
+        return replace(self, options=replace(self.options, prefer_plain=None))
+
     def problem(self, mode: ExecutionMode) -> Problem:
         """The problem of one of the modes."""
-        return make_problem(self.facts, self.placement, self.even, self.pins, mode, self.options)
+        problem = make_problem(self.facts, self.placement, self.even, self.pins, mode, self.options)
+        return replace(problem, every_degree=self.top > 1)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from simulator.play.simulate import simulate
+
 if TYPE_CHECKING:
     from mapper.model.solver import Status
     from mapper.objective import Objective
+    from simulator.facts import Facts
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -31,7 +34,7 @@ class Result:
     Parameters
     ----------
     status
-        ``optimal`` (gap at most ``OPTIMAL_GAP``) or ``feasible``; infeasible problems raise ``InfeasibleError``.
+        ``optimal`` (gap at most ``tolerance``) or ``feasible``; infeasible problems raise ``InfeasibleError``.
     timeline
         What ``simulate`` says of ``plan``; its ``iteration_s`` is the objective unless another is named.
     bound_s
@@ -43,6 +46,14 @@ class Result:
         Configurations priced, and those left after safe pruning.
     objective, value_bound
         What was minimised, and what no plan of the searched space is below; for ``time`` the ``bound_s``.
+    tolerance
+        The gap up to which this counts as optimal: ``OPTIMAL_GAP``, or what a plain plan may cost where one was taken.
+    plain
+        The best plain plan (``candidates.plain``), which may be this one; ``None`` if none was found or looked for.
+    alternatives
+        Other plans that differ in something that matters (``search.alternatives``), fastest first, where asked for.
+    faster
+        The fastest plan, where a plain one was taken in its place.
     notes
         What of the request was ignored, one line each.
     open_because
@@ -61,6 +72,10 @@ class Result:
     runners_up: tuple[RunnerUp, ...]
     objective: Objective
     value_bound: float
+    tolerance: float = OPTIMAL_GAP
+    plain: RunnerUp | None = None
+    faster: RunnerUp | None = None
+    alternatives: tuple[RunnerUp, ...] = ()
     notes: tuple[str, ...] = ()
     open_because: tuple[str, ...] = ()
 
@@ -84,6 +99,7 @@ def best_of(results: tuple[Result, ...]) -> Result:
     gap = max((best.value - least) / best.value, best.gap, _open_in_time(best, results))
     others = [RunnerUp(r.plan.placement, r.iteration_s, r.plan) for r in results if r is not best]
     rivals = (*others, *(rival for r in results for rival in r.runners_up))
+    plain = [r.plain for r in results if r.plain is not None]
     return replace(
         best,
         status="optimal" if gap <= OPTIMAL_GAP else "feasible",
@@ -94,8 +110,32 @@ def best_of(results: tuple[Result, ...]) -> Result:
         num_priced=sum(r.num_priced for r in results),
         num_candidates=sum(r.num_candidates for r in results),
         runners_up=tuple(sorted(rivals, key=lambda r: (r.iteration_s, r.placement))),
+        alternatives=tuple(
+            sorted((*others, *(a for r in results for a in r.alternatives)), key=lambda r: r.iteration_s)
+        ),
+        plain=min(plain, key=lambda r: r.iteration_s, default=None),
         notes=tuple(dict.fromkeys(note for r in results for note in r.notes)),
         open_because=tuple(dict.fromkeys(line for r in results for line in r.open_because)),
+    )
+
+
+def preferred(result: Result, facts: Facts, most: float) -> Result:
+    """The result with its plain plan in place of the fastest, where that one's iteration is at most ``most`` longer."""
+    plain = result.plain
+    if plain is None or plain.plan == result.plan or plain.iteration_s > (1.0 + most) * result.iteration_s:
+        return result
+    gap = (plain.iteration_s - result.bound_s) / plain.iteration_s
+    tolerance = max(most, OPTIMAL_GAP)
+    rivals = [r for r in result.runners_up if r.placement != plain.placement]
+    return replace(
+        result,
+        status="optimal" if gap <= tolerance else "feasible",
+        plan=plain.plan,
+        timeline=simulate(plain.plan, facts),
+        gap=gap,
+        tolerance=tolerance,
+        runners_up=tuple(rivals),
+        faster=RunnerUp(result.plan.placement, result.iteration_s, result.plan),
     )
 
 

@@ -32,15 +32,19 @@ class SearchOptions:
         Tensor-parallel groups may leave the NVLink domain.
     scoring_layouts
         A trained role may score in a layout of its own, on a copy of its weights that is gathered for it.
+    prefer_plain
+        The best plain plan (``candidates.plain``) is looked for too, and taken where its iteration is longer by at most
+        this fraction; ``None`` looks for none. For the objective time.
     """
 
     interleaving: bool = False
     offload: bool = False
     tensor_parallel_across_nodes: bool = False
     scoring_layouts: bool = False
+    prefer_plain: float | None = None
 
 
-PLAIN = SearchOptions()
+USUAL = SearchOptions()
 
 
 def check_options(facts: Facts, options: SearchOptions) -> None:

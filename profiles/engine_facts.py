@@ -163,6 +163,8 @@ class TrainingEngine(_Engine):
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
+    send_s_per_tensor: float = 0.0
+    send_s_per_byte: float = 0.0
     step_fixed_s: float = 0.0
     moe_row_passes: float = 4.5
     gather_copy_bytes_per_param: float = 0.0
@@ -175,6 +177,8 @@ class TrainingEngine(_Engine):
     memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
+    host_s_per_launch: float = 0.0
+    host_s_per_expert: float = 0.0
     forward_s_per_layer: float = 0.0
     backward_s_per_layer: float = 0.0
     forward_s_per_pass: float = 0.0

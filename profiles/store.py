@@ -116,6 +116,10 @@ class DeviceProfile:
         """
         return self.tables.gemm.price(self.spec, self._weakest, m, n, k, dtype)
 
+    def has_gemm(self, dtype: str) -> bool:
+        """Whether products in a number format were measured."""
+        return dtype in self.tables.gemm.dtypes
+
     def attention_prefill(
         self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike, head_dim: ArrayLike
     ) -> Priced:
@@ -175,6 +179,11 @@ class DeviceProfile:
         """
         shape = (hidden, ffn, topk, experts, tp, ep)
         return self.tables.moe.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
+
+    @property
+    def measures_expert_exchange(self) -> bool:
+        """Whether there is a table of DeepEP's dispatch and combine."""
+        return "moe_all_to_all" in self.tables.cards
 
     def moe_all_to_all(
         self,

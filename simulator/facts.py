@@ -36,8 +36,11 @@ LossHead = Literal["parallel", "fused", "fp32", "unfused", "in-place"]
 Kernels = Literal["fused", "eager"]
 OldLogProb = Literal["engine", "trainer"]
 TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
+WeightSync = Literal["all", "changes"]
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
 AttentionKernel = Literal["newest", "flash-2"]
+ExpertDispatch = Literal["all-to-all", "deepep", "hybrid"]
+Captured = Literal["attention", "router", "preprocess", "iteration"]
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,26 @@ class Implementation:
         Rank of the adapters on every linear layer of each trained model; 0 trains all weights.
     expert_imbalance
         Rows of the fullest expert-parallel rank over the mean, in training and scoring; 1 is even routing.
+    expert_dispatch
+        How tokens reach experts of other ranks: a copy for each chosen expert (``all-to-all``, NCCL), or one for each
+        rank and node that holds some of them (``deepep``, and ``hybrid`` on NVLink domains and with fused permutation).
+    expert_overlap
+        Whether the exchange of tokens runs beside the compute of another micro-batch.
+    grouped_experts
+        Whether the experts of a rank are one grouped product; without it they run one after the other.
+    expert_activation
+        ``fused``, or ``unfused``: one kernel per tensor operation, as for an activation that the trainer has no kernel
+        of (gpt-oss clamps its SwiGLU).
+    captured
+        Parts of a trainer's layer that CUDA graphs hold, which the host does not launch; ``iteration`` is all.
     packed_tokens
         Sequences are packed to this many tokens, and a micro-batch holds ``micro_batch`` packs; ``None`` keeps
         ``micro_batch`` sequences, padding removed.
     old_log_prob
         Who gives the log-probs that the policy ratio is taken against: the generation engine with the samples, or
         the trainer in a forward pass of its own.
+    weight_sync
+        What goes to a dedicated pool: all weights, or those that a step has changed.
     sleeping_engine
         What a colocated engine does with its weights while the trainer runs: drop them, since new ones come anyway,
         or copy them to host memory and back (vLLM's sleep level 1).
@@ -90,7 +107,13 @@ class Implementation:
     lora_rank: int = 0
     packed_tokens: int | None = None
     expert_imbalance: float = 1.0
+    expert_dispatch: ExpertDispatch = "all-to-all"
+    expert_overlap: bool = False
+    grouped_experts: bool = True
+    expert_activation: Literal["fused", "unfused"] = "fused"
+    captured: tuple[Captured, ...] = ()
     old_log_prob: OldLogProb = "engine"
+    weight_sync: WeightSync = "all"
     sleeping_engine: SleepingEngine = "drops-weights"
     fsdp_exposure: float = 0.0
 

@@ -46,7 +46,7 @@ def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Pl
         pools=tuple(pools),
         schedule=schedule,
         steps_in_flight=steps,
-        in_flight_updates=schedule != "sync" and "nemo" in text_of(cells.get("system")).lower(),
+        in_flight_updates=False,  # an engine takes no step while it takes weights in
         roles=tuple(_role(cells, facts, role, trained, engine, separate) for role in roles),
     )
     # What fits and how finely nodes are cut the run has shown; what does not add up is a mistake of the row.

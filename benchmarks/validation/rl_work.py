@@ -94,7 +94,9 @@ def training_engine(cells: Mapping[str, Any]) -> str:
     """The trainer's facts by the words of the row."""
     words = text_of(cells.get("train_backend")).lower() or text_of(cells.get("system")).lower()
     if "megatron" in words or "mcore" in words:
-        return "megatron-core@0.16"
+        release = re.search(r"nemo-rl v0\.(\d+)", text_of(cells.get("system")).lower())
+        before = release is not None and int(release[1]) <= 4
+        return "megatron-core@0.14" if before or "-before" in text_of(cells.get("id")) else "megatron-core@0.16"
     if words == "fsdp" and "verl" in text_of(cells.get("system")).lower():
         return "fsdp@2.6"  # its strategy of that name is FSDP1; the other is called fsdp2
     if any(name in words for name in ("fsdp", "dtensor", "automodel", "deepspeed", "zero")):
@@ -245,6 +247,7 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         training_dtype=training_dtype(text_of(cells.get("precision_train"))),
         lora_rank=lora_rank(text_of(cells.get("notes"))) if "lora" in text_of(cells.get("algorithm")).lower() else 0,
         packed_tokens=int(packing.group(1).replace(",", "")) if packing else None,
+        weight_sync="changes" if "delta" in text_of(cells.get("system")).lower() else "all",
         sleeping_engine="keeps-weights" if nemo else "drops-weights",
         old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.validation.names import NotPredicted, text_of
+from benchmarks.validation.names import NotPredicted, number, text_of
 from simulator.facts import Implementation
 
 if TYPE_CHECKING:
@@ -35,17 +35,63 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
     }
     if "prime-rl" in system:
         head = "fp32" if "rl" in task.split() else "unfused"
+        # Where torch has no grouped product for the part it also has no FlashAttention 3: experts run one by one.
+        blackwell = re.search(r"\bg?b[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
+        common["grouped_experts"] = not (blackwell and common["attention_kernel"] == "flash-2")
         return Trainer("fsdp@2.13", Implementation(loss_head=head, **common), 3)  # type: ignore[arg-type]
     if "torchtitan" in system:
         common["attention_kernel"] = "flash-2"  # scaled_dot_product_attention of PyTorch 2.x
         return Trainer("fsdp@2.13", Implementation(loss_head="parallel", **common), 3)  # type: ignore[arg-type]
     if "megatron" in system or "nemo" in system:
         overlap = "megatron-lm" in system  # its README says that tensor-parallel communication is overlapped
+        if "gpt-oss" in text_of(cells.get("model")).lower():
+            common["expert_activation"] = "unfused"  # clamped, which Megatron-Core's fused SwiGLU is not
+        common |= megatron_settings(cells)
         built = Implementation(loss_head="parallel", tensor_parallel_overlap=overlap, **common)  # type: ignore[arg-type]
-        return Trainer("megatron-core@0.16", built, 1)
+        return Trainer("megatron-bridge@0.4", built, 3 if "use_megatron_fsdp=true" in settings else 1)
     if any(word in system for word in ("fsdp", "verl", "openrlhf", "trl", "deepspeed")):
         return Trainer("fsdp@2.13", Implementation(kernels="eager", **common), 3)  # type: ignore[arg-type]
     raise NotPredicted(f"no trainer known for system '{text_of(cells.get('system'))}'")
+
+
+SCOPES = {
+    "full_iteration|full-iteration": "iteration",
+    "'attn'|attention": "attention",
+    "moe_router|for router": "router",
+    "moe_preprocess|and preprocess": "preprocess",
+}
+"""Words of a row for what CUDA graphs hold."""
+
+NATURAL_IMBALANCE = 1.3
+"""Rows of the fullest expert-parallel rank over the mean where the router decides, as real data are routed."""
+
+
+def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
+    """What a row of Megatron-Bridge says of graphs, expert dispatch and overlap; where it is silent, its recipes do.
+
+    A recipe for Blackwell captures whole iterations unless it names less, and from release 0.5 on it overlaps the
+    exchange of experts. From 0.2 on recipes dispatch by HybridEP; before, by DeepEP where experts span nodes.
+    """
+    settings = " ".join(text_of(cells.get(name)) for name in ("other_settings", "notes")).lower()
+    model = text_of(cells.get("model")).lower()
+    release = re.search(r"v(\d+)\.(\d+)", text_of(cells.get("system")).lower())
+    version = (int(release[1]), int(release[2])) if release else (9, 9)
+    blackwell = re.search(r"\bg?b[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
+    silent = not re.search(r"cuda|flex|hybridep|deepep", settings)
+    whole = blackwell and silent and "gpt-oss" not in model
+    graphs = settings if re.search("cuda", settings) else ""
+    captured = [scope for words, scope in SCOPES.items() if graphs and re.search(words, graphs)]
+    captured = [] if "no cuda graphs" in graphs else ["iteration"] if whole else captured
+    rack = re.search(r"\bgb[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
+    spans = (number(cells.get("train_ep")) or 1) > (72 if rack else 8)
+    dispatch = "hybrid" if "hybridep" in settings or (silent and version >= (0, 2)) else "all-to-all"
+    if "deepep" in settings or (silent and version < (0, 2) and spans):
+        dispatch = "deepep"
+    overlap = re.search(r"moe_a2a_overlap=true|expert(-parallel)? communication overlap", settings)
+    found: dict[str, object] = {"captured": tuple(captured), "expert_dispatch": dispatch}
+    found |= {"expert_overlap": (whole and version >= (0, 5)) or overlap is not None}
+    natural = "natural routing" in settings or "natural routing" in text_of(cells.get("task")).lower()
+    return found | {"expert_imbalance": NATURAL_IMBALANCE if natural else 1.0}
 
 
 def training_dtype(precision: str) -> str:
@@ -53,7 +99,7 @@ def training_dtype(precision: str) -> str:
     words = precision.lower()
     if not words or re.search(r"bf16|bfloat16|fp16|float16|half", words):
         return "bf16"
-    if re.search(r"block|128", words):
+    if re.search(r"block|128|mx", words) and "(" not in words:
         return "fp8_block"
     if re.search(r"fp8|float8|mxfp8", words):
         return "fp8"

@@ -26,10 +26,10 @@ class Row:
 
 
 def by_time(job: Job, placement: str) -> SearchRequest:
-    """The search for the fastest plan of a placement."""
+    """The search for the fastest plan of a placement, plain or not."""
     from mapper.request import TIME
 
-    return replace(job.request(), objective=TIME, placement=placement, runners_up=False)
+    return replace(job.request().fastest(), objective=TIME, placement=placement, runners_up=False)
 
 
 def best_of(job: Job, name: str) -> Row:

@@ -115,7 +115,7 @@ def _planned(values: dict[str, Any], job: Job, seed: int, time_limit_s: float) -
     from mapper.search.find_plan import find_plan
 
     try:
-        result = find_plan(replace(job.request(), seed=seed, time_limit_s=time_limit_s, runners_up=False))
+        result = find_plan(replace(job.request().fastest(), seed=seed, time_limit_s=time_limit_s, runners_up=False))
     except InfeasibleError as error:
         return Case(values, job, None, error)
     except InputError as error:  # nothing found in its time

@@ -64,6 +64,10 @@ def import_run(
     prompt_tokens: PromptTokens = None,
     model: Models = None,
     env: Variables = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="LOG", help="Lengths from a log, as for calibrate.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the plans.")] = Path("hybridmap-out"),
     time_limit: TimeLimit = 60.0,
     as_json: Json = False,
@@ -81,6 +85,8 @@ def import_run(
     require_folder(out)
     models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
     read = read_verl_config(config, name_values("--env", "NAME=VALUE, such as NNODES=4", env or []))
+    if log is not None:
+        mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)
     imported = import_verl(read, Given(device, gbps, mean_response, prompt_tokens, models))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
@@ -102,6 +108,17 @@ def _advised(imported: "Imported", read: "VerlConfig", time_limit_s: float) -> "
 
     with working("searching a better plan ..."):
         return advise(imported, read, search)
+
+
+def lengths_of(log: Path, mean_response: int | None, prompt_tokens: float | None) -> tuple[int | None, float | None]:
+    """Means of a log for what was not given otherwise; ``InputError`` where it says none."""
+    from hybridmap.runlogs.read import read_log
+
+    found = read_log(log).mean_lengths()
+    if found.response_mean is None and mean_response is None:
+        raise InputError(f"{log}: says nothing of response lengths; give --mean-response-length")
+    mean = mean_response if found.response_mean is None else mean_response or max(1, round(found.response_mean))
+    return mean, prompt_tokens or found.prompt_mean or None
 
 
 def name_values(option: str, expected: str, texts: list[str]) -> dict[str, str]:

@@ -21,8 +21,8 @@ from hybridmap.commands.options import (
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
-    from mapper.result import Result
-    from simulator.facts import Facts
+    from hybridmap.job.job import Job
+    from mapper.result import Result, RunnerUp
 
 
 def plan(
@@ -32,6 +32,9 @@ def plan(
     ),
     placement: Annotated[Placement, typer.Option("--placement", help="Search this placement only.")] = Placement.ANY,
     even: Even = False,
+    top: Annotated[
+        int, typer.Option("--top", min=1, max=100, metavar="K", help="Show the best K plans, each different.")
+    ] = 1,
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
     hint: Hint = None,
@@ -59,30 +62,43 @@ def plan(
 
         result = find_plan(
             replace(
-                given.request(), placement=placement.value, even=even, seed=seed, time_limit_s=time_limit, hint=start
+                given.request(),
+                placement=placement.value,
+                even=even,
+                top=top,
+                seed=seed,
+                time_limit_s=time_limit,
+                hint=start,
             )
         )
     more = [*result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
     if as_json:
-        say_json(_document(result, [*notes(facts), *more, *result.open_because], [str(path) for path in written]))
+        say_json(_document(result, given, top, [*notes(facts), *more, *result.open_because], [str(p) for p in written]))
     else:
-        _show(result, facts, more, job, written)
+        _show(result, given, top, more, job, written)
 
 
-def _show(result: "Result", facts: "Facts", more: list[str], job: Path, written: list[Path]) -> None:
+def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:
+    from hybridmap.text.others import show_top
     from hybridmap.text.plan import header_lines, next_lines, result_lines, show_plan
 
+    facts = given.facts()
     say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
-    say("\n".join(result_lines(result, facts)))
+    say("\n".join(result_lines(result, facts, given.request().options)))
+    if top > 1:
+        show_top(result, facts, top)
+        say()
     say("\n".join(next_lines(job, written)))
 
 
-def _document(result: "Result", notes: list[str], written: list[str]) -> dict[str, Any]:
+def _document(result: "Result", given: "Job", top: int, notes: list[str], written: list[str]) -> dict[str, Any]:
     from hybridmap.text.objective import objective_document
+    from hybridmap.text.others import other_documents
     from hybridmap.text.plan import timeline_document
+    from mapper.candidates.listed import listed_values
 
     named = {} if result.objective.goal == "time" else {"objective": objective_document(result)}
     return {
@@ -91,16 +107,22 @@ def _document(result: "Result", notes: list[str], written: list[str]) -> dict[st
         "iteration_s": result.iteration_s,
         "bound_s": result.bound_s,
         "gap": result.gap,
+        "tolerance": result.tolerance,
+        "listed": listed_values(given.facts(), given.request().options),
         "seconds": result.seconds,
         "seed": result.seed,
         "num_priced": result.num_priced,
         "num_candidates": result.num_candidates,
         **timeline_document(result.timeline),
         "plan": result.plan.model_dump(mode="json"),
-        "runners_up": [
-            {"placement": r.placement, "iteration_s": r.iteration_s, "plan": r.plan.model_dump(mode="json")}
-            for r in result.runners_up
-        ],
+        "runners_up": [_rival(r) for r in result.runners_up],
+        "plain": None if result.plain is None else _rival(result.plain),
+        "faster": None if result.faster is None else _rival(result.faster),
+        **({"top": other_documents(result, given.facts(), top)} if top > 1 else {}),
         "notes": notes,
         "written": written,
     }
+
+
+def _rival(other: "RunnerUp") -> dict[str, Any]:
+    return {"placement": other.placement, "iteration_s": other.iteration_s, "plan": other.plan.model_dump(mode="json")}

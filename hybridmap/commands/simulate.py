@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import Even, Json, Placement
+from hybridmap.commands.options import CalibrationLayer, Even, Json, Placement
 from hybridmap.console import say, say_json, warn, working
 from profiles.errors import InputError
 
@@ -34,6 +34,7 @@ def simulate(
         typer.Option("--placement", help="Simulate the best plan of this placement.", show_default=False),
     ] = None,
     even: Even = False,
+    calibration: CalibrationLayer = None,
     as_json: Json = False,
 ) -> None:
     """Predict one iteration of a plan: times and memory.
@@ -50,18 +51,20 @@ def simulate(
     if even and plan is not None:
         raise InputError("--even chooses among split placements; a plan.json has its sizes already, leave --even out")
     if plan is not None:
-        given, found, timeline = _planned(plan, load_job(job) if job is not None else None, job)
+        given, found, timeline = _planned(plan, load_job(job) if job is not None else None, job, calibration)
     elif job is None or placement is None:
         raise InputError("simulate --placement needs the JOB.yaml too")
     else:
-        given, found, timeline = _best_of(load_job(job), placement.value, even)
+        given, found, timeline = _best_of(load_job(job, calibration=calibration), placement.value, even)
     _show(given, found, timeline, as_json)
 
 
-def _planned(path: Path, job: "Job | None", job_path: Path | None) -> "tuple[Job, Plan, Timeline]":
+def _planned(
+    path: Path, job: "Job | None", job_path: Path | None, calibration: Path | None
+) -> "tuple[Job, Plan, Timeline]":
     from hybridmap.files.plan import read_plan_file
     from hybridmap.job.difference import differences
-    from hybridmap.job.load import job_from_document
+    from hybridmap.job.load import job_from_document, with_layer
     from simulator.play.simulate import simulate as simulate_plan
 
     file = read_plan_file(path)
@@ -69,6 +72,9 @@ def _planned(path: Path, job: "Job | None", job_path: Path | None) -> "tuple[Job
     if job is not None and (found := differences(job.document, embedded.document)):
         lines = [f"{key}: {theirs} in {job_path}, {ours} in {path}" for key, theirs, ours in found]
         raise InputError("\n  ".join([f"{path} was made for another job than {job_path}; they differ in", *lines]))
+    if calibration is not None:
+        embedded = with_layer(embedded, calibration)
+        return embedded, file.plan, simulate_plan(file.plan, embedded.facts())
     timeline = simulate_plan(file.plan, embedded.facts())
     _warn_if_changed(path, file, embedded.facts().facts_hash, timeline.iteration_s)
     return embedded, file.plan, timeline

@@ -15,12 +15,13 @@ from hybridmap.job.leaves import (
     Number,
     Positive,
     Section,
+    Share,
     SparseSection,
     Tokens,
     Whole,
     refusal,
 )
-from mapper.search_options import PLAIN
+from mapper.search_options import USUAL
 from simulator.plan.plan import RECOMPUTE_LEVELS
 from simulator.plan.plan import Recompute as RecomputeLevel
 
@@ -92,19 +93,27 @@ def as_schedule(value: Any) -> Any:
     return value
 
 
-class SearchSection(Section, title="Opt-in layouts"):
-    """Opt-in layouts: what the search may use beyond what every trainer has."""
+class SearchSection(Section, title="Search"):
+    """Opt-in layouts, beyond what every trainer has, and how much plain plans are preferred."""
 
-    interleaving: Flag = Field(default=PLAIN.interleaving, description="Several model chunks per pipeline stage.")
+    interleaving: Flag = Field(default=USUAL.interleaving, description="Several model chunks per pipeline stage.")
     offload: Flag = Field(
-        default=PLAIN.offload, description="States of a role wait in host memory while other roles have the GPUs."
+        default=USUAL.offload, description="States of a role wait in host memory while other roles have the GPUs."
     )
     tensor_parallel_across_nodes: Flag = Field(
-        default=PLAIN.tensor_parallel_across_nodes, description="Tensor-parallel groups may leave the NVLink domain."
+        default=USUAL.tensor_parallel_across_nodes, description="Tensor-parallel groups may leave the NVLink domain."
     )
     scoring_layouts: Flag = Field(
-        default=PLAIN.scoring_layouts,
+        default=USUAL.scoring_layouts,
         description="A trained role may score in a layout of its own, on a copy of its weights.",
+    )
+    prefer_plain: Annotated[float, Share(0.0, 1.0)] = Field(
+        default=0.01,
+        description="What a plain plan may cost: the best is taken if its iteration is at most this share longer than "
+        "the fastest one's. Plain: powers of two, tensor parallel inside a node, no pipeline that is not needed. For "
+        "the objective time. As 1% or 0.01.",
+        json_schema_extra=lambda schema: schema.update(type=["number", "string"]),
+        examples=["1%"],
     )
 
 

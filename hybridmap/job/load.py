@@ -60,6 +60,12 @@ def with_layer_beside(job: Job, folder: Path) -> Job:
     return job.model_copy(update={"calibration": [CALIBRATION_FILE]})
 
 
+def with_layer(job: Job, path: Path) -> Job:
+    """A complete job priced with the calibration in a file, whatever it had; errors as in ``load_job``."""
+    layered = type(job)(**{**dict(job), "calibration": [str(path.absolute())]})  # a copy would keep the facts
+    return _checked(layered, str(path), path.parent)
+
+
 def job_from_mapping(raw: object, source: str, base: Path) -> Job:
     """Read what a job file holds, already parsed; paths in it start from ``base``. Errors as in ``load_job``."""
     return _checked(parse_job(raw, source, base), source, base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from typing import TYPE_CHECKING
 
 from hybridmap.files.timeline import read_timeline
@@ -47,9 +48,7 @@ def read_log(path: Path) -> RunLog:
         if EVENTS in path.name:
             return _events([path], source)
         if path.suffix == ".csv":
-            tables = Tables()
-            events = list(tables.csv(_lines(path), source))
-            return gathered(events, source, tables.damaged)
+            return _csv(path, source)
         first = next((line for line in _lines(path) if line.strip()), "")
         if path.suffix == ".json":
             return _own(path)
@@ -62,6 +61,15 @@ def read_log(path: Path) -> RunLog:
         return gathered(events, source, console.damaged)
     except OSError as error:
         raise InputError(f"{source}: {error.strerror or error}") from error
+
+
+def _csv(path: Path, source: str) -> RunLog:
+    tables = Tables()
+    try:
+        events = list(tables.csv(_lines(path), source))
+    except csv.Error as error:
+        raise InputError(f"{source}: not CSV ({error})") from None
+    return gathered(events, source, tables.damaged)
 
 
 def _events(paths: list[Path], source: str) -> RunLog:

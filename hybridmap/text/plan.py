@@ -22,6 +22,7 @@ from hybridmap.text.notation import (
     training_text,
 )
 from hybridmap.text.objective import bound_text, objective_lines
+from hybridmap.text.others import listed_line, plain_lines
 from simulator.full_length import RAREST
 from simulator.play.simulate import simulate
 from simulator.uncertainty import COVERAGE, interval
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mapper.result import Result
+    from mapper.search_options import SearchOptions
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool, RolePlan
     from simulator.plan.timeline import PoolMemory, Timeline
@@ -172,19 +174,29 @@ def _weakest_call(timeline: Timeline) -> str:
 MAY_CLOSE = "a longer --time-limit may close the gap, unless degrees that are not listed keep it open"
 
 
-def result_lines(result: Result, facts: Facts) -> list[str]:
-    """How good the plan is, what was left unused, and what the other placements would cost."""
+def result_lines(result: Result, facts: Facts, options: SearchOptions) -> list[str]:
+    """How good the plan is and among what, what was left unused, and what plain plans and other placements cost."""
     found = f"found in {result.seconds:.1f} s (seed {result.seed})"
     priced = f"among {result.num_priced:,} priced configurations"
     bound = bound_text(result)
     if result.status == "optimal":
-        proof = f"optimal {priced}, bound {bound}, gap {percent(result.gap)}, {found}"
+        within = "" if result.faster is None else f" within {100 * result.tolerance:g} %"
+        proof = f"optimal{within} {priced}, bound {bound}, gap {percent(result.gap)}, {found}"
     else:
         proof = (
             f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
             f"{'; '.join(result.open_because) or MAY_CLOSE}"
         )
-    return [*objective_lines(result), proof, *_unused_lines(result, facts), "", *_runner_up_lines(result, facts)]
+    space = listed_line(facts, options)
+    return [
+        *objective_lines(result),
+        proof,
+        space,
+        *_unused_lines(result, facts),
+        "",
+        *plain_lines(result),
+        *_runner_up_lines(result, facts),
+    ]
 
 
 def _unused_lines(result: Result, facts: Facts) -> list[str]:

@@ -87,7 +87,7 @@ def explain(request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], 
     Thresholds against the placements of ``runners_up`` take what is left of ``budget_s``.
     """
     began, facts, deadline = time.perf_counter(), request.facts, Deadline.after(budget_s)
-    alike = replace(request, modes=(mode_of(plan),), objective=TIME, hint=None, runners_up=False)
+    alike = replace(request.fastest(), modes=(mode_of(plan),), objective=TIME, hint=None, runners_up=False)
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)
     faster = {family: _at(facts, plan, family, 0.5).iteration_s for family in RESOURCES}

@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper.candidates import layouts
 from mapper.candidates.pareto import non_dominated_by_group
+from mapper.candidates.plain import plain_engine
 from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
 from simulator.cost import generate, memory, pricing, reshard
@@ -120,7 +121,12 @@ def engine_rows(
     if not prune:
         return rows
     alike = rows.asked * 2**48 + same_shards(rows.engine)
-    return rows.take(non_dominated_by_group(alike, np.stack([rows.seconds, rows.running_bytes], axis=1)))
+    values = np.stack([rows.seconds, rows.running_bytes], axis=1)
+    best = non_dominated_by_group(alike, values)
+    if options.prefer_plain is None:
+        return rows.take(best)
+    plain = np.flatnonzero(plain_engine(facts, rows.engine))
+    return rows.take(np.union1d(best, plain[non_dominated_by_group(alike[plain], values[plain])]))
 
 
 def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.search_options import PLAIN
+from mapper.search_options import USUAL
 from simulator import legality
 from simulator.plan.layouts import GenerationLayouts, Layouts
 
@@ -26,7 +26,8 @@ LONG_CONTEXT_TOKENS = 16384
 """From this length on, context parallelism is in the space; below it tensor parallelism splits the same activations
 for less traffic."""
 
-MAX_PIPELINE_GENERATION = 16
+CONTEXT_DEGREES = (1, 2, 4, 8, 16)
+ENGINE_STAGES = (1, 2, 4, 8, 16)
 EVERY = 128
 """Up to this many data-parallel ranks every number is listed."""
 
@@ -36,7 +37,7 @@ KV budget."""
 
 
 def degrees(
-    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, options: SearchOptions = PLAIN
+    facts: Facts, shape: ModelShape, most_gpus: int, *samples: int, options: SearchOptions = USUAL
 ) -> list[tuple[int, int, int, int, int]]:
     """``(dp, tp, pp, cp, ep)`` of every way worth trying to spread ``shape`` over at most ``most_gpus`` GPUs.
 
@@ -50,7 +51,7 @@ def degrees(
     long = facts.workload.padded_length >= LONG_CONTEXT_TOKENS
     for tp in tensor_degrees(facts, shape, most_gpus, options):
         for pp in stage_counts(shape.num_layers):
-            for cp in _powers_of_two(16) if long else (1,):
+            for cp in CONTEXT_DEGREES if long else (1,):
                 most = most_gpus // (tp * pp * cp)
                 at_most = {dp for s in samples for dp in loads(s, min(most, *samples))}
                 for dp in sorted(at_most):
@@ -87,7 +88,7 @@ def stage_counts(layers: int) -> list[int]:
     return sorted(fewest.values())
 
 
-def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions = PLAIN) -> list[int]:
+def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions = USUAL) -> list[int]:
     """Tensor-parallel degrees that the model's heads, the pool and the domain allow; ``options`` may allow more."""
     group = facts.group
     limit = most_gpus if options.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
@@ -137,7 +138,7 @@ def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int
 
 
 def generation_layouts(
-    facts: Facts, shape: ModelShape, num_gpus: int, options: SearchOptions = PLAIN, last_gpus: int = 0
+    facts: Facts, shape: ModelShape, num_gpus: int, options: SearchOptions = USUAL, last_gpus: int = 0
 ) -> GenerationLayouts:
     """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight.
 
@@ -158,7 +159,7 @@ def generation_layouts(
 
 def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions) -> list[tuple[int, int]]:
     """``(tp, pp)`` of the engines worth trying."""
-    stages = _powers_of_two(min(MAX_PIPELINE_GENERATION, shape.num_layers))
+    stages = [n for n in ENGINE_STAGES if n <= shape.num_layers]
     tensor = tensor_degrees(facts, shape, most_gpus, options)
     return [(tp, pp) for tp in tensor for pp in stages if not legality.engine_fault(shape, tp, pp)]
 
@@ -170,7 +171,7 @@ def _sequences(facts: Facts, load: int) -> list[int]:
     return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
 
 
-def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = PLAIN) -> list[int]:
+def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = USUAL) -> list[int]:
     """Numbers of GPUs worth giving to engines on a pool of their own: replicas are those of ``loads``."""
     most, samples = sizes[-1], facts.workload.num_samples
     used = {

@@ -16,9 +16,10 @@ from mapper.candidates import layouts
 from mapper.candidates.engine import EngineCandidates, EnginePrices, bytes_apart, engine_rows, same_shards
 from mapper.candidates.floors import least_seconds
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
+from mapper.candidates.plain import plain_rows, stages
 from mapper.candidates.relaxation import Credit
 from mapper.candidates.stepwise import price_in_turn, steps_of
-from mapper.candidates.table import RoleTable, joined, to_mib
+from mapper.candidates.table import RoleTable, degrees_of, joined, to_mib
 from mapper.candidates.weights import ListedDegrees, copies_of, pairs, smallest_pool, weights_table, with_offload
 from mapper.deadline import NEVER
 from mapper.execution_mode import GENERATOR
@@ -49,7 +50,7 @@ def bounding_tables(
 ) -> dict[str, RoleTable]:
     """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
     tables = tables_by_step(problem, roles, prune, deadline)
-    return {role: worth_keeping(table) for role, table in tables.items()} if prune else tables
+    return {role: worth_keeping(problem, table) for role, table in tables.items()} if prune else tables
 
 
 def tables_by_step(
@@ -68,11 +69,14 @@ def tables_by_step(
     return {r: t.take(np.argsort(away[r], kind="stable")) if np.any(away[r]) else t for r, t in tables.items()}
 
 
-def worth_keeping(table: RoleTable) -> RoleTable:
+def worth_keeping(problem: Problem, table: RoleTable) -> RoleTable:
     """The rows that no other on GPUs of the same kind beats; those that are in no plan last."""
-    kinds = [np.flatnonzero(table.device_type == kind) for kind in np.unique(table.device_type).tolist()]
-    kept = np.concatenate([rows[_pruned(table.take(rows))] for rows in kinds]) if kinds else np.zeros(0, dtype=np.int64)
-    return table.take(kept[np.argsort(table.credit.unlisted[kept], kind="stable")])
+    kept = [np.zeros(0, dtype=np.int64)]
+    for i, device_type in enumerate(problem.facts.device_types):
+        rows = np.flatnonzero(table.device_type == i)
+        kept.append(rows[_pruned(table.take(rows), problem, device_type)])
+    rows = np.concatenate(kept)
+    return table.take(rows[np.argsort(table.credit.unlisted[rows], kind="stable")])
 
 
 class RowsOnKind:
@@ -162,7 +166,7 @@ class RowsOnKind:
         in no plan, but in the bound. Some configurations at a time, each a cross section of all, until ``deadline``.
         """
         if self._prune:
-            table = table.take(_pruned(table, keep_apart=True))
+            table = table.take(_pruned(table, self._problem, self._kind, keep_apart=True))
         weights = table.layouts.weights
         last = np.maximum(table.credit.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
         ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
@@ -199,7 +203,7 @@ class RowsOnKind:
         table = replace(table, device_type=np.full(len(table), self._position, dtype=np.int64))
         if not self._prune:
             return table, kept
-        best = _pruned(table)
+        best = _pruned(table, self._problem, self._kind)
         return table.take(best), kept[best]
 
 
@@ -268,7 +272,8 @@ def _generator_table(
     Any number of engine replicas up to one per sample: what the fullest has to do counts, as for data-parallel ranks.
     """
     facts, role, steady_steps = engines.facts, engines.role, problem.mode.steady_steps
-    rows = engine_rows(engines, used, used, pin_of(problem.pins, GENERATOR), problem.options, prune)
+    pin = pin_of(problem.pins, GENERATOR)
+    rows = engine_rows(engines, used, used, pin, problem.options, prune)
     calls = [call.key for call in facts.dataflow.calls_of(role) if call.kind == "generate"]
     return RoleTable(
         role=GENERATOR,
@@ -284,7 +289,35 @@ def _generator_table(
     )
 
 
-def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
+def _pruned(table: RoleTable, problem: Problem, device_type: str, keep_apart: bool = False) -> Ints:
+    """Rows that no other row dominates, and what else the search has a use for.
+
+    Where plain plans are looked for, plain rows that no plain one with as many GPUs and stages dominates, since what is
+    plain depends on these; where other plans are, rows that none with the same degrees does.
+    """
+    best = _not_dominated(table, keep_apart)
+    if problem.options.prefer_plain is not None:
+        plain = np.flatnonzero(plain_rows(problem.facts.on(device_type), table) & ~table.credit.unlisted)
+        left = table.take(plain)
+        training, engine = stages(left)
+        key = _shards_of(left) if keep_apart else (left.num_gpus * 2**12 + training) * 2**12 + engine
+        best = np.union1d(best, plain[non_dominated_by_group(key, _compared(left))])
+    if problem.every_degree and table.role != GENERATOR:
+        listed = np.flatnonzero(~table.credit.unlisted)
+        left = table.take(listed)
+        _, key = np.unique(degrees_of(left.layouts), axis=0, return_inverse=True)
+        best = np.union1d(best, listed[non_dominated_by_group(key.reshape(-1), _compared(left))])
+    return np.asarray(best, dtype=np.int64)
+
+
+def _shards_of(table: RoleTable) -> Ints:
+    """A number for each row that is equal where all is that generation and transition depend on."""
+    weights = table.layouts.weights
+    key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
+    return np.asarray(key * 4 + table.offload, dtype=np.int64)  # away, parameters are not there to generate from
+
+
+def _not_dominated(table: RoleTable, keep_apart: bool) -> Ints:
     """Rows that no other row dominates in GPUs, every call's time and both memory needs.
 
     A pool fits if for each role what that one keeps and adds, plus what the others keep, fits; so what counts is what
@@ -297,10 +330,7 @@ def _pruned(table: RoleTable, keep_apart: bool = False) -> Ints:
         values = np.where(table.credit.unlisted[:, None], np.inf, values)  # nor any for one that is in no plan
         values = np.concatenate([values, _compared(table.relaxed())], axis=1)
     if keep_apart:
-        weights = table.layouts.weights
-        key = ((weights.num_gpus * 1024 + weights.tp) * 1024 + weights.pp) * 64 + weights.cp * 4 + weights.zero_stage
-        key = key * 4 + table.offload  # where parameters are away, an engine cannot run from them
-        return non_dominated_by_group(key, values)
+        return non_dominated_by_group(_shards_of(table), values)
     if table.role == GENERATOR:  # what the transfer of weights depends on
         engine = table.layouts.generation
         assert engine is not None, "the generator generates"

@@ -97,7 +97,8 @@ def priced(facts: Facts, call: Call, layouts: Layouts, owner: Ints) -> PricedCan
     given = RoleLayouts(training=layouts) if call.kind == "train" else RoleLayouts(inference=layouts)
     seconds = pricing.call_cost(facts, call, given).time.s
     rows = PricedCandidates(layouts, owner[fits] * NUM_ZERO_STAGES + layouts.zero_stage, seconds, need)
-    return rows.take(non_dominated_by_group(rows.spread, np.stack([seconds, need], axis=1)))
+    key = rows.spread * 2 + (layouts.vpp > 1)  # a plain plan has no chunks
+    return rows.take(non_dominated_by_group(key, np.stack([seconds, need], axis=1)))
 
 
 def priced_copies(facts: Facts, call: Call, listed: Layouts, owner: Ints) -> PricedCandidates:
@@ -112,8 +113,7 @@ def with_copies(
 ) -> PricedCandidates:
     """The rows of a forward pass in the spreads of training, and on ``copies`` (``priced_copies``) for each spread.
 
-    Where a spread stands for degrees that are not listed, its copies stay beside what they lose to: in one of those
-    they may gain (``gain_s``).
+    Copies stay beside what they lose to: in degrees that are not listed they may gain (``gain_s``).
     """
     left, right, gain_s = _worth_gathering(facts, call.role, copies, trained_in)
     training, chosen = trained_in.layouts.take(left), copies.layouts.take(right)
@@ -123,9 +123,8 @@ def with_copies(
     rows = PricedCandidates(chosen, trained_in.number[left], pricing.call_cost(facts, call, given).time.s, need, gain_s)
     room = facts.memory_room_bytes
     both = PricedCandidates.joined(forward, rows.take(np.flatnonzero(rows.need_bytes <= room)))
-    waits = np.isin(both.spread, trained_in.number[trained_in.last_dp > trained_in.layouts.dp])
-    own = np.arange(len(both.spread)) >= len(forward.spread)
-    key = both.spread * 2 + (waits & own)
+    copied = np.arange(len(both.spread)) >= len(forward.spread)
+    key = both.spread * 2 + copied  # a plain plan has no copies
     return both.take(non_dominated_by_group(key, np.stack([both.seconds, both.need_bytes], axis=1)))
 
 

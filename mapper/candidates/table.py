@@ -134,3 +134,12 @@ def to_mib(num_bytes: Floats) -> Ints:
 def by_gpus(table: RoleTable) -> RoleTable:
     """The rows in the order of the pools that they need, those that are in no plan last."""
     return table.take(np.lexsort((table.num_gpus, table.credit.unlisted)))
+
+
+def degrees_of(layouts: RoleLayouts) -> Ints:
+    """What tells a role's layouts apart for people, ``[C, columns]``: degrees of training and of the engine."""
+    weights = layouts.training if layouts.training is not None else layouts.inference
+    engine = layouts.generation
+    columns = [] if weights is None else [weights.dp, weights.tp, weights.pp, weights.cp, weights.ep]
+    columns += [] if engine is None else [engine.dp, engine.tp, engine.pp, engine.ep, engine.attention_dp]
+    return np.stack(columns, axis=1)

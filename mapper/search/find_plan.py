@@ -13,13 +13,15 @@ from mapper.execution_mode import GENERATOR
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import named_partition, sets_of
-from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of
+from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of, preferred
+from mapper.search.alternatives import alternatives
 from mapper.search.best import best_choice
 from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
 from mapper.search.hint import choice_of_plan
 from mapper.search.infeasible import explain_infeasible
 from mapper.search.narrow import fastest_instance
 from mapper.search.place import build_plan, straddling
+from mapper.search.plain import best_plain
 from mapper.search.tie_breaking import tidy
 from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
@@ -77,10 +79,11 @@ def find_plan(request: SearchRequest) -> Result:
         assert refusal is not None, "every mode found a plan or said why not"
         raise refusal
     best = best_of(tuple(results))
-    if not time_up:
-        return best
-    why = (*best.open_because, NOT_SEARCHED)
-    return replace(best, status="feasible", bound_s=0.0, value_bound=0.0, gap=1.0, open_because=why)
+    if time_up:
+        why = (*best.open_because, NOT_SEARCHED)
+        best = replace(best, status="feasible", bound_s=0.0, value_bound=0.0, gap=1.0, open_because=why)
+    most = request.options.prefer_plain
+    return best if most is None else preferred(best, request.facts, most)
 
 
 def _find(problem: Problem, request: SearchRequest) -> Result:
@@ -89,7 +92,7 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     weight, unit = objective.weights(facts.device_types)
     deadline = Deadline.after(request.time_limit_s)
     priced_until = deadline.share(PRICING_SHARE)
-    if objective.goal == "time":
+    if objective.goal == "time" and request.top == 1:
         instance = fastest_instance(problem, priced_until)
     else:
         instance = make_instance(problem, deadline=priced_until)
@@ -114,6 +117,14 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     if instance.unpriced_ticks is not None:
         why = (*why, NOT_PRICED)
     on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
+    plain = None
+    if objective.goal == "time" and request.options.prefer_plain is not None:
+        plain = _plain(instance, problem, choice, request, deadline)
+    more = (
+        alternatives(instance, choice, request.top - 1, request.seed, deadline, request.workers)
+        if request.top > 1
+        else ()
+    )
     others = _runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
     return Result(
         status=status,
@@ -128,6 +139,8 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
         runners_up=others,
         objective=objective,
         value_bound=least,
+        plain=plain,
+        alternatives=tuple(_rival(instance, problem, other) for other in more),
         notes=(*notes, *straddling(plan, facts)),
         open_because=why if status == "feasible" else (),
     )
@@ -252,6 +265,21 @@ def _nothing_found(
         f"{problem.num_gpus:,} GPUs takes {fastest_s:,.2f} s (on {gpus_of(choice):,}), and none less than "
         f"{bound * instance.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
     )
+
+
+def _plain(
+    instance: Instance, problem: Problem, best: Choice, request: SearchRequest, deadline: Deadline
+) -> RunnerUp | None:
+    """The best plain plan, which may be the best of all."""
+    choice = best_plain(instance, problem, request.seed, deadline, best, request.workers)
+    if choice is None:
+        return None
+    return _rival(instance, problem, choice)
+
+
+def _rival(instance: Instance, problem: Problem, choice: Choice) -> RunnerUp:
+    plan = build_plan(instance, choice, problem)
+    return RunnerUp(plan.placement, simulate(plan, problem.facts).iteration_s, plan)
 
 
 def _runners_up(

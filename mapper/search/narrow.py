@@ -31,7 +31,7 @@ def fastest_instance(problem: Problem, deadline: Deadline) -> Instance:
     whole = tables_by_step(problem, problem.roles, deadline=deadline)
     if sum(map(len, whole.values())) > FEW_ROWS:
         whole = _within_quick_choices(problem, whole)
-    return make_instance(problem, priced={role: worth_keeping(table) for role, table in whole.items()})
+    return make_instance(problem, priced={role: worth_keeping(problem, table) for role, table in whole.items()})
 
 
 def _within_quick_choices(problem: Problem, whole: dict[str, RoleTable]) -> dict[str, RoleTable]:

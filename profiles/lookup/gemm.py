@@ -49,6 +49,11 @@ class GemmLookup:
         """Every grid of the table."""
         return (self._grid(dtype) for dtype in self._rows_of)
 
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Number formats that the table has."""
+        return frozenset(self._rows_of)
+
     @cached_property
     def _rows_of(self) -> Mapping[str, slice]:
         return {str(key[0]): rows for key, rows in self._table.split("dtype").items()}

@@ -170,6 +170,12 @@ def fit_to(prices: Predictor, observations: Sequence[Observation], start: Belief
     return Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
 
 
+def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
+    """Seconds of every call of a plan alone, and of ``WHOLE`` the iteration, as ``simulate`` prices them."""
+    calls = {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()}
+    return calls | {WHOLE: max(record.end_s for record in scheduled(plan, facts, calls))}
+
+
 def _errors(prices: Predictor, observations: Sequence[Observation]) -> Floats:
     """Covariance of the measured logarithms, ``[O, O]``: what prices of a call are off is the same at every length."""
     found = np.diag([o.error**2 + LEAST_ERROR**2 for o in observations])

@@ -176,6 +176,38 @@ def collective(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, 
     return where(domains > 1, longer(across, local), local)
 
 
+def exchange_through_domains(
+    facts: Facts, within_bytes: ArrayLike, away_bytes: ArrayLike, inside: Ints, domains: Ints
+) -> Priced:
+    """All-to-all in which each domain takes a tensor in once and hands it on inside, one way.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    within_bytes, away_bytes
+        That one rank sends inside its domain, and to other domains; shapes broadcast.
+    inside, domains
+        Ranks of a group in one domain, and its domains; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the broadcast shape.
+
+    Raises
+    ------
+    NoBasisError
+        The device has no table of collectives.
+    """
+    local = facts.device.collective("all_to_all", within_bytes, inside)
+    if not np.any(domains > 1):
+        return local
+    crossing = np.asarray(away_bytes) * facts.group.nvlink_domain_gpus / domain_bandwidth(facts)
+    seconds = crossing + (domains - 1) * facts.device.spec.inter_node_latency_s
+    return where(domains > 1, longer(Priced.of(seconds, network_basis(facts)), local), local)
+
+
 def _crossing_bytes(facts: Facts, kind: str, b: Floats, r: Ints, inside: Ints, domains: Ints) -> Floats:
     """Bytes that leave one NVLink domain; every GPU of it belongs to one of ``domain / inside`` groups."""
     domain = facts.group.nvlink_domain_gpus

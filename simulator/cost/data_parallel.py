@@ -106,6 +106,26 @@ def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     return moved.at_best(facts.training.basis("optimizer_traffic_bytes_per_param"))
 
 
+def quantisation_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
+    """Weights brought into FP8 once a step: read in bf16, written twice (once transposed).
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of a step, ``[C]``; none in other formats.
+    """
+    if not facts.implementation.training_dtype.startswith("fp8"):
+        return Priced.zero((len(layouts),))
+    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    return facts.device.memory_bound(params * (facts.activation_bytes + 2.0), 0)
+
+
 def accumulation_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, num_micro: Floats) -> Cost:
     """Adding each micro-batch's gradients to the step's, where they are kept apart.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Priced, longer
+from profiles.records import Priced, longer, where
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -160,10 +160,10 @@ def linear_training(
 ) -> tuple[Priced, Priced, Priced]:
     """Trained linear layers, with what their implementation adds.
 
-    FP8 quantises each GEMM's operands first: activations and their gradients, and the weights, are read in bf16 and
-    written twice in FP8 (once transposed). LoRA has no weight gradient of the base; its adapters of rank far below the
-    width are memory traffic: read the input, write and add the output, and the same backward with their own two
-    gradients.
+    FP8 quantises activations and their gradients first: they are read in bf16 and written twice in FP8 (once
+    transposed). Weights are quantised once a step (``data_parallel.quantisation_time``). LoRA has no weight gradient of
+    the base; its adapters of rank far below the width are memory traffic: read the input, write and add the output, and
+    the same backward with their own two gradients.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def linear_training(
     n, k = _stack(gemms)
     if dtype.startswith("fp8"):
         per_operand = ACTIVATION_BYTES + 2.0
-        forward = forward + facts.device.memory_bound((rows * k + n * k).sum(axis=0) * per_operand, 2 * kernels)
+        forward = forward + facts.device.memory_bound((rows * k).sum(axis=0) * per_operand, kernels)
         inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
     if facts.implementation.lora_rank:
         add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
@@ -215,7 +215,24 @@ def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -
     """
     spec = facts.device.spec
     sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
-    return facts.training.scaled(longer(facts.device.gemm(m, n, k, dtype), sustained), "gemm_ratio")
+    return facts.training.scaled(longer(_kernel(facts, m, n, k, dtype), sustained), "gemm_ratio")
+
+
+def _kernel(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
+    """The table's time; in FP8 that of the fastest kernel that could stand in its place.
+
+    The tables' FP8 linear layers quantise their input with kernels of an inference engine, up to 70 us where the
+    product takes 20. A trainer's quantisation is priced by itself, so the product is never slower than block-scaled or
+    in BF16.
+    """
+    found = facts.device.gemm(m, n, k, dtype)
+    if not dtype.startswith("fp8"):
+        return found
+    for other in ("fp8", "fp8_block", "bf16"):
+        if other != dtype and facts.device.has_gemm(other):
+            price = facts.device.gemm(m, n, k, other)
+            found = where(price.s < found.s, price, found)
+    return found
 
 
 def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

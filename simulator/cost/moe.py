@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import NoBasisError
-from profiles.records import Basis, where
+from profiles.records import Basis, Priced, longer, where
 from simulator.cost import comms
 from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.layers import MoeShape
     from profiles.models.shape import ModelShape
-    from profiles.records import Floats, Ints, Priced
+    from profiles.records import Floats, Ints
     from simulator.cost.compute import Batch
     from simulator.facts import Facts
+
+
+UNFUSED_ACTIVATION_BYTES = 44.0
+UNFUSED_ACTIVATION_KERNELS = 12
+"""Memory traffic per element of an expert's width of a gated activation with clamps, one kernel per operation: both
+halves copied apart (8), each clamped, scale, sigmoid, two products and a sum (4 each), cast of the scores; backward
+twice that."""
 
 
 def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats:
@@ -86,16 +93,28 @@ def experts_training(
     gemms = mlp_gemms(shape, width)
     dtype = facts.implementation.training_dtype
     once, inputs, weights = linear_training(facts, rows / local, gemms, dtype, batch.sustained, grouped=True)
-    forward, backward = once * local, (inputs + weights) * local
+    forward, backward = _of_all_experts(facts, once, local, 1.0), _of_all_experts(facts, inputs + weights, local, 2.0)
     passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
     permute = facts.device.memory_bound(
         rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
     ).at_best(facts.training.basis("moe_row_passes"))
+    if facts.implementation.expert_activation == "unfused":
+        small = facts.device.memory_bound(rows * width * UNFUSED_ACTIVATION_BYTES, UNFUSED_ACTIVATION_KERNELS)
+        forward, backward = forward + small, backward + small * 2.0
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
     beside, dense_inputs, dense_weights = linear_training(facts, tokens, dense, "bf16", batch.sustained)
     return forward + permute + beside, backward + permute + dense_inputs + dense_weights
+
+
+def _of_all_experts(facts: Facts, each: Priced, local: Floats, passes: float) -> Priced:
+    """A pass of all experts of a rank: one grouped product, or a loop in which the host paces small ones."""
+    if facts.implementation.grouped_experts:
+        return each * local
+    pace_s = passes * facts.training.host_s_per_expert
+    host = Priced.of(pace_s + 0.0 * each.s, facts.training.basis("host_s_per_expert"))
+    return longer(each, host) * local
 
 
 def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
@@ -170,11 +189,32 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
 
     Notes
     -----
-    NCCL's all-to-all with a copy for each chosen expert; kernels that send a token once per rank (DeepEP) are faster.
+    NCCL's all-to-all carries a copy for each chosen expert. DeepEP and HybridEP send a token once to each node that
+    has some of its experts and hand it on inside: DeepEP at its measured time where a table has it, HybridEP, of which
+    there is no table, at NCCL's rate for a copy to each rank.
     """
-    sent = routed_rows(shape, tokens, tp, ep) * facts.implementation.expert_imbalance
-    sent = sent * shape.hidden * ACTIVATION_BYTES
-    return comms.strided(facts, "all_to_all", sent, ep, np.ones_like(ep)) * 2.0
+    moe = _moe(shape)
+    built = facts.implementation
+    rows = routed_rows(shape, tokens, tp, ep) * built.expert_imbalance
+    row_bytes = shape.hidden * ACTIVATION_BYTES
+    if built.expert_dispatch == "all-to-all":
+        return comms.strided(facts, "all_to_all", rows * row_bytes, ep, np.ones_like(ep)) * 2.0
+    each = rows / moe.experts_per_token
+    inside = comms.ranks_in_domain(facts, ep, 1)
+    domains = -(-ep // inside)
+    to_ranks, to_domains = (_distinct(n, moe.experts_per_token) for n in (inside, domains))
+    away = each * to_domains * (1.0 - 1.0 / domains) * row_bytes
+    there = comms.exchange_through_domains(facts, each * to_ranks * row_bytes, away, inside, domains)
+    if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
+        return there * 2.0
+    measured = facts.device.moe_all_to_all(each, shape.hidden, moe.experts_per_token, moe.num_experts, inside)
+    return longer(measured, there * 2.0)
+
+
+def _distinct(places: Ints, chosen: int) -> Floats:
+    """How many of some equal places ``chosen`` experts lie in, on the mean of even routing."""
+    n = np.asarray(places, dtype=np.float64)
+    return n * (1.0 - (1.0 - 1.0 / n) ** chosen)
 
 
 def _moe(shape: ModelShape) -> MoeShape:

@@ -148,9 +148,9 @@ def _transition(
 def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     """Copies of offloaded states between GPU and host memory, charged to the call that needs the room or the states.
 
-    A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out
-    and in again once, in the transition. Any other role fetches its parameters for a forward pass, and parameters
-    and optimizer for training, and puts the trained ones back. Nothing overlaps; gradients are not kept.
+    A role that generates on the same GPUs makes room for its engine and comes back after it: everything goes out in
+    the transition and comes in again for training. Any other role fetches its parameters for a forward pass, and
+    parameters and optimizer for training, and puts the trained ones back. Nothing overlaps; gradients are not kept.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 
     Notes
     -----
-    Bytes over the engine's offload rate, which is fitted; trainers that copy beside compute are faster.
+    Bytes over the engine's offload rate, which is assumed; trainers that copy beside compute are faster.
     """
     if not layouts.offload:
         return Cost.of_compute(Priced.zero((len(layouts.weights),)))
@@ -176,7 +176,7 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
     states = memory.resident_bytes(facts, spec.shape, head_of(call.role), layouts.weights, trained)
     swaps_for_engine = facts.dataflow.generates(call.role) and not layouts.separate_generation
     if swaps_for_engine:
-        times = {"transition": {"parameters": 2, "optimizer": 2}}
+        times = {"transition": {"parameters": 1, "optimizer": 1}, "train": {"parameters": 1, "optimizer": 1}}
     else:
         fetched = 2 if "swap" in layouts.offload else 1  # what made room comes back
         times = {"forward": {"parameters": fetched}, "train": {"parameters": 2, "optimizer": 2}}

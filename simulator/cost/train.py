@@ -13,7 +13,14 @@ import numpy as np
 from profiles.records import Floats, Priced
 from simulator.cost import compute
 from simulator.cost.call_cost import Cost, choose
-from simulator.cost.data_parallel import accumulation_cost, data_parallel_cost, optimizer_time, small_reduces_cost
+from simulator.cost.data_parallel import (
+    accumulation_cost,
+    data_parallel_cost,
+    optimizer_time,
+    quantisation_time,
+    small_reduces_cost,
+)
+from simulator.cost.host_launches import BACKWARD, launches_of_layer, paced
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import hops, launched, layer_costs
@@ -72,7 +79,8 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     pipeline = pipeline * waiting(facts, layouts, batch, num_micro)
     step = pipeline + data_parallel_cost(facts, shape, head, layouts, num_micro, forward, backward)
     fixed = facts.training.priced(step_fixed_s=np.ones(len(layouts)))
-    step = step + Cost.of_compute(optimizer_time(facts, shape, head, layouts) + fixed)
+    once = optimizer_time(facts, shape, head, layouts) + quantisation_time(facts, shape, head, layouts)
+    step = step + Cost.of_compute(once + fixed)
     step = step + accumulation_cost(facts, shape, head, layouts, num_micro) + small_reduces_cost(facts, layouts)
     return step * float(work.epochs * work.minibatches) + per_call(facts, layouts)
 
@@ -112,8 +120,9 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
     small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
-    forward = launched(facts, forward, "forward_s_per_layer")
-    backward = launched(facts, backward, "backward_s_per_layer")
+    launches = launches_of_layer(facts, shape, layouts)
+    forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
+    backward = paced(facts, launched(facts, backward, "backward_s_per_layer"), launches * BACKWARD)
     again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":

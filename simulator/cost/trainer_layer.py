@@ -148,12 +148,20 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
 def _moe_layer_cost(
     facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
 ) -> tuple[Cost, Cost]:
-    """Attention half with its own gather and scatter, then experts with their all-to-all, nothing overlapped."""
+    """Attention half with its own gather and scatter, then experts with their exchange.
+
+    Nothing overlaps, unless the exchange of one micro-batch runs beside the compute of another.
+    """
     tp, cp, ep = layouts.tp, layouts.cp, layouts.ep
     time = compute.attention_layer(facts, shape, batch, tp, cp, dtype)
     forward, backward = _layer_cost(facts, time, gather * 0.5, scatter * 0.5, tp)
     experts_forward, experts_backward = moe.experts_training(facts, shape, batch, tp, cp, ep)
     exchange = moe.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
+    if facts.implementation.expert_overlap:
+        return (
+            (forward + Cost.of_compute(experts_forward)).hide(exchange),
+            (backward + Cost.of_compute(experts_backward)).hide(exchange),
+        )
     sliced = (gather + scatter) * np.where(ep > 1, 0.0, 1.0)  # experts sliced over tp need the whole hidden state
     return (
         forward + Cost.serial(experts_forward, exchange + sliced),

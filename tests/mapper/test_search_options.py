@@ -14,7 +14,7 @@ from mapper.pins import Share
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS, PLAIN, SearchOptions
+from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS, USUAL, SearchOptions
 from profiles.errors import InfeasibleError, InputError
 from simulator.cost.pricing import role_costs
 from simulator.cost.role_memory import role_memory
@@ -36,7 +36,7 @@ def test_chunks_are_equal_and_micro_batches_come_in_whole_rounds() -> None:
 def test_interleaving_shortens_a_deep_pipeline() -> None:
     facts = make_facts("ppo", "llama-2-70b", nodes=8, inter_node_bytes_per_s=200e9)  # more hops between nodes too
     plain, chunked = (
-        find_plan(SearchRequest(facts, runners_up=False, options=s)) for s in (PLAIN, SearchOptions(interleaving=True))
+        find_plan(SearchRequest(facts, runners_up=False, options=s)) for s in (USUAL, SearchOptions(interleaving=True))
     )
     assert {entry.training.vpp for entry in plain.plan.roles if entry.training} == {1}
     assert max(entry.training.vpp for entry in chunked.plan.roles if entry.training) > 1

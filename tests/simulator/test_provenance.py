@@ -58,6 +58,10 @@ def job(**changes: object) -> Facts:
         "start_skew_s": 1e-3,
         "step_fixed_s": 1e-3,
         "export_s_per_tensor": 1e-3,
+        "send_s_per_tensor": 1e-3,
+        "send_s_per_byte": 1e-10,
+        "host_s_per_launch": 1e-5,
+        "host_s_per_expert": 1e-1,
         "gather_copy_bytes_per_param": 4.0,
         "scatter_copy_bytes_per_param": 6.0,
         "attention_ratio": 1.1,
@@ -88,7 +92,7 @@ def job(**changes: object) -> Facts:
         facts,
         training=replace(facts.training, **training),
         generation=replace(facts.generation, **generation),
-        implementation=Implementation(sleeping_engine="keeps-weights"),
+        implementation=Implementation(sleeping_engine="keeps-weights", grouped_experts=False),
     )
     return replace(facts, **changes)
 

@@ -46,7 +46,18 @@ def import_verl(config: VerlConfig, given: Given) -> Imported:
     raw = job_of(config, given, roles, pools)
     job = job_from_mapping(raw, config.source, Path())
     plan, notes = plan_of(config, job, pools)
-    return Imported(job, plan, tuple(notes))
+    return Imported(job, plan, (*_of_lengths(given, job), *notes))
+
+
+def _of_lengths(given: Given, job: Job) -> list[str]:
+    """What is taken for lengths that no key says."""
+    if given.mean_response_length is not None:
+        return []
+    longest = job.facts().workload.response.maximum
+    return [
+        f"every response is taken to reach the limit of {longest:,} tokens; most runs are far from it: give --log with "
+        "a log of the run, or --mean-response-length"
+    ]
 
 
 def as_read(config: VerlConfig, source: Source) -> Source:

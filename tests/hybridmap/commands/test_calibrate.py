@@ -50,6 +50,8 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
         run("plan", job, "--out", tmp_path / "c", "--json", "--calibration", tmp_path / "mine.yaml").stdout
     )
     assert without["iteration_s"] != plan["iteration_s"] == given["iteration_s"]
+    again = run("simulate", tmp_path / "b" / "plan.json", "--json", "--calibration", tmp_path / "mine.yaml")
+    assert json.loads(again.stdout)["iteration_s"] != without["iteration_s"]
     job.write_text(job.read_text() + "calibration: [mine.yaml]\n")
     named = json.loads(run("plan", job, "--out", tmp_path / "d", "--json").stdout)
     assert named["iteration_s"] == plan["iteration_s"]

@@ -1,7 +1,9 @@
 """Protects ``hybridmap import``: a run is held against plans of its own schedule."""
 
 import json
+from pathlib import Path
 
+import pytest
 import yaml
 
 ASYNC = (
@@ -28,3 +30,18 @@ def test_an_asynchronous_run_is_held_against_asynchronous_plans(run, tmp_path):
     assert job["schedule"]["kind"] == answer["job"]["schedule"]["kind"] == "async"
     again = run("plan", tmp_path / "out" / "job.yaml", "--out", tmp_path / "again", "--json")
     assert json.loads(again.stdout)["plan"]["schedule"] == "async"
+
+
+def test_lengths_come_from_a_log(run, tmp_path):
+    logs = Path(__file__).parents[3] / "examples" / "logs"
+    words = (logs / "verl-qwen2-7b-8xh100.sh", "--device", "h100-80gb-sxm", "--out", tmp_path, "--time-limit", "600")
+    done = run("import", *words, "--log", logs / "verl-qwen2-7b-8xh100.jsonl")
+    assert done.exit_code == 0, done.stderr
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert job["workload"]["response_length"]["mean"] == 227
+    assert job["workload"]["prompt_tokens"] == pytest.approx(101.5, abs=0.1)
+    nothing = tmp_path / "bare.jsonl"
+    nothing.write_text('{"step": 1, "data": {"timing_s/gen": 3.0}}\n')
+    refused = run("import", *words, "--log", nothing)
+    assert refused.exit_code == 2
+    assert "says nothing of response lengths" in refused.stderr

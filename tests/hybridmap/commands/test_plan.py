@@ -101,3 +101,26 @@ def test_the_real_command_fails_in_one_line(tmp_path):
     assert done.stdout == ""
     assert done.stderr == "Error: nowhere.yaml: cannot be read (No such file or directory)\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_listed_values_and_the_plain_plan_stand_beside_the_proof(planned, run, tmp_path):
+    shown = run("plan", planned.job, "--out", tmp_path / "out").stdout
+    assert "mb 1 2 4 8 16 32" in shown and "\nplain       " in shown
+    assert planned.answer["listed"]["mb"] == "1 2 4 8 16 32"
+    assert planned.answer["plain"]["iteration_s"] >= planned.answer["bound_s"]
+    assert "top" not in planned.answer
+
+
+def test_the_best_plans_are_a_table_that_holds_at_80_columns(planned, run, tmp_path, monkeypatch):
+    answer = json.loads(run("plan", planned.job, "--out", tmp_path / "out", "--top", "4", "--json").stdout)
+    assert len(answer["top"]) == 3
+    for other in answer["top"]:
+        assert other["differs"] and other["memory_bytes"] > 0 <= other["free_bytes"]
+        assert other["iteration_s"] == pytest.approx((1 + other["slower"]) * answer["iteration_s"])
+    monkeypatch.setattr("hybridmap.console.PIPED_WIDTH", 80)
+    lines = run("plan", planned.job, "--out", tmp_path / "out", "--top", "4").stdout.splitlines()
+    begin = next(i for i, line in enumerate(lines) if "what differs" in line)
+    end = next(i for i, line in enumerate(lines) if line.startswith("(memory in use"))
+    assert all(len(line) <= 80 for line in lines[begin:end])
+    numbered = [line.split()[0] for line in lines[begin + 2 : end] if line[:2].strip().isdigit()]
+    assert numbered == ["1", "2", "3", "4"]

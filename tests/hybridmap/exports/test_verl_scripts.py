@@ -188,6 +188,13 @@ def test_prompts_are_trained_without_padding_unless_verl_keeps_it(tmp_path, word
     assert run.job.facts().workload.trained_prompt_tokens == trained
 
 
+def test_responses_at_their_limit_are_an_assumption_that_is_said(tmp_path):
+    config = config_of(tmp_path, MODEL_PATHS)
+    assert any("every response is taken to reach the limit" in note for note in import_verl(config, GIVEN).notes)
+    known = import_verl(config, replace(GIVEN, mean_response_length=100))
+    assert not any("every response" in note for note in known.notes)
+
+
 def test_dynamic_batches_become_budgets_of_tokens(tmp_path):
     run = import_verl(config_of(tmp_path, DYNAMIC), GIVEN)
     assert run.job.document["implementation"]["packed_tokens"] is None

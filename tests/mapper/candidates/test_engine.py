@@ -18,7 +18,7 @@ from mapper.candidates.engine import (
     same_shards,
 )
 from mapper.pins import Pin
-from mapper.search_options import PLAIN
+from mapper.search_options import USUAL
 from profiles.workload import LengthDistribution
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.layouts import GenerationLayouts
@@ -35,7 +35,7 @@ FACTS = tiny_facts("grpo", 4, 20.0)
 def listed(facts: Facts, gpus: tuple[int, ...], prune: bool = False, pin: Pin | None = None) -> EngineCandidates:
     """Engines of the actor on each of these numbers of GPUs, that drain between two iterations."""
     used = np.asarray(gpus, dtype=np.int64)
-    return engine_rows(EnginePrices(facts, "actor", None), used, used, pin or Pin("actor"), PLAIN, prune)
+    return engine_rows(EnginePrices(facts, "actor", None), used, used, pin or Pin("actor"), USUAL, prune)
 
 
 def plan_with(facts: Facts, rows: EngineCandidates, row: int) -> Plan:

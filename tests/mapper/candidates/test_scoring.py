@@ -14,7 +14,7 @@ from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import PLAIN, SearchOptions
+from mapper.search_options import USUAL, SearchOptions
 from profiles.errors import InputError
 from simulator.cost import scoring_copy
 from simulator.cost.pricing import role_costs
@@ -93,7 +93,7 @@ def test_a_copy_wins_where_training_must_be_spread_and_scoring_need_not() -> Non
     """Training is pinned to tensor parallelism over all four GPUs; scoring needs none."""
     facts = tiny(30.0)
     pins = (Pin("critic", training={"tp": 4, "pp": 1}),)
-    plain, copied = (find_plan(SearchRequest(facts, runners_up=False, options=s, pins=pins)) for s in (PLAIN, COPIES))
+    plain, copied = (find_plan(SearchRequest(facts, runners_up=False, options=s, pins=pins)) for s in (USUAL, COPIES))
     critic = copied.plan.role("critic")
     assert critic.inference is not None
     assert critic.inference.tp == 1

@@ -16,7 +16,7 @@ from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.objective import Objective
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
-from mapper.search_options import PLAIN, SearchOptions
+from mapper.search_options import USUAL, SearchOptions
 from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
@@ -129,7 +129,7 @@ def jobs(draw: st.DrawFn) -> Facts:
 @st.composite
 def spaces(draw: st.DrawFn, facts: Facts) -> SearchOptions:
     """What the job has a use for; anything else is refused before the search."""
-    known = [PLAIN, PLAIN, SearchOptions(offload=True)]
+    known = [USUAL, USUAL, SearchOptions(offload=True)]
     known += [SearchOptions(interleaving=True)] if facts.training.interleaving else []
     known += [SearchOptions(tensor_parallel_across_nodes=True)] if facts.group.nodes > 1 else []
     trains_and_scores = facts.implementation.old_log_prob == "trainer" or "critic" in facts.roles

@@ -220,9 +220,9 @@ BOTH: tuple[Offload, ...] = ("parameters", "optimizer")
 @pytest.mark.parametrize(
     ("role", "offload", "by_hand"),
     [
-        # Bf16 parameters (2) and optimizer states (12, over 8 ranks) go out and in again around the engine.
-        ("actor", BOTH, {"transition": 2 * (LM * 2 + LM * 12 / 8)}),
-        ("actor", ("optimizer",), {"transition": 2 * LM * 12 / 8}),
+        # Bf16 parameters (2) and optimizer states (12, over 8 ranks) make room for the engine and come back to train.
+        ("actor", BOTH, dict.fromkeys(("transition", "update_actor"), LM * 2 + LM * 12 / 8)),
+        ("actor", ("optimizer",), dict.fromkeys(("transition", "update_actor"), LM * 12 / 8)),
         # A critic fetches its parameters to score, everything to train, and puts that back.
         ("critic", BOTH, {"compute_values": SCALAR * 2, "update_critic": 2 * (SCALAR * 2 + SCALAR * 12 / 8)}),
         ("critic", ("optimizer",), {"update_critic": 2 * SCALAR * 12 / 8}),

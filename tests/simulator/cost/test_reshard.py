@@ -13,6 +13,7 @@ from profiles.models.catalogue import load_model
 from simulator.cost.memory import generation_weight_bytes
 from simulator.cost.reshard import (
     export_time,
+    named_gather_time,
     nests,
     num_tensors,
     transition_cost,
@@ -219,18 +220,38 @@ def test_handing_over_a_model_takes_host_time_per_tensor() -> None:
     facts, shape = modern(), load_model("llama-3.1-8b")
     assert facts.training.export_s_per_tensor > 0
     assert float(export_time(facts, shape).s) == pytest.approx(291 * facts.training.export_s_per_tensor)
-    free = replace(facts, training=replace(facts.training, export_s_per_tensor=0.0))
+    free = replace(facts, training=replace(facts.training, export_s_per_tensor=0.0, send_s_per_tensor=0.0))
     assert transition(facts) - transition(free) == pytest.approx(float(export_time(facts, shape).s))
     engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
     synced = [float(weight_sync_cost(f, shape, [8], engine, "bf16").time.s[0]) for f in (facts, free)]
-    assert synced[0] - synced[1] == pytest.approx(float(export_time(facts, shape).s))
+    assert synced[0] - synced[1] == pytest.approx(291 * facts.training.send_s_per_tensor)
+
+
+def test_a_model_that_spans_nodes_goes_through_every_card_when_it_is_handed_over_by_name() -> None:
+    """16 GPUs hold one model on two nodes: each takes the half that the other node has through its share of 25 GB/s."""
+    facts, shape = modern(), load_model("llama-3.1-8b")
+    across, inside = (Layouts.of([ParallelLayout(tp=t, pp=2, dp=16 // (2 * t))]) for t in (8, 4))
+    whole = shape.num_params * 2.0
+    by_hand = whole / 2 / (facts.group.inter_node_bytes_per_s * 0.85 / 8)
+    assert float(named_gather_time(facts, shape, across, whole).s[0]) == pytest.approx(by_hand)
+    assert float(named_gather_time(facts, shape, inside, whole).s[0]) == 0.0
+
+
+def test_changes_alone_are_sent_where_the_row_says_so() -> None:
+    facts, shape = modern(), load_model("llama-3.1-8b")
+    engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
+    every, few = (
+        float(weight_sync_cost(f, shape, [8], engine, "bf16").time.s[0]) for f in (facts, modern(weight_sync="changes"))
+    )
+    fixed = facts.generation.transition_fixed_s
+    assert few - fixed == pytest.approx(0.15 * (every - fixed))
 
 
 def test_an_engine_that_keeps_its_weights_asleep_copies_them_out_and_in() -> None:
-    """Its shard, half the model of 8 B parameters in bf16, to host memory and back; a pool of its own never sleeps."""
+    """Its shard, half of 8 B parameters in bf16, to pinned memory and back; a pool of its own never sleeps."""
     drops, keeps = modern(sleeping_engine="drops-weights"), modern(sleeping_engine="keeps-weights")
     shard = load_model("llama-3.1-8b").num_params * 2 / 2
-    by_hand = 2 * shard / keeps.training.offload_bytes_per_s
+    by_hand = 2 * float(keeps.device.host_copy(shard).s)
     assert transition(keeps) - transition(drops) == pytest.approx(by_hand)
     engine = GenerationLayouts(*np.asarray([[4], [2], [1], [64]]))
     shape = load_model("llama-3.1-8b")

@@ -1,0 +1,174 @@
+"""The best plain plan: the same search over the rows that ``candidates.plain`` allows, placement by placement.
+
+Pipelines have as few stages as the pool's roles need to fit, and that depends on who shares it and on its GPUs: so each
+placement has rows of its own. Placements that cannot beat the best plain choice so far are pruned like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapper.candidates.plain import plain_rows, stages
+from mapper.deadline import TimeUpError
+from mapper.model.choices import ticks_of
+from mapper.model.variables import Choice
+from mapper.search.best import best_choice
+from mapper.search.incumbent import greedy
+from mapper.search.prune import prune_beyond, restricted
+from mapper.search.tie_breaking import tidy
+
+if TYPE_CHECKING:
+    from mapper.deadline import Deadline
+    from mapper.model.instance import Instance
+    from mapper.problem import ColocationGroup, Placement, Problem
+    from profiles.records import Ints
+
+STAGES = tuple(2**i for i in range(11))
+LEAST_S = 0.05
+
+
+def best_plain(
+    instance: Instance, problem: Problem, seed: int, deadline: Deadline, known: Choice, workers: int = 1
+) -> Choice | None:
+    """The fastest plain choice, or the best that is found by the deadline; ``None`` if there is none.
+
+    ``known``, the fastest choice of all, is the answer if it is plain.
+    """
+    rows = plain_of_roles(instance, problem)
+    short = {group: _short_enough(instance, rows, group) for p in instance.partitions for group in p}
+    if all(row in short[group][role] for group, _ in known.pools for role in group.roles for row in [known.rows[role]]):
+        return known
+    inside = {p: _inside(instance, short, p) for p in instance.partitions}
+    best: tuple[Choice, int] | None = None
+    for few, kept in inside.values():
+        start, _ = greedy(few)
+        if start is not None:
+            best = _better(best, instance, _in_whole(start, kept))
+    for placement in instance.partitions if best is None else _left(instance, rows, best[1]):
+        few, kept = inside[placement]
+        left_s = 0.0 if deadline.is_over() else max(deadline.left_s, LEAST_S)
+        try:
+            found, _ = best_choice(few, seed, left_s, cutoff=None if best is None else best[1] - 1, workers=workers)
+        except TimeUpError:
+            continue
+        if found is not None:
+            best = _better(best, instance, _in_whole(found, kept))
+    if best is None:
+        return None
+    return _by_rule(instance, inside, *best, deadline, workers)
+
+
+def _better(best: tuple[Choice, int] | None, instance: Instance, other: Choice) -> tuple[Choice, int]:
+    ticks = ticks_of(instance, other)
+    return (other, ticks) if best is None or ticks < best[1] else best
+
+
+def _left(instance: Instance, rows: dict[str, Ints], ticks: int) -> tuple[Placement, ...]:
+    """The placements that may have a plain choice of fewer ticks."""
+    everywhere = _restricted(instance, rows, instance.partitions)
+    return prune_beyond(everywhere, ticks - 1)[0].partitions
+
+
+def _by_rule(
+    instance: Instance,
+    inside: dict[Placement, tuple[Instance, dict[str, Ints]]],
+    choice: Choice,
+    ticks: int,
+    deadline: Deadline,
+    workers: int,
+) -> Choice:
+    """Of the plain choices of a placement that are as fast, the one by rule."""
+    few, kept = inside[next(p for p in inside if set(p) == {group for group, _ in choice.pools})]
+    back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
+    start = Choice(choice.pools, {role: back[role][row] for role, row in choice.rows.items()})
+    return _in_whole(tidy(few, start, ticks, max(deadline.left_s, LEAST_S), workers), kept)
+
+
+def _in_whole(choice: Choice, kept: dict[str, Ints]) -> Choice:
+    return Choice(choice.pools, {role: int(kept[role][row]) for role, row in choice.rows.items()})
+
+
+def plain_of_roles(instance: Instance, problem: Problem) -> dict[str, Ints]:
+    """Rows by role that are plain but for the number of their stages."""
+    out = {}
+    for role, table in instance.tables.items():
+        kinds = [np.zeros(0, dtype=np.int64)]
+        for device_type in instance.device_types:
+            mine = instance.rows_on(role, device_type)
+            kinds.append(mine[plain_rows(problem.facts.on(device_type), table.take(mine))])
+        out[role] = np.concatenate(kinds)
+    return out
+
+
+def _inside(
+    instance: Instance, short: dict[ColocationGroup, dict[str, Ints]], placement: Placement
+) -> tuple[Instance, dict[str, Ints]]:
+    """The instance of one placement with rows whose pipelines are short enough, and which rows these are."""
+    rows = {role: mine for group in placement for role, mine in short[group].items()}
+    return _restricted(instance, rows, (placement,)), rows
+
+
+def _restricted(instance: Instance, rows: dict[str, Ints], placements: tuple[Placement, ...]) -> Instance:
+    """The instance with these rows, these placements, and pools that some row of a role of theirs uses whole."""
+    sizes = {}
+    for group in dict.fromkeys(group for placement in placements for group in placement):
+        used = {int(n) for role in group.roles for n in np.unique(instance.tables[role].num_gpus[rows[role]])}
+        there = all(len(rows[role]) for role in group.roles)
+        sizes[group] = tuple(n for n in instance.sizes[group] if there and n in used)
+    return restricted(replace(instance, partitions=placements, sizes=sizes, bounding={}), rows)
+
+
+def _short_enough(instance: Instance, rows: dict[str, Ints], group: ColocationGroup) -> dict[str, Ints]:
+    """Rows of a group's roles with no more stages than its roles need to fit together on as many GPUs as a row uses.
+
+    They fit when the least hungry layout of each does: first with the fewest stages in training, then in the engine.
+    """
+    sizes = np.asarray(instance.sizes[group], dtype=np.int64)
+    training = np.full(len(sizes), STAGES[-1])
+    engine = np.full(len(sizes), STAGES[-1])
+    found = np.zeros(len(sizes), dtype=np.bool_)
+    deepest = [max(int(stages(instance.tables[r])[i][rows[r]].max(initial=1)) for r in group.roles) for i in (0, 1)]
+    levels = product(*([n for n in STAGES if n < 2 * most] for most in deepest))
+    for most_training, most_engine in levels:
+        new = ~found & _fit(instance, rows, group, sizes, most_training, most_engine)
+        training[new], engine[new], found = most_training, most_engine, found | new
+        if np.all(found):
+            break
+    out = {}
+    for role in group.roles:
+        mine = rows[role]
+        at = np.minimum(np.searchsorted(sizes, instance.tables[role].num_gpus[mine]), max(len(sizes) - 1, 0))
+        there = sizes[at] == instance.tables[role].num_gpus[mine] if len(sizes) else np.zeros(len(mine), dtype=np.bool_)
+        trains, generates = (n[mine] for n in stages(instance.tables[role]))
+        of_kind = instance.tables[role].device_type[mine] == instance.device_types.index(group.device_type)
+        keep = there & of_kind
+        keep[keep] &= (trains[keep] <= training[at[keep]]) & (generates[keep] <= engine[at[keep]])
+        out[role] = mine[keep]
+    return out
+
+
+def _fit(
+    instance: Instance, rows: dict[str, Ints], group: ColocationGroup, sizes: Ints, training: int, engine: int
+) -> np.ndarray:
+    """On which sizes the least hungry rows with at most so many stages fit together."""
+    resident, transient = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64)
+    there = np.ones(len(sizes), dtype=np.bool_)
+    for role in group.roles:
+        mine = rows[role]
+        table = instance.tables[role]
+        trains, generates = (n[mine] for n in stages(table))
+        of_kind = table.device_type[mine] == instance.device_types.index(group.device_type)
+        mine = mine[(trains <= training) & (generates <= engine) & of_kind]
+        if not len(mine):
+            return np.zeros(len(sizes), dtype=np.bool_)
+        kept, added = instance.resident_mib[role][mine], instance.transient_mib[role][mine]
+        order = np.lexsort((kept + added, table.num_gpus[mine]))
+        first = np.searchsorted(table.num_gpus[mine][order], sizes, side="left")
+        at = order[np.minimum(first, len(order) - 1)]
+        there &= table.num_gpus[mine][at] == sizes
+        resident, transient = resident + kept[at], np.maximum(transient, added[at])
+    return np.asarray(there & (resident + transient <= instance.capacity_mib[group.device_type]), dtype=np.bool_)

@@ -1,0 +1,44 @@
+"""Protects the comparison of two runs: longer responses are no slower run, and chance is called chance."""
+
+import random
+
+import pytest
+
+from hybridmap.calibration.two_runs import differences
+from hybridmap.runlogs.records import STEP, Lengths, LoggedStep, RunLog
+
+
+def run(seed, generation=1.0, length=200.0, lengths=True):
+    draw = random.Random(seed)
+    steps = []
+    for i in range(30):
+        tokens = length * draw.gauss(1.0, 0.03)
+        seconds = {"generate_sequences": 0.1 * generation * tokens, "update_actor": 0.2 * (tokens + 100)}
+        noisy = {name: s * draw.gauss(1.0, 0.02) for name, s in seconds.items()}
+        said = Lengths(response_mean=tokens, prompt_mean=100.0) if lengths else Lengths()
+        steps.append(LoggedStep(i, noisy | {STEP: sum(noisy.values()) + 1.0}, said))
+    return RunLog("verl", "x", tuple(steps))
+
+
+def by_stage(first, second):
+    return {one.stage: one for one in differences(first, second)[0]}
+
+
+def test_two_runs_of_one_kind_do_not_differ():
+    assert not any(one.is_sure for one in by_stage(run(0), run(1)).values())
+
+
+def test_a_slower_stage_is_found():
+    found = by_stage(run(0), run(1, generation=1.3))
+    assert found["generate_sequences"].ratio == pytest.approx(1.3, rel=0.03)
+    assert [stage for stage, one in found.items() if one.is_sure] == ["generate_sequences"]
+    assert next(iter(found)) == STEP
+
+
+def test_longer_responses_are_no_slower_run():
+    longer, per_token = differences(run(0), run(1, length=300.0))
+    assert per_token
+    assert not any(one.is_sure for one in longer)
+    plain, per_token = differences(run(0, lengths=False), run(1, length=300.0, lengths=False))
+    assert not per_token
+    assert all(one.is_sure for one in plain)

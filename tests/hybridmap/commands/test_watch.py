@@ -1,0 +1,45 @@
+"""Protects ``hybridmap watch``: a run beside its plan, what explains a difference, and when another plan pays."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+LOGS = Path(__file__).parents[3] / "examples" / "logs"
+LOG, SCRIPT = LOGS / "verl-qwen2-7b-8xh100.jsonl", LOGS / "verl-qwen2-7b-8xh100.sh"
+WORDS = ("--script", SCRIPT, "--device", "h100-80gb-sxm", "--once")
+
+
+def test_stages_are_set_beside_their_plan(run):
+    done = run("watch", LOG, *WORDS)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("step 132: 86.0 s an iteration, planned ")
+    assert "responses 226 tokens, -12% over the run; planned 227" in done.stdout
+    assert "a restart of 600 s pays after" in done.stdout
+
+
+def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
+    halved = tmp_path / "half.jsonl"
+    lines = []
+    for line in LOG.read_text().splitlines()[2:40]:
+        record = json.loads(line)
+        for name in ("timing_s/update_actor", "timing_s/old_log_prob", "timing_s/ref"):
+            record["data"][name] *= 0.5
+        lines.append(json.dumps(record))
+    halved.write_text("\n".join(lines) + "\n")
+    found = json.loads(run("watch", halved, *WORDS, "--json", "--restart", "0").stdout)
+    update = next(stage for stage in found["stages"] if stage["calls"] == ["update_actor"])
+    assert update["off"] < -0.3
+    assert update["because_of"] == "prices"
+    assert found["better"]["iteration_s"] <= found["better"]["this_plan_s"]
+
+
+def test_a_run_as_planned_needs_no_reason(run):
+    found = json.loads(run("watch", LOG, *WORDS, "--json").stdout)
+    for stage in found["stages"]:
+        assert (stage["because_of"] is None) == (abs(stage["off"]) < 0.1)
+
+
+@pytest.mark.parametrize("words", [("--plan", "none.json", "--once"), ("--once",)])
+def test_what_is_missing_is_said(run, words):
+    assert run("watch", LOG, *words).exit_code == 2
