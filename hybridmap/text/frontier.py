@@ -20,6 +20,7 @@ LETTERS = {
     "pp": "p",
     "cp": "c",
     "ep": "e",
+    "attention_dp": "a",
     "zero_stage": "z",
     "micro_batch": "mb",
     "recompute": "recompute ",
