@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from mapper.analysis.shortlist import Shortlist, faster_rival
-from mapper.model.instance import make_instance
 from mapper.price_families import RESOURCES, scaled, with_response
 from mapper.problem import make_problem
+from mapper.progress import tell
+from mapper.search.narrow import fastest_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,8 +80,9 @@ def scan(
     flips: list[Flip] = []
     steady: list[Dimension] = []
     skipped: list[Dimension] = []
-    for dimension in dimensions:
+    for i, dimension in enumerate(dimensions):
         found = None
+        tell(f"looking for thresholds: {dimension}", i, len(dimensions))
         if not deadline.is_over() and dimension == "nodes":
             found = _flip_of_nodes(shortlist.problem, won, others, deadline)
         elif not deadline.is_over():
@@ -172,5 +174,5 @@ def _faster_on(
 ) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
     other = make_problem(facts, pins=problem.pins, mode=problem.mode, options=problem.options)
-    x = make_instance(replace(other, partitions=(won, *rivals)), deadline=deadline)
+    x = fastest_instance(replace(other, partitions=(won, *rivals)), deadline)
     return faster_rival(x, won, rivals, deadline)
