@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from hybridmap.files.plan import PlanFile
 
 
-class Launcher(StrEnum):
-    """What brings a run up."""
-
-    SLURM = "slurm"
-    RAY = "ray"
-    KUBERAY = "kuberay"
-    SKYPILOT = "skypilot"
-
-
 class System(StrEnum):
     """Systems that a plan exports to."""
 
@@ -41,8 +32,12 @@ def export(
         typer.Option("--out", metavar="DIR", help="Write the script and what goes with it here.", show_default=False),
     ] = None,
     launcher: Annotated[
-        Launcher | None,
-        typer.Option("--launcher", help="Also write what brings the run up; needs --out.", show_default=False),
+        str | None,
+        typer.Option(
+            "--launcher",
+            help="Also write what brings the run up: slurm, ray, kuberay or skypilot; needs --out.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -57,11 +52,11 @@ def export(
     from hybridmap.files.plan import read_plan_file
 
     if launcher is not None and out is None:
-        raise InputError(f"--launcher {launcher.value} needs --out DIR: its file goes beside the script that it starts")
+        raise InputError(f"--launcher {launcher} needs --out DIR: its file goes beside the script that it starts")
     file = read_plan_file(plan)
     found = export_plan(file, str(plan), to.value)
     if launcher is not None:
-        found = _with_launcher(found, launcher.value, file, plan)
+        found = _with_launcher(found, launcher, file, plan)
     written = _written(found, out) if out is not None else []
     if as_json:
         say_json(
@@ -89,7 +84,7 @@ def export(
         if launcher is not None:
             from hybridmap.exports.launchers.launcher import FILES, NEXT
 
-            say(f"next        cd {out} && {NEXT[launcher.value].format(file=FILES[launcher.value])}")
+            say(f"next        cd {out} && {NEXT[launcher].format(file=FILES[launcher])}")
     for point in found.points:
         warn(f"{found.system} cannot follow {point.place}: {point.text}")
     for line in said_aloud(found):
