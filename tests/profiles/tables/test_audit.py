@@ -24,9 +24,15 @@ PARTS = ("a100-80gb-sxm", "h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb200", "b30
 # Share of compute-bound rows that may take more than 1.1 times the bf16 row of the same sizes.
 SLOWER_THAN_BF16 = {"fp8": 0.001, "nvfp4": 0.001, "fp8_block": 0.003}
 KNOWN = {
-    ("h100-80gb-sxm", "fp8_block"): (0.06, "scales of 128 x 128 blocks cost Hopper's kernel more than it wins at small k"),
+    ("h100-80gb-sxm", "fp8_block"): (
+        0.06,
+        "scales of 128 x 128 blocks cost Hopper's kernel more than it wins at small k",
+    ),
     ("h200-sxm", "fp8_block"): (0.06, "as the H100's"),
-    ("l40s", "fp8_block"): (0.37, "Ada has no kernel for block scales; this one multiplies scales between small products"),
+    ("l40s", "fp8_block"): (
+        0.37,
+        "Ada has no kernel for block scales; this one multiplies scales between small products",
+    ),
     ("rtx-pro-6000", "fp8_block"): (0.17, "as the L40S's, on a part that has FP8 with scales of its own"),
     ("rtx-pro-6000", "nvfp4"): (0.007, "small k"),
 }
