@@ -55,6 +55,7 @@ class _EngineFile(BaseModel):
     scheduler: SchedulerKind = "mixed"
     plans_ahead: bool = False
     fp8_cache_with: tuple[str, ...] = ()
+    fused_quantization: bool = True
     grouped_query_kernels: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
@@ -64,6 +65,7 @@ class _EngineFile(BaseModel):
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
     scoring_layouts: bool = False
+    token_micro_batches: bool = False
     facts: dict[str, Fact]
 
 
@@ -97,6 +99,7 @@ class GenerationEngine(_Engine):
     (asynchronous or overlap scheduling): the host works on the next step while the GPU computes this one, so a step
     takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
+    ``fused_quantization``: activations become FP8 or NVFP4 in the kernel before a product, not in one of its own.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
@@ -113,6 +116,7 @@ class GenerationEngine(_Engine):
     scheduler: SchedulerKind
     plans_ahead: bool
     fp8_cache_with: tuple[str, ...]
+    fused_quantization: bool
     grouped_query_kernels: bool
     launch_s_per_layer: float
     prefill_launch_s_per_layer: float
@@ -152,6 +156,7 @@ class TrainingEngine(_Engine):
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
+    ``token_micro_batches``: micro-batches may hold as many samples as a budget of tokens does.
     ``scoring_layouts``: a trained model may score in another layout than it trains in, on a copy of its weights.
     """
 
@@ -180,6 +185,7 @@ class TrainingEngine(_Engine):
     sequence_parallel: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
+    token_micro_batches: bool = False
     memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
@@ -232,6 +238,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             scheduler=file.scheduler,
             plans_ahead=file.plans_ahead,
             fp8_cache_with=file.fp8_cache_with,
+            fused_quantization=file.fused_quantization,
             grouped_query_kernels=file.grouped_query_kernels,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,
@@ -253,6 +260,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "sequence_parallel": file.sequence_parallel,
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
+        "token_micro_batches": file.token_micro_batches,
         "bases": _bases(file),
     }
     return _build(TrainingEngine, name, {**fixed, **values})
