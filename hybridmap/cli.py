@@ -21,6 +21,7 @@ from hybridmap.commands.fit import fit
 from hybridmap.commands.frontier import frontier
 from hybridmap.commands.import_run import import_run
 from hybridmap.commands.init import init
+from hybridmap.commands.mcp import mcp
 from hybridmap.commands.models import models
 from hybridmap.commands.plan import plan
 from hybridmap.commands.profile import profile
@@ -119,6 +120,7 @@ app.command("what-if", epilog=epilog("what-if"))(what_if)
 app.command("run", epilog=epilog("run"))(run)
 app.command("report", epilog=epilog("report"))(report)
 app.command("ui", epilog=epilog("ui"))(ui)
+app.command("mcp", epilog=epilog("mcp"))(mcp)
 app.command("trace", epilog=epilog("trace"))(trace)
 app.command("export", epilog=epilog("export"))(export)
 app.command("import", epilog=epilog("import"))(import_run)

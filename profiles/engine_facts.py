@@ -54,7 +54,7 @@ class _EngineFile(BaseModel):
     shares_weights: bool = False
     scheduler: SchedulerKind = "mixed"
     plans_ahead: bool = False
-    fp8_cache_with_fp8_weights: bool = False
+    fp8_cache_with: tuple[str, ...] = ()
     grouped_query_kernels: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
@@ -92,19 +92,25 @@ class _Engine:
 class GenerationEngine(_Engine):
     """Facts of a generation engine; see the meaning beside each value in its file.
 
+    ``family`` and ``release`` choose its operator tables: its own, of the release nearest to it. ``plans_ahead``
+    (asynchronous or overlap scheduling): the host works on the next step while the GPU computes this one, so a step
+    takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
+    ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R).
     """
 
     name: str
+    family: str
+    release: str
     facts_hash: str
     cuda_graphs: bool
     prefix_sharing: bool
     shares_weights: bool
     scheduler: SchedulerKind
     plans_ahead: bool
-    fp8_cache_with_fp8_weights: bool
+    fp8_cache_with: tuple[str, ...]
     grouped_query_kernels: bool
     launch_s_per_layer: float
     prefill_launch_s_per_layer: float
@@ -214,13 +220,15 @@ def load_generation_engine(name: str) -> GenerationEngine:
         GenerationEngine,
         name,
         dict(
+            family=file.engine,
+            release=file.version,
             facts_hash=digest,
             cuda_graphs=file.cuda_graphs,
             prefix_sharing=file.prefix_sharing,
             shares_weights=file.shares_weights,
             scheduler=file.scheduler,
             plans_ahead=file.plans_ahead,
-            fp8_cache_with_fp8_weights=file.fp8_cache_with_fp8_weights,
+            fp8_cache_with=file.fp8_cache_with,
             grouped_query_kernels=file.grouped_query_kernels,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,

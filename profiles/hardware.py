@@ -40,8 +40,9 @@ UNITS = {
 
 _BY_KEY = ("peak_flop_per_s", "sustained_flop_per_s", "flash_2_flop_per_s")
 
-# Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones.
-_PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16"}
+# Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones; four-bit weights with bf16 activations on those,
+# with 8-bit activations on the FP8 ones.
+_PEAK_OF = {"fp8_block": "fp8", "fp16": "bf16", "mxfp4": "bf16", "int4": "bf16", "mxfp4_mxfp8": "fp8"}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.calibration import CALIBRATION_FILE
-from profiles.errors import FileFormatError, UnknownNameError
+from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
 from profiles.lookup import pricing
 from profiles.lookup.device_tables import DeviceTables
@@ -26,6 +26,12 @@ from profiles.records import Basis, Priced
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from profiles.lookup.attention import DecodeLookup, PrefillLookup
+    from profiles.lookup.gemm import GemmLookup
+    from profiles.lookup.linear import LinearLookup
+    from profiles.lookup.mla import MlaLookup
+    from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
 
 DATA = Path(__file__).parent / "data"
 NO_TABLES = (DEVICE_FILE, CALIBRATION_FILE)
@@ -68,6 +74,15 @@ def _load(folder: Path, changed_ns: int) -> DeviceProfile:
     return DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())
 
 
+@cache
+def _of_engine(device: DeviceProfile, family: str, release: str) -> DeviceProfile:
+    tables = device.tables.of_engine(family, release)
+    if tables is device.tables:
+        return device
+    digest = hashlib.sha256(f"{device.facts_hash}:{family}@{release}".encode()).hexdigest()
+    return DeviceProfile(device.spec, tables, digest)
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceProfile:
     """Hardware facts of one device and the prices of its operators.
@@ -96,6 +111,21 @@ class DeviceProfile:
         digest = hashlib.sha256(f"{self.facts_hash}:{spec!r}".encode()).hexdigest()
         return DeviceProfile(spec, self.tables, digest)
 
+    def of_engine(self, family: str, release: str) -> DeviceProfile:
+        """The same device with an engine's own tables first, of the release nearest to its.
+
+        Parameters
+        ----------
+        family, release
+            ``sglang``, ``0.5.9``: engine and release as table names have them.
+
+        Returns
+        -------
+        DeviceProfile
+            This one where the folder holds no table of the engine.
+        """
+        return _of_engine(self, family, release)
+
     @property
     def name(self) -> str:
         return self.spec.name
@@ -114,21 +144,50 @@ class DeviceProfile:
 
         Source: ``gemm`` table; ln(time / roofline) is linear in ln m, ln n and ln k.
         """
-        return self.tables.gemm.price(self.spec, self._weakest, m, n, k, dtype)
+
+        def ask(table: GemmLookup) -> Priced:
+            return table.price(self.spec, self._weakest, m, n, k, dtype)
+
+        return self.tables.price("gemm", "GEMM", ask)
 
     def has_gemm(self, dtype: str) -> bool:
         """Whether products in a number format were measured."""
-        return dtype in self.tables.gemm.dtypes
+        return any(dtype in self.tables.lookup(name).dtypes for name in self.tables.names("gemm"))
 
     def attention_prefill(
-        self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, kv_heads: ArrayLike, head_dim: ArrayLike
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        kv_dtype: str = "bf16",
+        window: int = 0,
     ) -> Priced:
         """Causal self-attention (kernel only) of ``batch`` sequences of ``seq`` tokens; heads are those of one rank.
 
         Beyond the measured hull (131,072 tokens, sequences of 16,384) the time grows with seq squared. A pair of
-        head counts or a head_dim that was not measured takes the ratio of the nearest one and is ``ANALYTIC``.
+        head counts or a head_dim that was not measured takes the ratio of the nearest one and is ``ANALYTIC``. A
+        window that no table holds is priced as whole attention of pieces twice as long, ``ANALYTIC`` too.
         """
-        return self.tables.prefill.price(self.spec, self._weakest, batch, seq, heads, kv_heads, head_dim)
+        sizes = (batch, seq, heads, kv_heads, head_dim)
+        operator = "attention_prefill_window" if window else "attention_prefill"
+
+        def ask(table: PrefillLookup) -> Priced:
+            return table.price(self.spec, self._weakest, *sizes, kv_dtype, window)
+
+        try:
+            return self.tables.price(operator, "prefill attention", ask)
+        except NoBasisError:
+            if window:
+                piece = np.minimum(np.asarray(seq, dtype=np.float64), 2.0 * window)
+                whole = self.attention_prefill(batch, piece, heads, kv_heads, head_dim, kv_dtype)
+                pieces: Priced = whole * (np.asarray(seq) / np.maximum(piece, 1.0))
+                return pieces.at_best(Basis.ANALYTIC)
+            if kv_dtype == "bf16":
+                raise
+            # A prefill computes in bf16 whatever the cache holds; writing it in another format is a small kernel.
+            return self.attention_prefill(*sizes).at_best(Basis.ANALYTIC)
 
     def attention_decode(
         self,
@@ -138,26 +197,68 @@ class DeviceProfile:
         kv_heads: ArrayLike,
         head_dim: ArrayLike,
         kv_dtype: str = "bf16",
+        window: int = 0,
     ) -> Priced:
         """One new token per sequence (kernel only) that reads ``context`` tokens of KV; heads are those of one rank.
 
-        Beyond the measured hull the achieved bandwidth is held. Absent head counts: as in ``attention_prefill``.
+        Beyond the measured hull the achieved bandwidth is held. Absent head counts: as in ``attention_prefill``. A
+        window that no table holds is priced as the whole of so many tokens.
         """
-        return self.tables.decode.price(self.spec, self._weakest, batch, context, heads, kv_heads, head_dim, kv_dtype)
+        sizes = (batch, context, heads, kv_heads, head_dim)
+        operator = "attention_decode_window" if window else "attention_decode"
 
-    def mla_prefill(self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, dtype: str = "bf16") -> Priced:
+        def ask(table: DecodeLookup) -> Priced:
+            return table.price(self.spec, self._weakest, *sizes, kv_dtype, window)
+
+        try:
+            return self.tables.price(operator, "decode attention", ask)
+        except NoBasisError:
+            if not window:
+                raise
+            read = np.minimum(np.asarray(context, dtype=np.float64), window)
+            return self.attention_decode(batch, read, heads, kv_heads, head_dim, kv_dtype).at_best(Basis.ANALYTIC)
+
+    def mla_prefill(
+        self, batch: ArrayLike, seq: ArrayLike, heads: ArrayLike, dtype: str = "bf16", kv_dtype: str = "bf16"
+    ) -> Priced:
         """DeepSeek-V3 latent attention of whole sequences; ``dtype`` is the one of the projections.
 
         Holds the projections only if ``mla_covers_projections``; else add them all (q_a, q_b, kv_a, kv_b, o).
         """
-        return self.tables.mla_prefill.price(self.spec, self._weakest, batch, seq, heads, dtype)
 
-    def mla_decode(self, batch: ArrayLike, context: ArrayLike, heads: ArrayLike, dtype: str = "bf16") -> Priced:
-        """DeepSeek-V3 latent attention of one new token per sequence, BF16 latent cache; see ``mla_prefill``.
+        def ask(table: MlaLookup) -> Priced:
+            return table.price(self.spec, self._weakest, batch, seq, heads, dtype, kv_dtype)
+
+        return self.tables.price("mla_prefill", "MLA prefill", ask)
+
+    def mla_decode(
+        self, batch: ArrayLike, context: ArrayLike, heads: ArrayLike, dtype: str = "bf16", kv_dtype: str = "bf16"
+    ) -> Priced:
+        """DeepSeek-V3 latent attention of one new token per sequence; see ``mla_prefill``.
 
         Without projections add them all: kv_b absorbed into query and output has the FLOPs and bytes of kv_b.
         """
-        return self.tables.mla_decode.price(self.spec, self._weakest, batch, context, heads, dtype)
+
+        def ask(table: MlaLookup) -> Priced:
+            return table.price(self.spec, self._weakest, batch, context, heads, dtype, kv_dtype)
+
+        return self.tables.price("mla_decode", "MLA decode", ask)
+
+    def linear_prefill(self, batch: ArrayLike, seq: ArrayLike, k_heads: ArrayLike, v_heads: ArrayLike) -> Priced:
+        """Convolution and gated delta rule of whole sequences, without projections; heads are those of one rank."""
+
+        def ask(table: LinearLookup) -> Priced:
+            return table.price(self.spec, self._weakest, (batch, seq), k_heads, v_heads)
+
+        return self.tables.price("linear_prefill", "linear attention of prompts", ask)
+
+    def linear_decode(self, batch: ArrayLike, k_heads: ArrayLike, v_heads: ArrayLike) -> Priced:
+        """The same of one new token per sequence, whatever its context."""
+
+        def ask(table: LinearLookup) -> Priced:
+            return table.price(self.spec, self._weakest, (batch,), k_heads, v_heads)
+
+        return self.tables.price("linear_decode", "linear attention of a decode step", ask)
 
     def moe(
         self,
@@ -178,7 +279,11 @@ class DeviceProfile:
         (``_EXPERT_WEIGHTS`` of the lookup) and is ``ANALYTIC``.
         """
         shape = (hidden, ffn, topk, experts, tp, ep)
-        return self.tables.moe.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
+
+        def ask(table: MoeLookup) -> Priced:
+            return table.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
+
+        return self.tables.price("moe", "routed experts", ask)
 
     @property
     def measures_expert_exchange(self) -> bool:
@@ -199,7 +304,11 @@ class DeviceProfile:
         ``phase`` is ``prefill`` (high-throughput mode) or ``decode`` (low-latency mode).
         """
         shape = (hidden, topk, experts, ep)
-        return self.tables.exchange.price(self.spec, self._weakest, num_tokens, shape, phase)
+
+        def ask(table: MoeExchangeLookup) -> Priced:
+            return table.price(self.spec, self._weakest, num_tokens, shape, phase)
+
+        return self.tables.price("moe_all_to_all", "expert all-to-all", ask)
 
     def _alone(self, gpus: ArrayLike) -> bool:
         """Whether nothing is to be looked up: groups of one, on a device that was measured alone."""

@@ -8,12 +8,17 @@ GIB = 1024**3
 US_PER_S = 1_000_000
 MS_PER_S = 1_000
 
+# Four-bit formats count their scales: 16 weights share one of 8 bits (nvfp4), 32 one of 8 (mxfp4) or 16 bits (int4).
 DTYPE_BYTES: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,
     "fp16": 2.0,
     "fp8": 1.0,
     "fp8_block": 1.0,
+    "nvfp4": 0.5 + 1.0 / 16.0,
+    "mxfp4": 0.5 + 1.0 / 32.0,
+    "mxfp4_mxfp8": 0.5 + 1.0 / 32.0,
+    "int4": 0.5 + 2.0 / 32.0,
 }
 
 

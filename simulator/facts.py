@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from profiles.calibration import UNCALIBRATED
@@ -171,6 +172,12 @@ class Facts:
     def device_types(self) -> tuple[str, ...]:
         """Names of the cluster's device types, the first one first."""
         return (self.group.device, *(other.group.device for other in self.others))
+
+    @cached_property
+    def of_engine(self) -> Facts:
+        """The same facts as the generation engine is priced with: the device with that engine's own tables first."""
+        device = self.device.of_engine(self.generation.family, self.generation.release)
+        return self if device is self.device else replace(self, device=device)
 
     def on(self, device_type: str) -> Facts:
         """The same job seen from the GPUs of one type; ``KeyError`` if the cluster has none of it."""

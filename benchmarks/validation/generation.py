@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
+from benchmarks.validation.gate import check_generation, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
     NotPredicted,
@@ -18,10 +19,13 @@ from benchmarks.validation.names import (
     text_of,
 )
 from benchmarks.validation.rows import Row
-from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
+from benchmarks.validation.sweeps import launched_engine, shortest_share, system_of
+from profiles.engine_facts import default_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
+from simulator.cost.formats import weight_bytes
 from simulator.facts import Facts, RoleSpec
+from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import serve_on
 from simulator.serving.run import Load
@@ -39,20 +43,24 @@ REQUESTS_PER_SLOT = 10
 """Length of a closed loop where the source does not say: what the benchmark scripts of NVIDIA Dynamo send, 10 requests
 per client, the first of which arrive all at once."""
 
-# First version of the engines that each facts file stands for.
-_ENGINES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
-    "vllm": (((0, 0), "vllm@0.3.1"), ((0, 6), "vllm@0.12")),
-    "sglang": (((0, 0), "sglang@0.5"),),
-    "tensorrtllm": (((0, 0), "tensorrt-llm@0.6"), ((0, 8), "tensorrt-llm@0.10"), ((0, 18), "tensorrt-llm@1.0")),
-}
-_ALIASES = {"trtllm": "tensorrtllm", "trt": "tensorrtllm", "trtllmpytorch": "tensorrtllm"}
+_BLOCK_SCALED = re.compile(r"deepseek-v3|qwen3|minimax-m2|glm-[45]")
+"""Models whose vendor's FP8 checkpoint has scales of blocks."""
+
 _SPECULATIVE = re.compile(r"speculat|medusa|eagle|draft model|lookahead decoding|\bmtp\b", re.IGNORECASE)
 _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", re.IGNORECASE)
 
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``generation.csv``-like rows."""
-    return each(table, _rows_of, _predict)
+    repeated = duplicates(table)
+
+    def one(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
+        reason = repeated.get(text_of(cells["id"]))
+        if reason:
+            raise NotPredicted(reason)
+        return _predict(cells, rows)
+
+    return each(table, _rows_of, one)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
         text_of(cells.get("id")),
         "",
         float("nan"),
-        system=_system(cells),
+        system=system_of(cells),
         level=text_of(cells.get("spec_level")),
         device=text_of(cells.get("gpu_kind")),
     )
@@ -96,10 +104,13 @@ def _predict(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
     run = _run_of(cells)
     served = serve_on(run.facts, run.shape, run.layout, run.load, run.precision)
     gpus = run.layout.tp * run.layout.pp
+    ttft_s, tpot_s = served.ttft_s, served.tpot_s
+    if text_of(cells.get("time_stat")).lower().startswith("median"):
+        ttft_s, tpot_s = served.ttft_median_s, served.tpot_median_s
     values = {
-        "ttft_ms": served.ttft_s * 1e3,
-        "tpot_ms": served.tpot_s * 1e3,
-        "latency_sum_ms": (served.ttft_s + (run.load.output_tokens - 1) * served.tpot_s) * 1e3,
+        "ttft_ms": ttft_s * 1e3,
+        "tpot_ms": tpot_s * 1e3,
+        "latency_sum_ms": (ttft_s + (run.load.output_tokens - 1) * tpot_s) * 1e3,
         "throughput_tokens_per_s": served.throughput_tokens_per_s,
         "tokens_per_s_per_gpu": served.throughput_tokens_per_s / gpus,
     }
@@ -117,14 +128,22 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     kind = _kind(cells)
     shape = published_model(text_of(cells.get("model")))
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
-    precision, assumed = _precision(cells)
-    engine = load_generation_engine(_engine(cells))
+    precision, assumed = _precision(cells, shape)
+    engine = launched_engine(cells)
     work = Workload(1, 1, 1, LengthDistribution.fixed(1), 1, 1, 0.0, None)
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
     trainer = load_training_engine(default_engine("training"))
     facts = Facts("grpo", {"actor": RoleSpec(shape, precision)}, work, group, device, trainer, engine)
+    weights = weight_bytes(shape, GenerationLayouts.of([layout]), precision)
+    check_generation(cells, shape, device.spec, layout, precision, weights)
     load, more = _load(cells, kind, layout)
+    load = replace(
+        load,
+        shortest_share=shortest_share(cells),
+        front_end_s=engine.front_end_s,
+        front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
+    )
     if kind == "static":  # the batch was chosen to fit; its cache holds it exactly
         need = load.num_requests * (load.input_tokens + load.output_tokens)
         layout = _with_cache(layout, facts, shape, need)
@@ -151,31 +170,26 @@ def _kind(cells: Mapping[str, Any]) -> Kind:
     raise NotPredicted(f"neither a load nor a batch is stated (row_kind '{words}')")
 
 
-def _precision(cells: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+def _precision(cells: Mapping[str, Any], shape: ModelShape) -> tuple[str, tuple[str, ...]]:
+    """Number format of the weights: the row's, in the form in which the model's checkpoint has it."""
     text, notes = text_of(cells.get("precision")).lower(), text_of(cells.get("notes")).lower()
-    model = text_of(cells.get("model")).lower()
-    if re.search(r"int4|int8|awq|gptq|w4|fp4|w8a16|fp32", text):
+    own = shape.weights.experts if shape.weights and shape.moe else shape.weights.dense_mlp if shape.weights else ""
+    if re.search(r"int8|w8a16|fp32|w4a8", text):
         raise NotPredicted(f"no operator tables in {text_of(cells.get('precision'))}")
-    assumed = () if "gpt-oss" not in model else ("MXFP4 experts are priced as FP8",)
+    if re.search(r"int4|awq|gptq|w4a16", text):
+        return "int4", ()
+    if "fp4" in text:
+        kind = "mxfp4" if own == "mxfp4" or ("mxfp4" in text and "nvfp4" not in text) else "nvfp4"
+        return kind, () if own == kind or "nvfp4" in text + notes else (f"FP4 taken as {kind.upper()}",)
+    if "fp8" in text and own == "mxfp4":
+        return own, ("FP8 activations and cache; the experts' weights are MXFP4",)
     if "fp8" in text:
-        scaled = "fp8_block" in notes or "block" in text or model.endswith("-fp8")
-        return ("fp8_block" if scaled else "fp8"), assumed
+        blocks = "fp8_block" in notes or "block" in text or own == "fp8_block"
+        blocks = blocks or text_of(cells.get("model")).lower().endswith("-fp8") or bool(_BLOCK_SCALED.match(shape.name))
+        return ("fp8_block" if blocks else "fp8"), ()
     if text and not re.search(r"bf16|fp16|half|float16|bfloat16", text):
         raise NotPredicted(f"precision '{text[:40]}' is not known")
-    return "bf16", assumed if text and "inferred" not in text else (*assumed, "precision taken as BF16")
-
-
-def _engine(cells: Mapping[str, Any]) -> str:
-    """The facts file of the newest version that is no newer than the row's."""
-    name = re.sub(r"[^a-z]", "", _system(cells).lower())
-    versions = _ENGINES.get(_ALIASES.get(name, name))
-    if versions is None:
-        raise NotPredicted(f"no facts of the engine '{_system(cells)}'")
-    found = re.match(r"v?(\d+)(?:\.(\d+))?", text_of(cells.get("backend_version")))
-    if not found:
-        return versions[-1][1]
-    version = (int(found[1]), int(found[2] or 0))
-    return [file for first, file in versions if first <= version][-1]
+    return "bf16", () if text and "inferred" not in text else ("precision taken as BF16",)
 
 
 def _layout(cells: Mapping[str, Any], kind: Kind, most: int) -> tuple[GenerationLayout, int]:
@@ -209,7 +223,3 @@ def _load(cells: Mapping[str, Any], kind: Kind, layout: GenerationLayout) -> tup
         raise NotPredicted("the number of requests in flight is not stated")
     assumed = () if requests else (f"{REQUESTS_PER_SLOT} requests per client",)
     return Load(prompt, response, together, requests or REQUESTS_PER_SLOT * together), assumed
-
-
-def _system(cells: Mapping[str, Any]) -> str:
-    return text_of(cells.get("backend")) or text_of(cells.get("system"))

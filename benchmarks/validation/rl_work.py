@@ -16,8 +16,9 @@ from benchmarks.validation.names import (
     published_models,
     text_of,
 )
+from benchmarks.validation.sweeps import facts_file
 from benchmarks.validation.trainers import lora_rank, training_dtype
-from profiles.engine_facts import default_engine, engine_names, load_generation_engine, load_training_engine
+from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
@@ -105,13 +106,12 @@ def training_engine(cells: Mapping[str, Any]) -> str:
 
 
 def generation_engine(cells: Mapping[str, Any]) -> str:
-    """The engine's facts by the words of the row: its family, the newest profiled version."""
+    """The engine's facts by the words of the row: its family, and its release or the one of the row's date."""
     words = text_of(cells.get("gen_backend")).lower()
-    families = {"tensorrt-llm": r"trt|tensorrt", "sglang": r"sglang", "vllm": r"vllm"}
+    families = {"tensorrtllm": r"trt|tensorrt", "sglang": r"sglang", "vllm": r"vllm"}
     for family, pattern in families.items():
-        known = [name for name in engine_names("generation") if name.split("@")[0] == family]
-        if re.search(pattern, words) and known:
-            return known[-1]
+        if re.search(pattern, words):
+            return facts_file(cells, family, words)
     raise NotPredicted(f"no generation engine known for '{words or 'an unnamed engine'}'")
 
 

@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "watch": ("hybridmap watch train.log --plan hybridmap-out/plan.json",),
     "compare-runs": ("hybridmap compare-runs before.log after.log",),
+    "mcp": ("hybridmap mcp",),
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
     "explain": ("hybridmap explain JOB.yaml",),

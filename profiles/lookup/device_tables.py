@@ -1,13 +1,21 @@
-"""The lookups of one device folder, each read and pivoted when first used."""
+"""The lookups of one device folder, each read and pivoted when first used.
+
+``<operator>.parquet`` is what the trainer reads, and every engine without tables of its own;
+``<operator>.<engine>@<release>.parquet`` is what that release of an engine measured. An engine is priced by its own
+tables, nearest release first; what they do not hold, the operator's common table prices.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from profiles.errors import NoBasisError
+from profiles.lookup import releases
 from profiles.lookup.attention import DecodeLookup, PrefillLookup
 from profiles.lookup.collective import CollectiveLookup
 from profiles.lookup.gemm import GemmLookup
+from profiles.lookup.linear import LinearLookup
 from profiles.lookup.memory import BytesLookup
 from profiles.lookup.mla import MlaLookup
 from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
@@ -15,11 +23,12 @@ from profiles.lookup.pricing import missing
 from profiles.lookup.table import Table, TableCard, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from profiles.hardware import DeviceSpec
     from profiles.lookup.grid import RatioGrid
+    from profiles.records import Priced
 
 
 class DeviceTables:
@@ -35,8 +44,97 @@ class DeviceTables:
         Sidecar of each table, by the table's name.
     """
 
-    def __init__(self, folder: Path, reference: DeviceSpec, cards: Mapping[str, TableCard]) -> None:
-        self._folder, self.reference, self.cards = folder, reference, cards
+    def __init__(
+        self,
+        folder: Path,
+        reference: DeviceSpec,
+        cards: Mapping[str, TableCard],
+        engine: tuple[str, str] | None = None,
+        shared: dict[str, Any] | None = None,
+    ) -> None:
+        self._folder, self.reference, self.cards, self.engine = folder, reference, cards, engine
+        self._lookups: dict[str, Any] = {} if shared is None else shared
+
+    def of_engine(self, family: str, release: str) -> DeviceTables:
+        """The same folder as an engine is priced by it; lookups that were read are shared.
+
+        Parameters
+        ----------
+        family, release
+            Of the engine, as table names have them: ``sglang``, ``0.5.9``.
+
+        Returns
+        -------
+        DeviceTables
+            This one where the folder holds nothing of the engine.
+        """
+        if not any(releases.engine_of(name, card)[0] == family for name, card in self.cards.items()):
+            return self
+        return DeviceTables(self._folder, self.reference, self.cards, (family, release), self._lookups)
+
+    def names(self, operator: str) -> list[str]:
+        """Tables that may price an operator, best first: the engine's own by nearness of release, then the common one.
+
+        Parameters
+        ----------
+        operator
+            Name of the common table.
+
+        Returns
+        -------
+        list[str]
+            Names of tables of the folder.
+        """
+        common = [operator] if operator in self.cards else []
+        if self.engine is None:
+            return common
+        return releases.ordered(operator, self.cards, *self.engine) + common
+
+    def price(self, operator: str, what: str, ask: Callable[[Any], Priced]) -> Priced:
+        """What the first table says that holds what is asked for.
+
+        Parameters
+        ----------
+        operator, what
+            Name of the common table, and words for a message.
+        ask
+            Asks a lookup of the operator for a price.
+
+        Returns
+        -------
+        Priced
+            The price.
+
+        Raises
+        ------
+        NoBasisError
+            No table of the operator holds it; the message is that of the best table.
+        """
+        first: NoBasisError | None = None
+        for name in self.names(operator):
+            try:
+                return ask(self.lookup(name))
+            except NoBasisError as error:
+                first = first or error
+        raise first or missing(self.reference.name, operator, what)
+
+    def lookup(self, name: str) -> Any:
+        """The lookup of one table, by its name.
+
+        Parameters
+        ----------
+        name
+            Of a table of the folder.
+
+        Returns
+        -------
+        Any
+            The lookup of its operator.
+        """
+        if name not in self._lookups:
+            table = read_table(self._folder / f"{name}.parquet", self.cards[name])
+            self._lookups[name] = _LOOKUPS[releases.operator_of(name)](table, self.reference, self.cards[name])
+        return self._lookups[name]
 
     def _table(self, name: str, what: str) -> Table:
         if name not in self.cards:
@@ -44,38 +142,9 @@ class DeviceTables:
         return read_table(self._folder / f"{name}.parquet", self.cards[name])
 
     @cached_property
-    def gemm(self) -> GemmLookup:
-        return GemmLookup(self._table("gemm", "GEMM"), self.reference)
-
-    @cached_property
-    def prefill(self) -> PrefillLookup:
-        return PrefillLookup(self._table("attention_prefill", "prefill attention"), self.reference)
-
-    @cached_property
-    def decode(self) -> DecodeLookup:
-        return DecodeLookup(self._table("attention_decode", "decode attention"), self.reference)
-
-    @cached_property
-    def mla_prefill(self) -> MlaLookup:
-        table = self._table("mla_prefill", "MLA prefill")
-        return MlaLookup(table, self.reference, "seq", self.covers("mla_prefill"))
-
-    @cached_property
-    def mla_decode(self) -> MlaLookup:
-        table = self._table("mla_decode", "MLA decode")
-        return MlaLookup(table, self.reference, "context", self.covers("mla_decode"))
-
-    @cached_property
-    def moe(self) -> MoeLookup:
-        return MoeLookup(self._table("moe", "routed experts"), self.reference)
-
-    @cached_property
-    def exchange(self) -> MoeExchangeLookup:
-        return MoeExchangeLookup(self._table("moe_all_to_all", "expert all-to-all"), self.reference)
-
-    @cached_property
     def comm(self) -> CollectiveLookup:
-        custom = self._table("custom_all_reduce", "all-reduce") if "custom_all_reduce" in self.cards else None
+        own = self.names("custom_all_reduce")
+        custom = self._table(own[0], "all-reduce") if own else None
         return CollectiveLookup(self._table("collective", "collectives inside a node"), self.reference, custom)
 
     @cached_property
@@ -106,31 +175,46 @@ class DeviceTables:
         list[RatioGrid]
             Grids over the sizes.
         """
-        owner = {
-            "gemm": "gemm",
-            "attention_prefill": "prefill",
-            "attention_decode": "decode",
-            "mla_prefill": "mla_prefill",
-            "mla_decode": "mla_decode",
-            "moe": "moe",
-            "moe_all_to_all": "exchange",
-            "collective": "comm",
-            "memory_ops": "element_wise",
-            "copy": "host_copy",
-        }.get(name)
-        return list(getattr(self, owner).grids()) if owner and name in self.cards else []
+        if name not in self.cards:
+            return []
+        operator = releases.operator_of(name)
+        if operator in _LOOKUPS:
+            return list(self.lookup(name).grids())
+        owner = {"collective": "comm", "memory_ops": "element_wise", "copy": "host_copy"}.get(operator)
+        return list(getattr(self, owner).grids()) if owner else []
 
     def covers(self, name: str) -> bool:
-        """Whether an MLA table holds the whole attention module, projections included.
+        """Whether the MLA table that prices comes first holds the whole attention module, projections included.
 
         Parameters
         ----------
         name
-            Of a table.
+            Of the operator.
 
         Returns
         -------
         bool
             What its sidecar says; false without such a table.
         """
-        return bool(self.cards[name].facts.get("covers_projections")) if name in self.cards else False
+        names = self.names(name)
+        return bool(names) and _covers(self.cards[names[0]])
+
+
+def _covers(card: TableCard) -> bool:
+    return bool(card.facts.get("covers_projections"))
+
+
+_LOOKUPS: dict[str, Callable[[Table, DeviceSpec, TableCard], Any]] = {
+    "gemm": lambda table, spec, card: GemmLookup(table, spec),
+    "attention_prefill": lambda table, spec, card: PrefillLookup(table, spec),
+    "attention_decode": lambda table, spec, card: DecodeLookup(table, spec),
+    "attention_prefill_window": lambda table, spec, card: PrefillLookup(table, spec),
+    "attention_decode_window": lambda table, spec, card: DecodeLookup(table, spec),
+    "mla_prefill": lambda table, spec, card: MlaLookup(table, spec, "seq", _covers(card)),
+    "mla_decode": lambda table, spec, card: MlaLookup(table, spec, "context", _covers(card)),
+    "moe": lambda table, spec, card: MoeLookup(table, spec),
+    "moe_all_to_all": lambda table, spec, card: MoeExchangeLookup(table, spec),
+    "linear_prefill": lambda table, spec, card: LinearLookup(table, spec, ("batch", "seq")),
+    "linear_decode": lambda table, spec, card: LinearLookup(table, spec, ("batch",)),
+}
+"""How the table of each operator is read."""

@@ -52,25 +52,36 @@ class MlaLookup:
     def __init__(self, table: Table, reference: DeviceSpec, length: str, covers_projections: bool) -> None:
         self._table, self._reference, self._length = table, reference, length
         self._covers = covers_projections
-        self._rows = table.split("dtype", "heads")
+        by_cache = "kv_dtype" in table.data
+        rows = table.split(*(("kv_dtype",) if by_cache else ()), "dtype", "heads")
+        self._rows = {key if by_cache else ("bf16", *key): part for key, part in rows.items()}
         self._grids: dict[Key, RatioGrid] = {}
 
     def price(
-        self, spec: DeviceSpec, weakest: Basis, batch: ArrayLike, length: ArrayLike, heads: ArrayLike, dtype: str
+        self,
+        spec: DeviceSpec,
+        weakest: Basis,
+        batch: ArrayLike,
+        length: ArrayLike,
+        heads: ArrayLike,
+        dtype: str,
+        kv_dtype: str = "bf16",
     ) -> Priced:
         """See ``DeviceProfile.mla_prefill`` and ``mla_decode``."""
-        name = table_dtype(dtype)
-        if not any(key[0] == name for key in self._rows):
+        # The bare kernel has no projections, so any format of theirs is priced by its one table.
+        name, cache = table_dtype(dtype) if self._covers else "bf16", table_dtype(kv_dtype)
+        if not any(key[:2] == (cache, name) for key in self._rows):
             what = "prefill" if self._length == "seq" else "decode"
-            raise missing(self._reference.name, f"mla_{what}", f"MLA {what} with {dtype} projections")
+            detail = f"MLA {what} with {dtype} projections and a {kv_dtype} cache"
+            raise missing(self._reference.name, f"mla_{what}", detail)
         b, x = checked(**{"batch": batch, self._length: length})
         (h,) = checked_counts(heads=heads)
 
         def at(key: Key, sizes: Sequence[Floats]) -> Located:
-            return self._at((name, *key), sizes)
+            return self._at((cache, name, *key), sizes)
 
         located = by_unique_key((h,), (b, x), at)
-        return priced(located, self._floor(spec, b, x, h, dtype), b * x == 0.0, weakest)
+        return priced(located, self._floor(spec, b, x, h, name, cache), b * x == 0.0, weakest)
 
     def grids(self) -> Iterator[RatioGrid]:
         """Every grid of the table."""
@@ -79,19 +90,19 @@ class MlaLookup:
     def _at(self, key: Key, sizes: Sequence[Floats]) -> Located:
         if key in self._rows:
             return self._grid(key).at(*sizes)
-        known = sorted(int(str(k[1])) for k in self._rows if k[0] == key[0])
-        nearest = min(known, key=lambda heads: abs(np.log(heads / int(str(key[1])))))
-        ratio, basis = self._grid((key[0], nearest)).at(*sizes)
+        known = sorted(int(str(k[2])) for k in self._rows if k[:2] == key[:2])
+        nearest = min(known, key=lambda heads: abs(np.log(heads / int(str(key[2])))))
+        ratio, basis = self._grid((*key[:2], nearest)).at(*sizes)
         return ratio, np.full_like(basis, Basis.ANALYTIC)
 
     def _grid(self, key: Key) -> RatioGrid:
         if key not in self._grids:
             batch, length, latency = self._table.columns(self._rows[key], "batch", self._length, "latency_s")
-            floor = self._floor(self._reference, batch, length, int(str(key[1])), str(key[0]))
+            floor = self._floor(self._reference, batch, length, int(str(key[2])), str(key[1]), str(key[0]))
             self._grids[key] = build_grid((batch, length), latency / floor, fill_order=(0, 1))
         return self._grids[key]
 
-    def _floor(self, spec: DeviceSpec, b: Floats, x: Floats, heads: ArrayLike, dtype: str) -> Floats:
+    def _floor(self, spec: DeviceSpec, b: Floats, x: Floats, heads: ArrayLike, dtype: str, kv_dtype: str) -> Floats:
         """``max(flop / peak, bytes / bandwidth) + launch`` of the kernel, plus that of the projections if covered.
 
         Prefill: causal scores over 192 and values over 128 elements per head. Decode works in the latent space:
@@ -105,7 +116,7 @@ class MlaLookup:
         else:
             tokens = b
             flop = 2.0 * b * x * h * (_LATENT + KV_RANK)
-            num_bytes = _ELT * b * x * _LATENT
+            num_bytes = DTYPE_BYTES[kv_dtype] * b * x * _LATENT
         kernel = np.maximum(flop / spec.peak("bf16"), num_bytes / spec.memory_bytes_per_s)
         if not self._covers:
             return kernel + MLA_KERNEL_LAUNCH_S

@@ -121,6 +121,8 @@ class TableCard:
     device_string: str
     units: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
+    sources: tuple[tuple[str, str], ...] = ()
+    """Engine (or framework) and release that each part of the table was measured on."""
 
 
 def read_card(path: Path) -> TableCard:
@@ -149,6 +151,7 @@ def read_card(path: Path) -> TableCard:
             str(content.get("device_string", "")),
             dict(content.get("units") or {}),
             int(content["rows"]) if "rows" in content else None,
+            tuple((str(s["framework"]), str(s["framework_version"])) for s in content.get("sources") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error

@@ -13,7 +13,15 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer, where
 from simulator.cost import comms, moe
-from simulator.cost.gemms import ACTIVATION_BYTES, attention_gemms, mlp_gemms, mlp_width_per_token, run_gemms
+from simulator.cost.formats import formats_of
+from simulator.cost.gemms import (
+    ACTIVATION_BYTES,
+    attention_gemms,
+    linear_gemms,
+    mlp_gemms,
+    mlp_width_per_token,
+    run_gemms,
+)
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -72,20 +80,25 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     each.
     """
     tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
+    formats = formats_of(shape, precision)
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
     if shape.mla is None or not facts.device.mla_covers_projections:
-        work = work + run_gemms(facts, own, attention_gemms(shape, ranks), precision)
+        share = shape.num_attention_layers / shape.num_layers
+        work = work + run_gemms(facts, own, attention_gemms(shape, ranks), formats.attention) * share
+    if shape.linear is not None:
+        share = shape.num_linear_layers / shape.num_layers
+        work = work + run_gemms(facts, own, linear_gemms(shape, ranks), formats.attention) * share
     # A dense MLP runs with the attention: on the same ranks, as many copies.
-    mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
+    if shape.num_dense_layers:
+        mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
+        work = work + run_gemms(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
     if shape.moe is None:
-        return work + run_gemms(facts, own, mlp, precision)
-    share = shape.num_moe_layers / shape.num_layers
-    experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, layouts.ep[:, None] + 0 * ranks, precision)
-    if share == 1.0:
-        return work + experts
-    return work + experts * share + run_gemms(facts, own, mlp, precision) * (1.0 - share)
+        return work
+    groups = layouts.ep[:, None] + 0 * ranks
+    experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, groups, formats.experts, formats.shared_experts)
+    return work + experts * (shape.num_moe_layers / shape.num_layers)
 
 
 def attention_of_decode(
@@ -113,19 +126,29 @@ def attention_of_decode(
     context.
     """
     own, heads, kv = _heads(shape, layouts, sequences)
+    cache = kv_dtype(facts, precision)
     if shape.mla is not None:
-        return facts.device.mla_decode(own, context, heads)
-    dtype = kv_dtype(facts, precision)
-    attention = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, dtype)
+        projections = mla_dtype(facts, formats_of(shape, precision).attention)
+        return facts.device.mla_decode(own, context, heads, projections, cache)
+    parts = Priced.zero(own.shape)
+    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
+        if layers:
+            price = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, cache, window)
+            parts = parts + price * (layers / shape.num_layers)
     if not facts.generation.grouped_query_kernels:
         # A kernel that knows no groups reads the cache for every query head; all but the first read hit the L2.
-        apart = facts.device.attention_decode(own, context, heads, heads, shape.head_dim, dtype)
-        attention = longer(attention, (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC))
-    return facts.generation.scaled(attention, "attention_ratio")
+        apart = facts.device.attention_decode(own, context, heads, heads, shape.head_dim, cache)
+        parts = longer(parts, (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC))
+    attention = facts.generation.scaled(parts, "attention_ratio")
+    if shape.linear is None:
+        return attention
+    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
+    share = shape.num_linear_layers / shape.num_layers
+    return attention + facts.device.linear_decode(own, k_heads, v_heads) * share
 
 
 def attention_of_prefill(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats, length: Floats, precision: str
 ) -> Priced:
     """Causal attention of prompts, one layer.
 
@@ -135,6 +158,8 @@ def attention_of_prefill(
         What is known of job, device and engines; the model; layouts, ``[C]``.
     sequences, length
         Prompts of a step in the whole engine, and tokens of each, ``[C, S]``.
+    precision
+        Number format of weights and GEMMs.
 
     Returns
     -------
@@ -142,13 +167,43 @@ def attention_of_prefill(
         Seconds, the shape of ``sequences``.
     """
     own, heads, kv = _heads(shape, layouts, sequences)
+    cache = kv_dtype(facts, precision)
     if shape.mla is not None:
-        return facts.device.mla_prefill(own, length, heads)
-    return facts.device.attention_prefill(own, length, heads, kv, shape.head_dim)
+        projections = mla_dtype(facts, formats_of(shape, precision).attention)
+        return facts.device.mla_prefill(own, length, heads, projections, cache)
+    parts = Priced.zero(np.broadcast_shapes(own.shape, length.shape))
+    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
+        if layers:
+            price = facts.device.attention_prefill(own, length, heads, kv, shape.head_dim, cache, window)
+            parts = parts + price * (layers / shape.num_layers)
+    if shape.linear is None:
+        return parts
+    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
+    return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * (
+        shape.num_linear_layers / shape.num_layers
+    )
+
+
+def mla_dtype(facts: Facts, attention: str) -> str:
+    """Format under which tables hold MLA whose projections are in ``attention``: they were measured in bf16 and blocks.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    attention
+        Number format of the projections.
+
+    Returns
+    -------
+    str
+        ``fp8_block`` for either FP8, else the plain format.
+    """
+    return "fp8_block" if attention.startswith("fp8") else facts.plain_dtype
 
 
 def kv_dtype(facts: Facts, precision: str) -> str:
-    """Number format of the cache: FP8 where the checkpoint's FP8 scales cover it and the engine follows them.
+    """Number format of the cache: FP8 where the checkpoint's scales cover it and the engine follows them.
 
     Parameters
     ----------
@@ -162,7 +217,7 @@ def kv_dtype(facts: Facts, precision: str) -> str:
     str
         ``fp8``, or the plain format.
     """
-    return "fp8" if precision == "fp8" and facts.generation.fp8_cache_with_fp8_weights else facts.plain_dtype
+    return "fp8" if precision in facts.generation.fp8_cache_with else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
@@ -274,6 +329,13 @@ def _heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> 
     ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
     heads = np.maximum(shape.num_heads // ranks, 1)
     return sequences / layouts.attention_dp[:, None], heads, np.maximum(shape.num_kv_heads // ranks, 1)
+
+
+def _linear_heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Ints, Ints]:
+    """Key and value heads of a linear mixer on one rank; no fewer than one."""
+    assert shape.linear is not None
+    ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
+    return np.maximum(shape.linear.k_heads // ranks, 1), np.maximum(shape.linear.v_heads // ranks, 1)
 
 
 def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:

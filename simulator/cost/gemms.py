@@ -53,6 +53,27 @@ def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
     ]
 
 
+def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
+    """Sizes of the projections of a linear mixer of one rank: one in (all inputs and the gate), one out.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each; none where the model has no such layer.
+    """
+    if shape.linear is None:
+        return []
+    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
+    return [(shape.linear.in_width / t, h + 0 * t), (h + 0 * t, shape.linear.value_width / t)]
+
+
 def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
     """Sizes of a (gated) MLP's projections of one rank.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats, Priced, longer
+from profiles.records import Floats, Priced
 from profiles.units import DTYPE_BYTES
 from simulator.cost import memory
 from simulator.cost.call_cost import Cost
@@ -120,6 +120,7 @@ def generation_cost(
     Makespan of the fullest replica under continuous batching (Orca, Yu et al. 2022; vLLM, Kwon et al. 2023). On
     published decode steps it is 7 % off on the mean, on HybridFlow's Fig 15 12 % (docs/accuracy.md).
     """
+    facts = facts.of_engine
     profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
     decode = profile_cost(facts, shape, layouts, profiles, precision, num_segments)
     prefill = prefill_cost(facts, shape, layouts, precision)
@@ -167,6 +168,7 @@ def steady_generation_cost(
     -----
     Throughput at the steady state (Little's law); waiting for stragglers at a policy's end is left out.
     """
+    facts = facts.of_engine
     mine = sequences_per_replica(facts, layouts).astype(np.float64)
     state = steady_state(facts.workload.engine_prompt_tokens, facts.workload.response)
     context, asked = state.mean_context, steady_sequences(facts, layouts, steps_in_flight).astype(np.float64)
@@ -246,6 +248,7 @@ def decode_step(
     Terms and constants: host time per step and sequence are fits of each engine's release; vLLM's published steps are 4
     % off on the mean with them, 8 to 9 % without (docs/accuracy.md).
     """
+    facts = facts.of_engine
     group = np.maximum(active / layouts.pp[:, None], 1.0)
     rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
     layer = layer_work(facts, shape, layouts, rows, precision).at_best(facts.generation.basis("recomputed_context"))
@@ -257,12 +260,18 @@ def decode_step(
     floor = Priced.of(launch * shape.num_layers, launching)
     comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
     comm = comm + pipeline_hops(facts, shape, layouts, group)
-    busy = gpu + comm
-    idle = longer(floor, busy) + busy * -1.0  # the launch floor beyond the GPU's own work is host time too
-    # A CPU does what it launches itself: there the launches come on top of its work.
-    beyond = floor.s if facts.device.spec.kind == "cpu" else np.maximum(idle.s, 0.0)
-    waiting = Priced.of(beyond, launching)
-    return Cost.serial(gpu + waiting + host_time(facts, active, 1.0), comm)
+    busy, host = gpu + comm, host_time(facts, active, 1.0)
+    if facts.generation.plans_ahead:
+        return Cost.serial(gpu + _beyond(floor + host, busy), comm)
+    if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
+        return Cost.serial(gpu + floor + host, comm)
+    return Cost.serial(gpu + _beyond(floor, busy) + host, comm)
+
+
+def _beyond(host: Priced, busy: Priced) -> Priced:
+    """What of host time the GPU's own work does not hide, on the host's basis."""
+    beyond: Priced = host * (np.maximum(host.s - busy.s, 0.0) / np.maximum(host.s, np.finfo(float).tiny))
+    return beyond
 
 
 def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
@@ -310,7 +319,7 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
         in_chunk = np.minimum(in_chunk, layouts.max_num_seqs[:, None])
     length = np.full((len(layouts), 1), float(work.engine_prompt_tokens))
     layer = layer_work(facts, shape, layouts, in_chunk * length, precision)
-    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length)
+    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length, precision)
     comm = layer_reduces(facts, shape, layouts, in_chunk * length)
     chunks = prompts / in_chunk[:, 0]
     turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)

@@ -117,7 +117,9 @@ def _of_all_experts(facts: Facts, each: Priced, local: Floats, passes: float) ->
     return longer(each, host) * local
 
 
-def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str) -> Priced:
+def experts_decode(
+    facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints, dtype: str, shared_dtype: str
+) -> Priced:
     """Routed and shared experts of one layer in an engine, from the measured MoE table.
 
     ``tp`` GPUs hold the layer: experts whole over ``ep`` groups of them, sliced inside a group. The router stays in
@@ -131,8 +133,8 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
         Of a step in the whole engine, ``[C, S]``.
     tp, ep
         GPUs of the layer and groups of experts, the shape of ``tokens``.
-    dtype
-        Number format of the GEMMs.
+    dtype, shared_dtype
+        Number format of the routed and of the shared experts.
 
     Returns
     -------
@@ -161,7 +163,7 @@ def experts_decode(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep
     router = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
     work = routed + run_gemms(facts, tokens, router, "bf16")
     if moe.shared_ffn:
-        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), dtype)
+        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), shared_dtype)
     return work
 
 

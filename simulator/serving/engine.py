@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_layer, memory
+from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.serving.loop import serve
 from simulator.serving.prices import tabulate
@@ -49,12 +50,30 @@ def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, prec
 
 
 def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> int:
-    """Tokens that the cache of one replica holds: all attention copies together."""
+    """Tokens that the cache of one replica holds: all attention copies together.
+
+    What a sequence holds whatever its length (a linear mixer's state, a window's tokens) is set aside for every slot.
+    """
     layouts = GenerationLayouts.of([layout])
-    token = memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp)[0] / DTYPE_BYTES["bf16"]
-    token = token * DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
+    element = DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
+    layer = (
+        memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0] / shape.num_attention_layers
+    )
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
-    return int(pool / token) * layout.attention_dp
+    slots = -(-layout.max_num_seqs // layout.attention_dp)
+    pool -= slots * (layer * shape.num_sliding_layers * (shape.sliding_window or 0) + _state_bytes(shape, layouts))
+    if not shape.num_full_layers:
+        return layout.max_num_seqs * shape.max_position
+    return int(max(pool, 0.0) / (layer * shape.num_full_layers)) * layout.attention_dp
+
+
+def _state_bytes(shape: ModelShape, layouts: GenerationLayouts) -> float:
+    """State of a sequence's linear mixers on one GPU."""
+    if shape.linear is None:
+        return 0.0
+    state = shape.linear.state_elements * shape.linear.state_element_bytes
+    past = shape.linear.conv_elements * DTYPE_BYTES["bf16"]
+    return float((state + past) * shape.num_linear_layers / layouts.attention_ranks[0] / layouts.pp[0])
 
 
 def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
@@ -64,10 +83,3 @@ def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
     if engine.kv_share_of_free:
         return max(0.0, engine.kv_memory_share * (whole - engine.memory_reserve_bytes - weights))
     return max(0.0, engine.kv_memory_share * whole - engine.memory_reserve_bytes - weights)
-
-
-def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
-    """Weights of one GPU: embedding and head stay in bf16; attention is copied, the experts are not."""
-    params = memory.generation_params(shape, layouts)[0]
-    ends = (shape.embedding_params + shape.head_params) / layouts.attention_ranks[0] / layouts.pp[0]
-    return float((params - ends) * DTYPE_BYTES[precision] + ends * DTYPE_BYTES["bf16"])

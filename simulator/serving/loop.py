@@ -34,6 +34,7 @@ class _Request:
 
     sent_s: float
     prompt: int
+    response: int
     order: int = 0
     cached: int = 0
     made: int = 0
@@ -72,6 +73,7 @@ class _Loop:
     latencies: list[tuple[float, float]] = field(default_factory=list)
 
     def run(self) -> Served:
+        self.lengths = self.load.lengths()
         for _ in range(min(self.load.concurrency, self.load.num_requests)):
             self._send()
         while len(self.latencies) < self.load.num_requests:
@@ -84,15 +86,17 @@ class _Loop:
                 self._decode(evicted)
             else:
                 self.now = self.planned = self.arrivals[0][0]
-        ttft, tpot = np.asarray(self.latencies[self.load.warm_up :]).mean(axis=0)
-        tokens = self.load.num_requests * self.load.output_tokens
-        return Served(float(ttft), float(tpot), tokens / self.now, self.now, self.evictions)
+        kept = np.asarray(self.latencies[self.load.warm_up :])
+        (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
+        tokens = sum(response for _, response in self.lengths)
+        return Served(ttft, tpot, ttft_median, tpot_median, tokens / self.now, self.now, self.evictions)
 
     def _send(self) -> None:
         """The client sends the next request; the front end takes it when it is done with those before."""
         start = max(self.now, self.front_free)
-        self.front_free = start + self.load.front_end_s_per_prompt_token * self.load.input_tokens
-        request = _Request(self.now, self.load.input_tokens)
+        prompt, response = self.lengths[self.sent]
+        self.front_free = start + self.load.front_end_s_per_prompt_token * prompt
+        request = _Request(self.now, prompt, response)
         heapq.heappush(self.arrivals, (self.front_free + self.load.front_end_s, self.sent, request))
         self.sent += 1
 
@@ -129,7 +133,7 @@ class _Loop:
             size = min(request.missing, budget) if rules.chunked else request.missing
             if size > budget and not (alone and not plan):
                 break
-            response = rules.admits_with_output * (self.load.output_tokens - request.made)
+            response = rules.admits_with_output * (request.response - request.made)
             if self.held + request.missing + max(kept + response, beside) > rules.kv_tokens:
                 break
             self._take(self.waiting.popleft())
@@ -142,7 +146,7 @@ class _Loop:
         request.order, request.state = self.admitted, "prefill"
         self.admitted += 1
         self.held += request.missing
-        self.to_come += self.load.output_tokens - request.made
+        self.to_come += request.response - request.made
         self.partial.append(request)
         self.newest.append(request)
 
@@ -173,7 +177,7 @@ class _Loop:
         self.decoding += 1
         self.context += request.cached
         self.to_come -= 1
-        heapq.heappush(self.ends, (request.base + self.load.output_tokens, request.order, request))
+        heapq.heappush(self.ends, (request.base + request.response, request.order, request))
 
     def _advance(self, steps: int) -> None:
         grown = steps * self.decoding
@@ -215,7 +219,7 @@ class _Loop:
             request = end[2]
             self._leave(request)
             request.state = "done"
-            tokens = max(self.load.output_tokens - 1, 1)
+            tokens = max(request.response - 1, 1)
             self.latencies.append((request.first_s - request.sent_s, (self.now - request.first_s) / tokens))
             if self.sent < self.load.num_requests:
                 self._send()
@@ -229,7 +233,7 @@ class _Loop:
         self.decoding -= 1
         self.context -= length
         self.held -= length
-        self.to_come -= self.load.output_tokens - request.made
+        self.to_come -= request.response - request.made
 
     def _evict(self) -> None:
         """The newest request gives its cache back and waits, first in line, to be computed again."""
@@ -241,7 +245,7 @@ class _Loop:
         else:
             self.partial.remove(request)
             self.held -= request.prompt + request.made
-            self.to_come -= self.load.output_tokens - request.made
+            self.to_come -= request.response - request.made
         request.state, request.cached = "waiting", 0
         self.waiting.appendleft(request)
         self.evictions += 1

@@ -8,7 +8,8 @@ decodes share the GEMMs, so a prompt beside decodes reads no weights of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class TabulatedPrices:
         Grid of sampled sequences and the head's seconds, shape ``[H]``.
     host_s, host_s_per_sequence, decode_floor_s, prefill_floor_s
         Host time of a step and of each sequence in it; least GPU time of a step, launched from the host.
+    host_overlaps
+        The host works on the next step while the GPU computes this one, so a step takes the longer of the two.
 
     With pipeline stages a step deals its tokens over as many groups that follow each other.
     """
@@ -63,39 +66,67 @@ class TabulatedPrices:
     host_s_per_sequence: float
     decode_floor_s: float
     prefill_floor_s: float
+    host_overlaps: bool = False
+
+    # A step looks four of them up, which an index does ten times faster than an interpolation.
+    @cached_property
+    def _linear(self) -> list[float]:
+        return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _head(self) -> list[float]:
+        return _dense(self.heads, self.head_s)
+
+    @cached_property
+    def _prefill(self) -> list[float]:
+        return _dense(self.lengths, self.prefill_s)
+
+    @cached_property
+    def _rows(self) -> dict[int, Floats]:
+        return {}
 
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
         mean = context_tokens / active + np.arange(steps)
-        fixed = np.interp(active, self.tokens, self.linear_s) + np.interp(active, self.heads, self.head_s)
+        fixed = self._linear[min(active, len(self._linear) - 1)] + self._head[min(active, len(self._head) - 1)]
         gpu = fixed + np.interp(mean, self.contexts, self._row(active))
-        host = self.host_s + self.host_s_per_sequence * active
-        return np.asarray(np.maximum(gpu, self.decode_floor_s) + host, dtype=np.float64)
+        return np.asarray(self._with_host(np.maximum(gpu, self.decode_floor_s), active), dtype=np.float64)
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
         rows = active + sum(new for new, _ in chunks)
-        gpu = np.interp(rows, self.tokens, self.linear_s) + np.interp(heads, self.heads, self.head_s)
+        gpu = self._linear[min(rows, len(self._linear) - 1)] + self._head[min(heads, len(self._head) - 1)]
         if active:
-            gpu += np.interp(context_tokens / active, self.contexts, self._row(active))
+            gpu += float(np.interp(context_tokens / active, self.contexts, self._row(active)))
         for new, past in chunks:
-            ends = np.interp((past, past + new), self.lengths, self.prefill_s)
-            gpu += ends[1] - ends[0]
-        host = self.host_s + self.host_s_per_sequence * (active + len(chunks))
-        return float(max(gpu, self.prefill_floor_s) + host)
+            gpu += self._prefill[past + new] - self._prefill[past]
+        return float(self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks)))
+
+    def _with_host(self, gpu: Any, sequences: int) -> Any:
+        host = self.host_s + self.host_s_per_sequence * sequences
+        return np.maximum(gpu, host) if self.host_overlaps else gpu + host
 
     def _row(self, active: int) -> Floats:
         """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
-        high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
-        low = self.sequences[high - 1]
-        weight = (active - low) / (self.sequences[high] - low)
-        return np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight)
+        if active not in self._rows:
+            high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
+            low = self.sequences[high - 1]
+            weight = (active - low) / (self.sequences[high] - low)
+            row = self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight
+            self._rows[active] = np.asarray(row, dtype=np.float64)
+        return self._rows[active]
+
+
+def _dense(sizes: Floats, seconds: Floats) -> list[float]:
+    """Seconds of every whole size from 0 to the largest."""
+    return [float(s) for s in np.interp(np.arange(sizes[-1] + 1), sizes, seconds)]
 
 
 def tabulate(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str, most_tokens: int, most_context: int
 ) -> TabulatedPrices:
     """Tables of one layout (``layouts`` of length one) up to ``most_tokens`` a step and ``most_context`` a sequence."""
+    facts = facts.of_engine
     engine, layers = facts.generation, float(shape.num_layers)
     groups = float(layouts.pp[0])
     launch = engine.launch_s_per_layer + engine.collective_launch_s * float(layouts.tp[0] > 1)
@@ -111,7 +142,9 @@ def tabulate(
         facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision
     )
     filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
-    prefill = engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :]).s[0] / filled[0]
+    prefill = (
+        engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0] / filled[0]
+    )
     head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sequences / groups, 1.0)[None, :])
     return TabulatedPrices(
         tokens,
@@ -127,6 +160,7 @@ def tabulate(
         engine.host_s_per_sequence,
         launch * layers,
         engine.prefill_launch_s_per_layer * layers,
+        engine.plans_ahead,
     )
 
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.records import Floats
+
+SEED = 0
+"""Of the lengths that a load draws."""
 
 Chunk = tuple[int, int]
 """``(new, past)``: tokens of a prompt that a step computes, and tokens of it that are in the cache already."""
@@ -70,11 +75,19 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Load:
-    """What clients send: ``num_requests`` of equal lengths, at most ``concurrency`` of them in flight at once.
+    """What clients send: ``num_requests``, at most ``concurrency`` of them in flight at once.
 
-    ``front_end_s`` passes from sending a request to the scheduler's seeing it; the front end takes
-    ``front_end_s_per_prompt_token`` of its own time for each, one request after another. ``warm_up`` requests are
-    left out of the latencies.
+    Parameters
+    ----------
+    input_tokens, output_tokens
+        Longest prompt and response.
+    concurrency, num_requests, warm_up
+        Requests in flight, in all, and of the first ones how many are left out of the latencies.
+    front_end_s, front_end_s_per_prompt_token
+        From sending a request to the scheduler's seeing it; and what the front end takes of its own time for each, one
+        request after another.
+    shortest_share
+        Prompts and responses are drawn evenly between this share of the longest and the longest; 1 makes all equal.
     """
 
     input_tokens: int
@@ -84,14 +97,26 @@ class Load:
     warm_up: int = 0
     front_end_s: float = 0.0
     front_end_s_per_prompt_token: float = 0.0
+    shortest_share: float = 1.0
+
+    def lengths(self) -> list[tuple[int, int]]:
+        """Prompt and response tokens of every request, in the order they are sent; always the same."""
+        if self.shortest_share == 1.0:
+            return [(self.input_tokens, self.output_tokens)] * self.num_requests
+        draw = np.random.default_rng(SEED)
+        most = (self.input_tokens, self.output_tokens)
+        drawn = [draw.integers(max(1, int(self.shortest_share * m)), m + 1, self.num_requests) for m in most]
+        return list(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Served:
-    """Means over the requests after the warm-up, and the generated tokens per second of the whole run."""
+    """Means and medians over the requests after the warm-up, and the generated tokens per second of the whole run."""
 
     ttft_s: float
     tpot_s: float
+    ttft_median_s: float
+    tpot_median_s: float
     throughput_tokens_per_s: float
     duration_s: float
     evictions: int
@@ -114,6 +139,8 @@ def check(scheduler: Scheduler, load: Load) -> None:
         raise InputError("the scheduler needs at least one sequence and one token a step")
     if not 0 <= load.warm_up < load.num_requests:
         raise InputError(f"a warm-up of {load.warm_up} leaves none of {load.num_requests} requests")
+    if not 0.0 < load.shortest_share <= 1.0:
+        raise InputError(f"load.shortest_share is {load.shortest_share}; it must be above 0 and at most 1")
     most = load.input_tokens + load.output_tokens
     if scheduler.kv_tokens < most:
         raise InfeasibleError(f"the KV cache holds {scheduler.kv_tokens} tokens, one request needs {most}")

@@ -177,7 +177,7 @@ def test_an_h100_rests_on_its_fitted_rate_and_not_on_a_published_one() -> None:
         work=workload(256, 512, 512),
     )
     shares = simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=4), facts).basis
-    assert shares["fitted"] > 0.3
+    assert shares["fitted"] > 0.15  # the trainer's rate; host time of the engine is beside its GPU's work
     assert shares["assumed"] > 0
     assert shares["published"] < 0.05
     assert np.isclose(sum(shares.values()), 1.0)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
-from hybridmap.exports.follow import DEGREES
+from hybridmap.exports.targets import TARGETS, plan_for
 from hybridmap.exports.verl.defaults import is_read
-from hybridmap.exports.verl.follow import followed
 from hybridmap.exports.verl.import_run import as_read
-from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, uses_fsdp
-from hybridmap.exports.verl.process import SAME_PROCESS
+from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT
 from hybridmap.exports.verl.settings import verl_settings
 from hybridmap.job.load import job_from_document
-from mapper.execution_mode import GENERATOR
 from profiles.errors import InfeasibleError, InputError
-from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
     from hybridmap.exports.verl.read import VerlConfig
     from hybridmap.job.job import Job
     from mapper.result import Result
-    from simulator.plan.plan import ParallelLayout
 
 SHARE, CACHE = f"{ROLLOUT}.gpu_memory_utilization", f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes"
 """Two keys for one thing: the engine's share of memory, and its KV cache in bytes, which has the last word."""
@@ -57,59 +52,23 @@ class Advice:
 
 
 def advise(imported: Imported, config: VerlConfig, search: Callable[[Job], Result]) -> Advice:
-    """Search under verl's own limits, and say what to change; ``search`` finds the best plan of a job."""
-    found, reason = _searched(search, imported, {})
-    options = [found] if found is not None else []
-    if found is not None and not uses_fsdp(found[1]):  # again, with one layout for the models of a process
-        again, _ = _searched(search, imported, _one_layout(imported, found[1].actor.training))
-        options += [again] if again is not None else []
-    if not options:
-        return Advice(search(imported.job), (), None, reason)
-    best, ours = min(options, key=lambda option: option[1].iteration_s())
-    best = replace(best, plan=ours.plan, timeline=simulate(ours.plan, ours.facts))
-    changes = _changes(imported, config, ours)
-    return Advice(best, changes, _time_of(config.changed({k.lstrip("+"): new for k, _, new in changes}), imported))
-
-
-def _searched(
-    search: Callable[[Job], Result], imported: Imported, pins: dict[str, Any]
-) -> tuple[tuple[Result, Source] | None, str]:
-    """The best plan under verl's limits and these pins, and what verl runs of it; or why there is none."""
+    """Search what verl runs, and say what to change; ``search`` finds the best plan of a job."""
+    trainer = "fsdp" if str(imported.job.engines.training).startswith("fsdp") else "megatron"
     try:
-        result = search(_limited(imported, pins))
-        return (result, followed(Source(result.plan, imported.job), False)[0]), ""
+        found = plan_for(_offloading(imported), TARGETS[f"verl/{trainer}"], search)
     except InputError as error:
-        return None, str(error)
+        return Advice(search(imported.job), (), None, str(error))
+    ours = Source(found.result.plan, found.job)
+    changes = _changes(imported, config, ours)
+    changed = config.changed({k.lstrip("+"): new for k, _, new in changes})
+    return Advice(found.result, changes, _time_of(changed, imported))
 
 
-def _limited(imported: Imported, pins: dict[str, Any]) -> Job:
-    """The job with what verl cannot do pinned away: degrees that its engines lack, models that it never separates.
-
-    States may wait in host memory where they do so now.
-    """
-    flow, document = imported.job.facts().dataflow, imported.job.document
-    generates = GENERATOR if all(mode.dedicated_rollout for mode in imported.job.request().modes) else "actor"
-    limits: dict[str, dict[str, Any]] = {role: {} for role in flow.roles if role in SAME_PROCESS}
-    if str(imported.job.engines.training).startswith("fsdp"):
-        for role, fixed in limits.items():
-            fixed["training" if flow.is_trained(role) else "inference"] = {"tp": 1, "pp": 1, "ep": 1}
-    for role, fixed in pins.items():
-        limits[role] |= fixed
-    limits.setdefault(generates, {})["generation"] = {"pp": 1}
-    together = [role for role in flow.roles if role in SAME_PROCESS]
-    share = {"share": {"require": [together]}} if len(together) > 1 else {}
-    pin = share | {role: fixed for role, fixed in limits.items() if fixed}
+def _offloading(imported: Imported) -> Job:
+    """The job, in which states may wait in host memory where they do so now."""
+    document = imported.job.document
     offload = any(entry.offload for entry in imported.plan.roles)
-    return job_from_document({**document, "pin": pin, "search": {**document["search"], "offload": offload}})
-
-
-def _one_layout(imported: Imported, layout: ParallelLayout | None) -> dict[str, Any]:
-    """Pins of every Megatron model of the actor's process to one layout."""
-    assert layout is not None, "the actor is trained"
-    degrees = {name: getattr(layout, name) for name in DEGREES if name != "vpp"}
-    flow = imported.job.facts().dataflow
-    roles = (role for role in flow.roles if role in SAME_PROCESS)
-    return {role: {"training" if flow.is_trained(role) else "inference": degrees} for role in roles}
+    return job_from_document({**document, "search": {**document["search"], "offload": offload}})
 
 
 def _changes(imported: Imported, config: VerlConfig, ours: Source) -> tuple[Change, ...]:

@@ -1,28 +1,43 @@
-"""Holds the accuracy that the page prints: nothing may become worse by more than two points without saying so."""
+"""Protects the gate: what a row cannot have measured is named, and what it can passes."""
 
-import json
-import shutil
-from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
-from benchmarks.validation.ablation import predicted
-from benchmarks.validation.accuracy import figures
-from benchmarks.validation.calibrate import coverage
-from benchmarks.validation.leave_out import left_out
-from tests.benchmarks.validation.conftest import PUBLISHED
-
-COMMITTED = Path(__file__).parents[3] / "docs" / "accuracy.json"
-POINTS = 0.02
+from benchmarks.validation.gate import GATE, duplicates
+from benchmarks.validation.generation import predict
+from tests.benchmarks.validation.test_generation import ROW
 
 
-@pytest.mark.thorough
-def test_families_left_out_are_predicted_as_well_as_the_page_says(tmp_path: Path) -> None:
-    for name in ("rl_steps.csv", "training.csv"):
-        shutil.copy(PUBLISHED / name, tmp_path / name)
-    frame = left_out(predicted(tmp_path), tmp_path)
-    committed, found = json.loads(COMMITTED.read_text()), figures(frame)
-    worse = {name: (committed.get(name), value) for name, value in found.items() if value > committed[name] + POINTS}
-    assert worse == {}, "run `make accuracy` and look at what became worse"
-    lines = [line for line in coverage(frame) if line["rows"] >= 10]
-    assert min(line["inside"] for line in lines) >= 0.8
+def reasons(*rows: dict[str, Any]) -> list[str]:
+    table = pd.DataFrame([{**ROW, "id": f"r{i}", **row} for i, row in enumerate(rows)])
+    return [row.reason for row in predict(table) if row.predicted is None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_gpus": 12}, "12 GPUs are not the engine's 4"),
+        ({"tp": 3, "num_gpus": 3}, "3 ranks do not divide 64 heads"),
+        ({"model": "Qwen/Qwen3-30B-A3B", "tp": 6, "num_gpus": 6, "moe_ep": 3, "attention_dp": 3}, "do not divide 128"),
+        ({"model": "meta-llama/Llama-3.1-405B", "tp": 4}, "weights of 189 GiB a GPU exceed its 79 GiB"),
+        ({"tpot_ms": 1.0, "ttft_ms": None}, "would read weights at over 13.4 TB/s"),
+        ({"throughput_tokens_per_s": 1e6}, "1,000,000 tokens/s imply 65,524 TFLOP/s of 3,956"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_numbers(changes: dict[str, Any], words: str) -> None:
+    found = reasons(changes)
+    assert found
+    assert all(reason.startswith(GATE) and words in reason for reason in found), found
+
+
+def test_a_row_that_can_be_passes() -> None:
+    assert reasons({}) == []
+
+
+def test_rows_that_repeat_another_in_every_number_are_left_out() -> None:
+    found = reasons({}, {"notes": "the same run, listed twice"}, {"tpot_ms": 11.5})
+    assert set(found) == {"gate: repeats r0 in every number"}
+    table = pd.DataFrame([{"id": "a", "x": 1.0}, {"id": "b", "x": 1.0}, {"id": "c", "x": 2.0}])
+    assert list(duplicates(table)) == ["b"]

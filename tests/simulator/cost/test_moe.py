@@ -60,9 +60,11 @@ def test_dispatch_and_combine_is_two_exchanges_of_the_routed_rows() -> None:
 
 def test_decode_experts_grow_with_the_batch_and_shrink_with_tensor_parallelism() -> None:
     facts = make_facts(model=MOE)
-    times = [moe.experts_decode(facts, SHAPE, np.asarray([float(n)]), ONE, ONE, "bf16").s[0] for n in (1, 64, 4096)]
+    times = [
+        moe.experts_decode(facts, SHAPE, np.asarray([float(n)]), ONE, ONE, "bf16", "bf16").s[0] for n in (1, 64, 4096)
+    ]
     assert times == sorted(times)
-    assert moe.experts_decode(facts, SHAPE, TOKENS, 4 * ONE, ONE, "bf16").s[0] < times[-1]
+    assert moe.experts_decode(facts, SHAPE, TOKENS, 4 * ONE, ONE, "bf16", "bf16").s[0] < times[-1]
 
 
 def test_fp8_experts_are_never_slower_than_block_scaled_ones() -> None:
@@ -71,7 +73,7 @@ def test_fp8_experts_are_never_slower_than_block_scaled_ones() -> None:
     shape = load_model("qwen3-235b-a22b")
     for rows in (4.0, 64.0, 1024.0):
         plain, block = (
-            moe.experts_decode(facts, shape, np.asarray([rows]), ONE, 4 * ONE, t).s[0] for t in ("fp8", "fp8_block")
+            moe.experts_decode(facts, shape, np.asarray([rows]), ONE, 4 * ONE, t, t).s[0] for t in ("fp8", "fp8_block")
         )
         assert plain <= 1.05 * block
 

@@ -6,9 +6,10 @@ import pytest
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
 from simulator.cost import generate
+from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import kv_tokens, serve_on, weight_bytes
+from simulator.serving.engine import kv_tokens, serve_on
 from simulator.serving.prices import tabulate
 from simulator.serving.run import Load
 from tests.builders import make_facts

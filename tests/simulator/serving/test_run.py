@@ -35,6 +35,7 @@ class Reference:
         self.inside: list[dict] = []  # admitted, oldest first
         self.done: list[dict] = []
         self.sent = self.evictions = 0
+        self.lengths = load.lengths()
 
     def run(self) -> tuple[float, float, float, int]:
         for _ in range(min(self.load.concurrency, self.load.num_requests)):
@@ -47,15 +48,18 @@ class Reference:
             self.step()
         kept = self.done[self.load.warm_up :]
         ttft = float(np.mean([r["first"] - r["sent"] for r in kept]))
-        tpot = float(np.mean([(r["end"] - r["first"]) / max(self.load.output_tokens - 1, 1) for r in kept]))
+        tpot = float(np.mean([(r["end"] - r["first"]) / max(r["response"] - 1, 1) for r in kept]))
         return ttft, tpot, self.now, self.evictions
 
     def send(self) -> None:
         start = max(self.now, self.front)
-        self.front = start + self.load.front_end_s_per_prompt_token * self.load.input_tokens
+        prompt, response = self.lengths[self.sent]
+        self.front = start + self.load.front_end_s_per_prompt_token * prompt
         self.queue.append(
             {
                 "id": self.sent,
+                "prompt": prompt,
+                "response": response,
                 "sent": self.now,
                 "arrives": self.front + self.load.front_end_s,
                 "made": 0,
@@ -67,10 +71,10 @@ class Reference:
         self.sent += 1
 
     def missing(self, r: dict) -> int:
-        return 0 if r["decodes"] else self.load.input_tokens + r["made"] - r["cached"]
+        return 0 if r["decodes"] else r["prompt"] + r["made"] - r["cached"]
 
     def held(self) -> int:
-        return sum(self.load.input_tokens + r["made"] - r["decodes"] for r in self.inside)
+        return sum(r["prompt"] + r["made"] - r["decodes"] for r in self.inside)
 
     def decoding(self) -> list[dict]:
         return [r for r in self.inside if r["decodes"]]
@@ -93,14 +97,14 @@ class Reference:
             if size > 0:
                 out.append((r, size))
                 budget -= size
-        coming = self.rules.keeps_for_running * sum(self.load.output_tokens - r["made"] for r in self.inside)
+        coming = self.rules.keeps_for_running * sum(r["response"] - r["made"] for r in self.inside)
         admitted = 0
         while not evicted and self.waiting and budget > 0 and len(self.inside) < self.rules.max_num_seqs:
             r = self.waiting[0]
             size = min(self.missing(r), budget) if self.rules.chunked else self.missing(r)
             if size > budget and (beside or begun or admitted):
                 break
-            own = self.rules.admits_with_output * (self.load.output_tokens - r["made"])
+            own = self.rules.admits_with_output * (r["response"] - r["made"])
             if self.held() + self.missing(r) + max(coming + own, beside) > self.rules.kv_tokens:
                 break
             coming += own
@@ -119,7 +123,7 @@ class Reference:
         if not plan and not decoding:
             self.now = self.planned = min(r["arrives"] for r in self.queue)
             return
-        context = sum(self.load.input_tokens + r["made"] - 1 for r in decoding)
+        context = sum(r["prompt"] + r["made"] - 1 for r in decoding)
         chunks = [(size, r["cached"]) for r, size in plan]
         finished = [r for r, size in plan if size == self.missing(r)]
         self.planned = self.now
@@ -133,7 +137,7 @@ class Reference:
             r["made"] += 1
         for r in finished:
             r.update(made=r["made"] + 1, decodes=True, first=self.now if r["first"] is None else r["first"])
-        ends = [r for r in self.inside if r["decodes"] and r["made"] >= self.load.output_tokens]
+        ends = [r for r in self.inside if r["decodes"] and r["made"] >= r["response"]]
         for r in ends:
             self.inside.remove(r)
             r["end"] = self.now
@@ -170,6 +174,7 @@ KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
     spare=st.sampled_from([0, 3, 10, 40, 100, 10_000]),
     front=st.sampled_from([0.0, 0.7, 3.0]),
     serial=st.sampled_from([0.0, 0.05]),
+    shortest=st.sampled_from([1.0, 0.8, 0.3]),
 )
 def test_equals_a_step_by_step_reference(
     kind: str,
@@ -183,18 +188,19 @@ def test_equals_a_step_by_step_reference(
     spare: int,
     front: float,
     serial: float,
+    shortest: float,
 ) -> None:
     scheduler = rules(
         kind, plans_ahead=ahead, max_num_seqs=slots, token_budget=budget, kv_tokens=prompt + response + spare
     )
-    load = Load(prompt, response, clients, clients + more, 0, front, serial)
+    load = Load(prompt, response, clients, clients + more, 0, front, serial, shortest)
     ttft, tpot, duration, evictions = Reference(scheduler, load).run()
     served = serve(scheduler, load, LinearPrices())
     assert served.evictions == evictions
     assert served.duration_s == pytest.approx(duration)
     assert served.ttft_s == pytest.approx(ttft)
     assert served.tpot_s == pytest.approx(tpot)
-    assert served.throughput_tokens_per_s == pytest.approx(load.num_requests * response / duration)
+    assert served.throughput_tokens_per_s == pytest.approx(sum(r for _, r in load.lengths()) / duration)
 
 
 def test_one_request_by_hand() -> None:
@@ -220,10 +226,33 @@ def test_a_small_cache_makes_requests_wait_or_evicts_them() -> None:
     assert evicts.evictions > 0
 
 
+def test_drawn_lengths_are_the_same_every_time_and_stay_between_their_bounds() -> None:
+    load = Load(1000, 500, 4, 200, shortest_share=0.8)
+    assert load.lengths() == load.lengths()
+    prompts, responses = zip(*load.lengths(), strict=True)
+    assert 800 <= min(prompts) < 850
+    assert 950 < max(prompts) <= 1000
+    assert 400 <= min(responses) < 425
+    assert 475 < max(responses) <= 500
+
+
+def test_equal_lengths_run_in_lockstep_and_drawn_ones_do_not() -> None:
+    """What a closed loop of equal lengths gets wrong: all requests wait for all prompts, and none is disturbed."""
+    lockstep, drawn = (
+        serve(rules("prefill-first", token_budget=40), Load(30, 40, 8, 80, shortest_share=share), LinearPrices())
+        for share in (1.0, 0.8)
+    )
+    assert lockstep.ttft_s > 1.5 * drawn.ttft_s
+    assert lockstep.tpot_s < drawn.tpot_s
+    assert drawn.ttft_median_s < drawn.ttft_s  # the first requests come all at once
+
+
 def test_what_cannot_end_is_refused() -> None:
     with pytest.raises(InfeasibleError, match="holds 69 tokens, one request needs 70"):
         serve(rules("mixed", kv_tokens=69), Load(30, 40, 1, 1), LinearPrices())
     with pytest.raises(InputError, match=r"load\.output_tokens is 0"):
         serve(rules("mixed"), Load(30, 0, 1, 1), LinearPrices())
+    with pytest.raises(InputError, match=r"shortest_share is 1\.2"):
+        serve(rules("mixed"), Load(30, 4, 1, 4, shortest_share=1.2), LinearPrices())
     with pytest.raises(InputError, match="leaves none"):
         serve(rules("mixed"), Load(30, 4, 1, 4, warm_up=4), LinearPrices())

@@ -1,0 +1,139 @@
+"""Which published rows can be what they state: a row that fails has a reason that starts with ``gate:``.
+
+A row passes if its degrees fit its GPUs and its model, its weights fit the memory, and the rate that it publishes asks
+no more operations and no more bytes of its GPUs than they have. A decode step that reads its weights faster than the
+memory can give them drew several tokens at once: speculation that the row does not state. Rows that repeat another in
+everything but their name are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.validation.names import NotPredicted, number, text_of
+from profiles.errors import NoBasisError
+from profiles.units import DTYPE_BYTES, GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from profiles.hardware import DeviceSpec
+    from profiles.models.shape import ModelShape
+    from simulator.plan.plan import GenerationLayout
+
+GATE = "gate:"
+"""What the reason of a row starts with that fails."""
+
+_NAMES = ("id", "source", "source_ref", "measured_date", "config_basis", "notes")
+"""Columns that do not make two rows different measurements."""
+
+
+def duplicates(table: pd.DataFrame) -> dict[str, str]:
+    """Rows that repeat an earlier one in configuration and in every published number.
+
+    Parameters
+    ----------
+    table
+        A published table, with unique ids.
+
+    Returns
+    -------
+    dict[str, str]
+        Id of the repeated row to the reason, which names the row that is kept.
+    """
+    columns = [column for column in table.columns if column not in _NAMES]
+    kept: dict[tuple[str, ...], str] = {}
+    found = {}
+    for cells in table.to_dict(orient="records"):
+        key = tuple(text_of(cells[column]) for column in columns)
+        if key in kept:
+            found[text_of(cells["id"])] = f"{GATE} repeats {kept[key]} in every number"
+        else:
+            kept[key] = text_of(cells["id"])
+    return found
+
+
+def check_generation(
+    cells: Mapping[str, Any],
+    shape: ModelShape,
+    spec: DeviceSpec,
+    layout: GenerationLayout,
+    precision: str,
+    weights_bytes: float,
+) -> None:
+    """Whether an inference row can be what it states.
+
+    Parameters
+    ----------
+    cells, shape, spec, layout, precision
+        The row; its model, device and layout; number format of its weights.
+    weights_bytes
+        Of one GPU.
+
+    Raises
+    ------
+    NotPredicted
+        With the reason, and its numbers.
+    """
+    gpus, experts = layout.tp * layout.pp, shape.moe.num_experts if shape.moe else layout.ep
+    stated = number(cells.get("num_gpus"))
+    if stated is not None and stated != gpus:
+        raise _failed(
+            f"{stated:g} GPUs are not the engine's {gpus} (tp {layout.tp} x pp {layout.pp}): several engines, or "
+            "prefill and decode on engines of their own"
+        )
+    ranks = layout.tp // layout.attention_dp
+    if shape.num_heads % ranks:
+        raise _failed(f"{ranks} ranks do not divide {shape.num_heads} heads")
+    if experts % layout.ep:
+        raise _failed(f"{layout.ep} groups do not divide {experts} experts")
+    if weights_bytes > spec.memory_bytes:
+        raise _failed(f"weights of {weights_bytes / GIB:.0f} GiB a GPU exceed its {spec.memory_bytes / GIB:.0f} GiB")
+    _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus)
+
+
+def _check_rates(
+    cells: Mapping[str, Any], shape: ModelShape, spec: DeviceSpec, gpus: int, precision: str, weights: float
+) -> None:
+    """Operations a second of all GPUs, and bytes a second of a decode step that reads its weights once."""
+    running = number(cells.get("concurrency")) or number(cells.get("max_batch")) or 1.0
+    step_s = (number(cells.get("tpot_ms")) or 0.0) / 1e3
+    rates = [number(cells.get("throughput_tokens_per_s")), gpus * (number(cells.get("tokens_per_s_per_gpu")) or 0.0)]
+    rates += [running / step_s if step_s else 0.0]
+    fastest = max(rate or 0.0 for rate in rates)
+    flop_per_s, peak = 2.0 * active_params(shape) * fastest, gpus * _peak(spec, precision)
+    if flop_per_s > peak:
+        raise _failed(f"{fastest:,.0f} tokens/s imply {flop_per_s / 1e12:,.0f} TFLOP/s of {peak / 1e12:,.0f}")
+    bandwidth = gpus * spec.memory_bytes_per_s
+    if step_s and weights * touched_share(shape) / step_s > bandwidth:
+        raise _failed(
+            f"a step of {step_s * 1e3:.2f} ms would read weights at over {bandwidth / 1e12:,.1f} TB/s: it drew several "
+            "tokens (speculation that the row does not state)"
+        )
+
+
+def active_params(shape: ModelShape) -> float:
+    """Parameters that one token is multiplied with."""
+    if shape.moe is None:
+        return float(shape.num_params)
+    idle = (shape.moe.num_experts - shape.moe.experts_per_token) * shape.expert_params * shape.num_moe_layers
+    return float(shape.num_params - idle)
+
+
+def touched_share(shape: ModelShape) -> float:
+    """Least share of the weights that a step reads: of the experts those of one token; how many more, no row says."""
+    return (active_params(shape) - shape.embedding_params) / shape.num_params
+
+
+def _peak(spec: DeviceSpec, precision: str) -> float:
+    """The highest rate of the device at a format or a narrower one: weights of four bits may compute in any."""
+    try:
+        return spec.peak(precision)
+    except NoBasisError:
+        return max(spec.peak_flop_per_s.values()) * 2.0 / max(DTYPE_BYTES.get(precision, 1.0), 0.5)
+
+
+def _failed(reason: str) -> NotPredicted:
+    return NotPredicted(f"{GATE} {reason}")

@@ -1,0 +1,107 @@
+"""What a published row says of how its engine was launched: release, flags of the sweep, lengths of the requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.validation.names import NotPredicted, text_of
+from profiles.engine_facts import load_generation_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from profiles.engine_facts import GenerationEngine
+
+# First release of the engines that each facts file stands for.
+_ENGINES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
+    "vllm": (((0, 0), "vllm@0.3.1"), ((0, 6), "vllm@0.12"), ((0, 14), "vllm@0.32")),
+    "sglang": (((0, 0), "sglang@0.5"),),
+    "tensorrtllm": (((0, 0), "tensorrt-llm@0.6"), ((0, 8), "tensorrt-llm@0.10"), ((0, 18), "tensorrt-llm@1.0")),
+}
+_ALIASES = {
+    "trtllm": "tensorrtllm",
+    "trt": "tensorrtllm",
+    "trtllmpytorch": "tensorrtllm",
+    "tensorrtllmpytorch": "tensorrtllm",
+    "dynamotrt": "tensorrtllm",
+    "dynamotrtllm": "tensorrtllm",
+    "dynamosglang": "sglang",
+    "dynamovllm": "vllm",
+}
+
+# Release that was current in a month, for rows that state a date and no release: dates of the releases on PyPI.
+_CURRENT: dict[str, tuple[tuple[str, str], ...]] = {
+    "vllm": (
+        *(("2024-11", "0.6.4"), ("2025-03", "0.8.0"), ("2025-07", "0.10.0"), ("2025-10", "0.11.0")),
+        *(("2025-12", "0.12.0"), ("2026-02", "0.15.0"), ("2026-04", "0.19.0"), ("2026-07", "0.24.0")),
+    ),
+    "sglang": (("2025-09", "0.5.2"), ("2025-11", "0.5.5"), ("2026-01", "0.5.8"), ("2026-03", "0.5.9")),
+    "tensorrtllm": (("2025-09", "1.0.0"), ("2025-12", "1.2.0rc4"), ("2026-02", "1.2.0rc6"), ("2026-03", "1.3.0rc4")),
+}
+
+DRAWN_SHARE = 0.8
+"""InferenceX draws lengths between this share of the stated ones and the stated ones (``--random-range-ratio 0.8``)."""
+
+CLIENT_S = 0.015
+"""What its client and the server's front end add to a first token: HTTP both ways, tokenizer, hand-over. Fitted on TTFT
+of Llama-3.1-70B on vLLM (60 rows, 18 % off without it, 7 % with it); Kimi-K2.5, gpt-oss, MiniMax-M2.5 agree."""
+
+_INFERENCE_X = re.compile(r"inference(x|max)\b", re.IGNORECASE)
+
+
+def system_of(cells: Mapping[str, Any]) -> str:
+    """Name of the engine, as the row writes it."""
+    return text_of(cells.get("backend")) or text_of(cells.get("system"))
+
+
+def is_inference_x(cells: Mapping[str, Any]) -> bool:
+    """Whether the row is of the public InferenceX (InferenceMAX) sweep, whose flags and lengths are published."""
+    return bool(_INFERENCE_X.search(" ".join(text_of(cells.get(c)) for c in ("source", "source_ref", "notes"))))
+
+
+def shortest_share(cells: Mapping[str, Any]) -> float:
+    """Shortest length of the row's requests over the stated one."""
+    return DRAWN_SHARE if is_inference_x(cells) else 1.0
+
+
+def launched_engine(cells: Mapping[str, Any]) -> GenerationEngine:
+    """Facts of the newest profiled release that is no newer than the row's, with the flags of the row's sweep.
+
+    Raises
+    ------
+    NotPredicted
+        No facts of such an engine.
+    """
+    name = re.sub(r"[^a-z]", "", system_of(cells).lower())
+    family = _ALIASES.get(name, name)
+    if family not in _ENGINES:
+        raise NotPredicted(f"no facts of the engine '{system_of(cells)}'")
+    words = text_of(cells.get("backend_version"))
+    engine = load_generation_engine(facts_file(cells, family, words))
+    engine = replace(engine, release=_release(cells, family, words))
+    if not is_inference_x(cells):
+        return engine
+    front_end_s = engine.front_end_s + CLIENT_S
+    return replace(engine, plans_ahead=True, fp8_cache_with=("fp8", "fp8_block", "nvfp4"), front_end_s=front_end_s)
+
+
+def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:
+    """Name of the newest facts of a family that are no newer than the release that ``words`` or the date say."""
+    release = _release(cells, family, words)
+    return [file for first, file in _ENGINES[family] if first <= _pair(release)][-1]
+
+
+def _release(cells: Mapping[str, Any], family: str, words: str) -> str:
+    """The row's release, or the one that was current at its date; the newest facts' own where it states neither."""
+    found = re.search(r"\d+\.\d+[\w.]*", words)
+    if found:
+        return found[0]
+    date = text_of(cells.get("measured_date"))[:7]
+    current = [release for first, release in _CURRENT.get(family, ()) if date and first <= date]
+    return current[-1] if current else _ENGINES[family][-1][1].split("@")[1]
+
+
+def _pair(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:2])

@@ -1,0 +1,304 @@
+"""Systems that a plan is made for: what they allow, with where their source says so, and the search within it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.exports.export import Source
+from hybridmap.exports.follow import degrees_of
+from hybridmap.exports.nemo_rl.follow import followed as followed_by_nemo_rl
+from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
+from hybridmap.exports.verl.follow import followed as followed_by_verl
+from hybridmap.exports.verl.process import SAME_PROCESS
+from hybridmap.job.load import job_from_document
+from mapper.execution_mode import GENERATOR
+from profiles.engine_facts import engine_names
+from profiles.errors import InputError, UnknownNameError
+from simulator.play.simulate import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hybridmap.exports.export import Point
+    from hybridmap.job.job import Job
+    from mapper.result import Result
+    from simulator.plan.plan import ParallelLayout
+
+    Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
+
+Pins = dict[str, dict[str, Any]]
+RELAXED = "the bound is that of a search which leaves out that all models of a process have one layout"
+LIMITED = {"tp": 1, "pp": 1, "ep": 1}
+"""What FSDP leaves of a layout: data and sequence parallelism."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that a system does not do otherwise, and the file and line that make it so."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system, its release and its trainer.
+
+    Parameters
+    ----------
+    name, version
+        As ``plan --target`` has it, and the release whose rules these are.
+    training
+        The engine that prices its trainer, without a release; empty where the job's own does.
+    together
+        Models of one process: they share GPUs, and with ``one_layout`` their degrees.
+    fsdp
+        Whether trainers have no tensor, pipeline or expert parallelism.
+    engine_pipeline
+        Whether its rollout engines have pipeline stages.
+    rules
+        What the search is held to.
+    followed
+        The nearest plan that it runs.
+    """
+
+    name: str
+    version: str
+    training: str
+    together: tuple[str, ...]
+    one_layout: bool
+    fsdp: bool
+    engine_pipeline: bool
+    rules: tuple[Rule, ...]
+    followed: Followed
+
+
+_VERL = (
+    Rule("actor, critic and reference share their GPUs", "verl/trainer/ppo/ray_trainer.py:784"),
+    Rule("rollout engines have no pipeline stages", "verl/workers/config/rollout.py:319"),
+)
+_NEMO_RL = Rule(
+    "the reference is the policy's workers with other weights: its GPUs, its layout",
+    "nemo_rl/algorithms/grpo.py:869, the policy initialises it",
+)
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target(
+            "verl/fsdp",
+            "0.9.1",
+            "fsdp",
+            SAME_PROCESS,
+            one_layout=False,
+            fsdp=True,
+            engine_pipeline=False,
+            rules=(
+                *_VERL,
+                Rule(
+                    "FSDP has no tensor, pipeline or expert parallelism; Ulysses splits sequences",
+                    "verl/workers/engine/fsdp/transformer_impl.py:244",
+                ),
+            ),
+            followed=followed_by_verl,
+        ),
+        Target(
+            "verl/megatron",
+            "0.9.1",
+            "megatron-core",
+            SAME_PROCESS,
+            one_layout=True,
+            fsdp=False,
+            engine_pipeline=False,
+            rules=(
+                *_VERL,
+                Rule(
+                    "a process keeps the parallel state that it finds, so its models have one layout",
+                    "verl/workers/engine/megatron/transformer_impl.py:244",
+                ),
+            ),
+            followed=followed_by_verl,
+        ),
+        Target(
+            "nemo-rl/dtensor",
+            "0.7.0",
+            "fsdp",
+            ("actor", "reference"),
+            one_layout=True,
+            fsdp=False,
+            engine_pipeline=True,
+            rules=(
+                _NEMO_RL,
+                Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
+            ),
+            followed=followed_by_nemo_rl,
+        ),
+        Target(
+            "nemo-rl/megatron",
+            "0.7.0",
+            "megatron-core",
+            ("actor", "reference"),
+            one_layout=True,
+            fsdp=False,
+            engine_pipeline=True,
+            rules=(_NEMO_RL,),
+            followed=followed_by_nemo_rl,
+        ),
+        Target(
+            "openrlhf",
+            "0.11.2",
+            "",
+            (),
+            one_layout=True,
+            fsdp=False,
+            engine_pipeline=False,
+            rules=(Rule("DeepSpeed has one layout for all models", "openrlhf/utils/deepspeed/deepspeed.py:104"),),
+            followed=followed_by_openrlhf,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The best plan found that a system runs as it is written.
+
+    ``result`` has the plan as the system runs it, and a bound that holds under its rules; ``job`` is what it then runs,
+    and ``points`` say where that is not what the job asked for.
+    """
+
+    result: Result
+    job: Job
+    points: tuple[Point, ...]
+
+
+def target_of(text: str) -> Target:
+    """A target by name, with or without its release (``verl@0.9/fsdp``); ``InputError`` names those that there are."""
+    system, _, trainer = text.partition("/")
+    name, _, release = system.partition("@")
+    found = TARGETS.get(f"{name}/{trainer}" if trainer else name)
+    if found is None:
+        raise UnknownNameError("target", text, TARGETS)
+    if release and not f"{found.version}.".startswith(f"{release}."):
+        raise InputError(f"--target {text}: the rules here are those of {name} {found.version}")
+    return found
+
+
+def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Planned:
+    """The best plan of a job that a system runs as it is written.
+
+    Parameters
+    ----------
+    job
+        What is to run; its training engine is the system's.
+    target
+        The system.
+    search
+        Finds the best plan of a job.
+
+    Raises
+    ------
+    InputError
+        The job's pins contradict the rules, or the system runs nothing near what fits.
+    """
+    job = _as_trained_there(_with_engine(job, target), target)
+    result = search(with_pins(job, target, pins_of(job, target)))
+    found = [_followed(result, job, target)]
+    leads = [result.plan.role("actor").training, found[0].result.plan.role("actor").training]
+    if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
+        again = (_again(job, target, search, layout) for layout in dict.fromkeys(leads))
+        found += [planned for planned in again if planned is not None]
+    best = min(found, key=lambda planned: planned.result.iteration_s)
+    return replace(best, result=_proven(best.result, result.bound_s))
+
+
+def pins_of(job: Job, target: Target) -> Pins:
+    """The target's rules as pins of a job."""
+    flow, modes = job.facts().dataflow, job.request().modes
+    generates = GENERATOR if all(mode.dedicated_rollout for mode in modes) else "actor"
+    pins: Pins = {role: {} for role in flow.roles if role in target.together}
+    if target.fsdp:
+        for role, fixed in pins.items():
+            fixed["training" if flow.is_trained(role) else "inference"] = dict(LIMITED)
+    if not target.engine_pipeline:
+        pins.setdefault(generates, {})["generation"] = {"pp": 1}
+    return {role: fixed for role, fixed in pins.items() if fixed}
+
+
+def one_layout(job: Job, target: Target, layout: ParallelLayout) -> Pins:
+    """Pins of every model of the actor's process to one layout."""
+    flow, degrees = job.facts().dataflow, {k: v for k, v in degrees_of(layout).items() if k != "vpp"}
+    members = [role for role in flow.roles if role in target.together]
+    return {role: {"training" if flow.is_trained(role) else "inference": dict(degrees)} for role in members}
+
+
+def with_pins(job: Job, target: Target, *more: Mapping[str, Mapping[str, Any]]) -> Job:
+    """The job with rules beside its own pins; ``InputError`` where these contradict them."""
+    merged: dict[str, Any] = {key: value for key, value in job.document["pin"].items() if value is not None}
+    for pins in more:
+        for role, stages in pins.items():
+            for stage, fixed in stages.items():
+                own = merged.setdefault(role, {}).setdefault(stage, {}) or {}
+                clash = [k for k, v in fixed.items() if own.get(k) not in (None, v)]
+                if clash:
+                    raise InputError(
+                        f"pin.{role}.{stage}.{clash[0]}: {own[clash[0]]} is pinned, and {target.name} "
+                        f"{target.version} has {fixed[clash[0]]} there; take the pin out, or plan for another target"
+                    )
+                merged[role][stage] = {**own, **fixed}
+    together = [role for role in job.facts().dataflow.roles if role in target.together]
+    if len(together) > 1:
+        share = merged.get("share") or {}
+        merged["share"] = {**share, "require": [*(share.get("require") or []), together]}
+    return job_from_document({**job.document, "pin": merged})
+
+
+def _with_engine(job: Job, target: Target) -> Job:
+    if not target.training or str(job.engines.training).startswith(f"{target.training}@"):
+        return job
+    newest = [name for name in engine_names("training") if name.startswith(f"{target.training}@")][-1]
+    return job_from_document({**job.document, "engines": {**job.document["engines"], "training": newest}})
+
+
+def _as_trained_there(job: Job, target: Target) -> Job:
+    """Old log-probs from the trainer, as every one of these does by itself, unless the job says who gives them."""
+    section = job.document["implementation"]
+    if section.get("old_log_prob") == "engine" and target.followed is followed_by_verl:
+        return job  # its bypass_mode
+    return job_from_document({**job.document, "implementation": {**section, "old_log_prob": "trainer"}})
+
+
+def _followed(result: Result, job: Job, target: Target) -> Planned:
+    ours, points = target.followed(Source(result.plan, job))
+    timeline = simulate(ours.plan, ours.facts)
+    told = replace(result, plan=ours.plan, timeline=timeline)
+    return Planned(told, ours.job, points)
+
+
+def _again(job: Job, target: Target, search: Callable[[Job], Result], layout: ParallelLayout | None) -> Planned | None:
+    if layout is None:
+        return None
+    try:
+        more = one_layout(job, target, layout)
+        return _followed(search(with_pins(job, target, pins_of(job, target), more)), job, target)
+    except InputError:
+        return None
+
+
+def _proven(result: Result, bound_s: float) -> Result:
+    """The plan that the system runs beside the bound of the search under its rules, which allows no less than it."""
+    bound_s = min(bound_s, result.iteration_s)
+    gap = (result.iteration_s - bound_s) / result.iteration_s
+    return replace(
+        result,
+        bound_s=bound_s,
+        value_bound=bound_s,
+        gap=gap,
+        status="optimal" if gap <= result.tolerance else "feasible",
+        runners_up=(),
+        alternatives=(),
+        plain=None,
+        faster=None,
+        open_because=() if gap <= result.tolerance else (RELAXED,),
+    )

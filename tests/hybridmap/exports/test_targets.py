@@ -1,0 +1,110 @@
+"""Protects plans for a system: it runs them as they are written, and the bound is one under its rules."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from hybridmap.exports.export import Source
+from hybridmap.exports.follow import degrees_of
+from hybridmap.exports.targets import TARGETS, plan_for, target_of
+from hybridmap.job.load import job_from_mapping
+from mapper.search.find_plan import find_plan
+from profiles.errors import InputError, UnknownNameError
+from simulator.play.simulate import simulate
+
+
+def job(tmp_path, algorithm="grpo", roles=("actor", "reference"), **more):
+    document = {
+        "algorithm": algorithm,
+        "models": dict.fromkeys(roles, "qwen2.5-7b"),
+        "workload": {
+            "prompts": 128,
+            "samples_per_prompt": 4 if algorithm == "grpo" else 1,
+            "prompt_length": 512,
+            "response_length": {"distribution": "lognormal", "mean": 600, "max": 2048},
+            "minibatches": 4,
+        },
+        "cluster": [{"device": "h100-80gb-sxm", "nodes": 2}],
+        **more,
+    }
+    return job_from_mapping(document, "job", tmp_path)
+
+
+def search(one):
+    return find_plan(replace(one.request(), runners_up=False, time_limit_s=600.0))
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    return {name: plan_for(job(folder), target, search) for name, target in TARGETS.items()}
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_a_system_runs_the_plan_as_it_is_written(planned, name):
+    """What follows it changes nothing of its layouts, so nothing is left to say about them."""
+    found = planned[name]
+    again, _ = TARGETS[name].followed(Source(found.result.plan, found.job))
+    for entry in found.result.plan.roles:
+        other = again.plan.role(entry.role)
+        for stage in ("training", "inference", "generation"):
+            mine, theirs = getattr(entry, stage), getattr(other, stage)
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                assert (mine.tp, mine.pp, mine.dp) == (theirs.tp, theirs.pp, theirs.dp)
+    assert again.plan.placement == found.result.plan.placement
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_the_time_is_that_of_simulate_and_the_bound_is_below(planned, name):
+    found = planned[name]
+    assert simulate(found.result.plan, found.job.facts()).iteration_s == found.result.iteration_s
+    assert found.result.bound_s <= found.result.iteration_s
+    assert found.result.gap == pytest.approx(1.0 - found.result.bound_s / found.result.iteration_s)
+
+
+def test_rules_hold(planned):
+    fsdp = planned["verl/fsdp"].result.plan
+    for entry in fsdp.roles:
+        for layout in (entry.training, entry.inference):
+            assert layout is None or (layout.tp, layout.pp, layout.ep) == (1, 1, 1)
+    for name in ("verl/megatron", "nemo-rl/megatron", "nemo-rl/dtensor", "openrlhf"):
+        plan = planned[name].result.plan
+        layouts = [e.training or e.inference for e in plan.roles if e.pool == plan.role("actor").pool]
+        assert len({tuple(degrees_of(layout).values()) for layout in layouts}) == 1, name
+    assert all(planned[name].result.plan.role("actor").generation.pp == 1 for name in ("verl/fsdp", "verl/megatron"))
+
+
+def test_old_log_probs_come_from_the_trainer_as_these_systems_do(planned, tmp_path):
+    for found in planned.values():
+        assert any(call.key == "compute_log_prob" for call in found.job.facts().dataflow.calls)
+    asked = job(tmp_path, implementation={"old_log_prob": "engine"})
+    found = plan_for(asked, TARGETS["verl/fsdp"], search)
+    assert not any(call.key == "compute_log_prob" for call in found.job.facts().dataflow.calls)
+
+
+def test_a_pin_that_contradicts_a_rule_is_named(tmp_path):
+    pinned = job(tmp_path, pin={"actor": {"training": {"tp": 4}}})
+    with pytest.raises(InputError, match=r"pin\.actor\.training\.tp: 4 is pinned, and verl/fsdp 0\.9\.1 has 1 there"):
+        plan_for(pinned, TARGETS["verl/fsdp"], search)
+
+
+def test_targets_are_known_with_and_without_their_release():
+    assert target_of("verl@0.9/megatron") is target_of("verl/megatron") is target_of("verl@0.9.1/megatron")
+    with pytest.raises(InputError, match=r"the rules here are those of verl 0\.9\.1"):
+        target_of("verl@0.7/megatron")
+    with pytest.raises(UnknownNameError, match="unknown target 'verl'"):
+        target_of("verl")
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_every_rule_says_where_it_stands(name):
+    assert all(re.match(r"[\w/]+\.py:\d+", rule.source) for rule in TARGETS[name].rules)
+
+
+def test_a_critic_has_the_layout_of_its_process(tmp_path):
+    ppo = job(tmp_path, "ppo", ("actor", "critic", "reference", "reward"))
+    found = plan_for(ppo, TARGETS["verl/megatron"], search)
+    layouts = [found.result.plan.role(role) for role in ("actor", "critic", "reference")]
+    assert len({entry.pool for entry in layouts}) == 1
