@@ -30,7 +30,9 @@ NOT_FACTS = {
     "zero_stages",
     "scheduler",
     "plans_ahead",
-    "fp8_cache_with_fp8_weights",
+    "fp8_cache_with",
+    "family",
+    "release",
     "grouped_query_kernels",
     "bases",
 }
