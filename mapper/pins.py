@@ -30,7 +30,7 @@ _PARALLEL = ("dp", "tp", "pp", "cp", "ep", "zero_stage", "micro_batch", "recompu
 FIELDS: dict[Stage, tuple[str, ...]] = {
     "training": _PARALLEL,
     "inference": _PARALLEL,
-    "generation": ("dp", "tp", "pp", "max_num_seqs"),
+    "generation": ("dp", "tp", "pp", "max_num_seqs", "ep", "attention_dp"),
 }
 """What may be pinned in each stage: the columns of its layouts."""
 

@@ -58,6 +58,7 @@ class _EngineFile(BaseModel):
     grouped_query_kernels: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
+    mixture_parallel: bool = False
     sequence_parallel: bool = True
     head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
@@ -98,7 +99,8 @@ class GenerationEngine(_Engine):
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
-    were fitted with R).
+    were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
+    (expert parallel), and its attention may run as copies (data-parallel attention).
     """
 
     name: str
@@ -137,6 +139,7 @@ class GenerationEngine(_Engine):
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
     first_token_in_prefill: bool = False
+    mixture_parallel: bool = False
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
     wake_s: float = 0.0
@@ -233,6 +236,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             grouped_query_kernels=file.grouped_query_kernels,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,
+            mixture_parallel=file.mixture_parallel,
             bases=_bases(file),
             **values,
         ),

@@ -156,6 +156,8 @@ class GenerationPin(SparseSection, title="Pinned generation"):
     tp: Degree | None = _degree("Tensor-parallel ranks of a replica")
     pp: Degree | None = _degree("Pipeline stages of a replica")
     max_num_seqs: Degree | None = _degree("Sequences of a replica that run at once")
+    ep: Degree | None = _degree("Expert-parallel ranks of a mixture's replica")
+    attention_dp: Degree | None = _degree("Copies of a mixture's attention in a replica")
 
 
 class RolePin(SparseSection, title="Pinned role"):

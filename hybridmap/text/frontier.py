@@ -19,6 +19,7 @@ LETTERS = {
     "pp": "p",
     "cp": "c",
     "ep": "e",
+    "attention_dp": "a",
     "zero_stage": "z",
     "micro_batch": "mb",
     "recompute": "recompute ",

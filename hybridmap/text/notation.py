@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 LEGEND = (
-    "t tensor, p pipeline, d data, c context, e expert parallel; z ZeRO stage; mb samples of a micro-batch; "
-    "seqs sequences in flight of a replica"
+    "t tensor, p pipeline, d data, c context, e expert parallel, a attention copies; z ZeRO stage; mb samples of a "
+    "micro-batch; seqs sequences in flight of a replica"
 )
 
 
@@ -46,8 +46,9 @@ def generation_text(layout: GenerationLayout | None) -> str:
     """``t2 d8 seqs 64``: eight replicas of two GPUs, 64 sequences at once in each."""
     if layout is None:
         return "-"
-    pipeline = [f"p{layout.pp}"] if layout.pp > 1 else []
-    return " ".join([f"t{layout.tp}", *pipeline, f"d{layout.dp}", f"seqs {layout.max_num_seqs}"])
+    rare = (("p", layout.pp), ("e", layout.ep), ("a", layout.attention_dp))
+    spread = [f"{letter}{n}" for letter, n in rare if n > 1]
+    return " ".join([f"t{layout.tp}", *spread, f"d{layout.dp}", f"seqs {layout.max_num_seqs}"])
 
 
 def _degrees(layout: ParallelLayout) -> list[str]:

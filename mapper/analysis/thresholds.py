@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from mapper.analysis.shortlist import Shortlist, faster_rival
-from mapper.model.instance import make_instance
 from mapper.price_families import RESOURCES, scaled, with_response
 from mapper.problem import make_problem
+from mapper.search.narrow import fastest_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,5 +172,5 @@ def _faster_on(
 ) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
     other = make_problem(facts, pins=problem.pins, mode=problem.mode, options=problem.options)
-    x = make_instance(replace(other, partitions=(won, *rivals)), deadline=deadline)
+    x = fastest_instance(replace(other, partitions=(won, *rivals)), deadline)
     return faster_rival(x, won, rivals, deadline)

@@ -13,7 +13,7 @@ from mapper.candidates.plain import plain_engine
 from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
 from simulator.cost import generate, memory, pricing, reshard
-from simulator.cost.kv_budget import with_kv_budget
+from simulator.cost.kv_budget import longest_bytes, with_kv_budget
 from simulator.plan.layouts import GenerationLayouts
 from simulator.rollout.drain import most_segments
 
@@ -95,9 +95,18 @@ class EnginePrices:
 
 
 def _packed(engine: GenerationLayouts) -> Ints:
-    """A number that tells listed layouts apart: the search lists no others than plain engines without a budget."""
-    layout = (engine.dp * 2**10 + engine.tp) * 2**5 + engine.pp
-    return np.asarray(layout * 2**24 + engine.max_num_seqs, dtype=np.int64)
+    """A number that tells listed layouts apart: they state no budget, and spreads are powers of two."""
+    layout = ((engine.dp * 2**4 + _exponent(engine.tp)) * 2**5 + engine.pp) * 2**8 + spread_of(engine)
+    return np.asarray(layout * 2**21 + engine.max_num_seqs, dtype=np.int64)
+
+
+def spread_of(engine: GenerationLayouts) -> Ints:
+    """A number below 2**8 for each row that is equal where experts and attention are spread alike."""
+    return np.asarray(_exponent(engine.ep) * 2**4 + _exponent(engine.attention_dp), dtype=np.int64)
+
+
+def _exponent(power_of_two: Ints) -> Ints:
+    return np.asarray(np.rint(np.log2(power_of_two)), dtype=np.int64)
 
 
 def engine_rows(
@@ -115,13 +124,16 @@ def engine_rows(
     engine = _listed(parts)
     asked = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     allowed = matching(pin, "generation", engine)
-    rows = replace(prices.rows(engine.take(allowed)), asked=asked[allowed])
     room = facts.memory_room_bytes - facts.generation.memory_reserve_bytes
+    allowed = allowed[_least_bytes(facts, prices.role, engine.take(allowed)) <= room]
+    rows = replace(prices.rows(engine.take(allowed)), asked=asked[allowed])
     rows = rows.take(np.flatnonzero(rows.running_bytes <= room))
     if not prune:
         return rows
     alike = rows.asked * 2**48 + same_shards(rows.engine)
-    values = np.stack([rows.seconds, rows.running_bytes], axis=1)
+    # Of spread experts and attention copies a GPU holds more or less, which the transition and the pool's room go by.
+    columns = [rows.seconds, rows.running_bytes, *([rows.weight_bytes] if facts.generation.mixture_parallel else [])]
+    values = np.stack(columns, axis=1)
     best = non_dominated_by_group(alike, values)
     if options.prefer_plain is None:
         return rows.take(best)
@@ -129,10 +141,22 @@ def engine_rows(
     return rows.take(np.union1d(best, plain[non_dominated_by_group(alike[plain], values[plain])]))
 
 
+def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
+    """Bytes per GPU that an engine needs whatever it runs.
+
+    Working memory, the cache of the longest sequence, and its weights unless they may be the trainer's.
+    """
+    shape, precision = facts.roles[role].shape, facts.roles[role].precision
+    own = 0.0 if facts.generation.shares_weights else 1.0
+    weights = own * memory.generation_weight_bytes(shape, engine, DTYPE_BYTES[precision])
+    cache = longest_bytes(facts, shape, engine)
+    return np.asarray(weights + cache + memory.generation_working_bytes(facts, shape, engine), dtype=np.float64)
+
+
 def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
     """The layouts of several listings after each other."""
     none = np.zeros(0, dtype=np.int64)
-    columns = ("dp", "tp", "pp", "max_num_seqs")
+    columns = ("dp", "tp", "pp", "max_num_seqs", "ep", "attention_dp")
     return GenerationLayouts(*(np.concatenate([none, *(getattr(x, f) for x in parts)]) for f in columns))
 
 

@@ -88,10 +88,15 @@ def stage_counts(layers: int) -> list[int]:
 
 def tensor_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions = USUAL) -> list[int]:
     """Tensor-parallel degrees that the model's heads, the pool and the domain allow; ``options`` may allow more."""
+    in_domain = engine_widths(facts, most_gpus, options)
+    return [t for t in in_domain if not legality.tensor_fault(shape, t)]
+
+
+def engine_widths(facts: Facts, most_gpus: int, options: SearchOptions = USUAL) -> list[int]:
+    """GPUs of an engine's stage, or of a tensor-parallel group, that the pool, the node and the domain allow."""
     group = facts.group
     limit = most_gpus if options.tensor_parallel_across_nodes else min(most_gpus, group.nvlink_domain_gpus)
-    in_node = [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
-    return [t for t in in_node if not legality.tensor_fault(shape, t)]
+    return [t for t in _powers_of_two(limit) if group.gpus_per_node % t == 0 or t % group.gpus_per_node == 0]
 
 
 def cross(
@@ -129,26 +134,36 @@ def generation_layouts(
 ) -> GenerationLayouts:
     """Every engine layout on ``num_gpus`` GPUs with every distinct number of sequences in flight.
 
+    Of mixtures every legal spread of experts and attention copies, where the engine has these.
     Where those stand for all numbers of GPUs up to ``last_gpus`` too: behind them, for every load of a replica that
     one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
     """
     rows, more, samples = [], [], facts.workload.num_samples
-    for tp, pp in _engine_degrees(facts, shape, max(num_gpus, last_gpus), options):
+    for tp, pp, *spread in _engine_degrees(facts, shape, max(num_gpus, last_gpus), options):
         dp, rest = divmod(num_gpus, tp * pp)
         if not rest and dp >= 1 and not legality.samples_fault(dp, samples, "replicas"):
-            rows += [(dp, tp, pp, b) for b in _sequences(facts, -(-samples // dp))]
+            rows += [(dp, tp, pp, b, *spread) for b in _sequences(facts, -(-samples // dp))]
         most = min(last_gpus // (tp * pp), samples)
         if last_gpus > num_gpus and most > 0:
             loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
-            more += [(-(-samples // n), tp, pp, b) for n in loads_between for b in _sequences(facts, n)]
-    return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 4).T)
+            more += [(-(-samples // n), tp, pp, b, *spread) for n in loads_between for b in _sequences(facts, n)]
+    return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 6).T)
 
 
-def _engine_degrees(facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions) -> list[tuple[int, int]]:
-    """``(tp, pp)`` of the engines worth trying."""
+def _engine_degrees(
+    facts: Facts, shape: ModelShape, most_gpus: int, options: SearchOptions
+) -> list[tuple[int, int, int, int]]:
+    """``(tp, pp, ep, attention_dp)`` of the engines worth trying."""
     stages = [n for n in ENGINE_STAGES if n <= shape.num_layers]
-    tensor = tensor_degrees(facts, shape, most_gpus, options)
-    return [(tp, pp) for tp in tensor for pp in stages if not legality.engine_fault(shape, tp, pp)]
+    spread = shape.moe is not None and facts.generation.mixture_parallel
+    return [
+        (tp, pp, ep, copies)
+        for tp in engine_widths(facts, most_gpus, options)
+        for pp in stages
+        for ep in (_powers_of_two(tp) if spread else (1,))
+        for copies in (_powers_of_two(tp) if spread else (1,))
+        if not legality.engine_fault(shape, tp, pp, ep, copies)
+    ]
 
 
 def _sequences(facts: Facts, load: int) -> list[int]:
@@ -163,7 +178,7 @@ def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], option
     most, samples = sizes[-1], facts.workload.num_samples
     used = {
         dp * tp * pp
-        for tp, pp in _engine_degrees(facts, shape, most, options)
+        for tp, pp, _, _ in _engine_degrees(facts, shape, most, options)
         for dp in loads(samples, most // (tp * pp))
     }
     return sorted(used)

@@ -30,6 +30,8 @@ def listed_values(facts: Facts, options: SearchOptions) -> dict[str, str]:
         out["c"] = _numbers(layouts.CONTEXT_DEGREES)
     if any(spec.shape.moe is not None for spec in facts.roles.values()):
         out["e"] = "powers of two that divide experts and ranks"
+        if facts.generation.mixture_parallel:
+            out["engine e and a"] = "powers of two in a stage"
     if options.interleaving:
         out["v"] = "all that the layers allow"
     return out

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates import layouts
-from mapper.candidates.engine import EngineCandidates, EnginePrices, bytes_apart, engine_rows, same_shards
+from mapper.candidates.engine import EngineCandidates, EnginePrices, bytes_apart, engine_rows, same_shards, spread_of
 from mapper.candidates.floors import least_seconds
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
 from mapper.candidates.plain import plain_rows, stages
@@ -334,7 +334,7 @@ def _not_dominated(table: RoleTable, keep_apart: bool) -> Ints:
     if table.role == GENERATOR:  # what the transfer of weights depends on
         engine = table.layouts.generation
         assert engine is not None, "the generator generates"
-        return non_dominated_by_group(same_shards(engine), values)
+        return non_dominated_by_group(same_shards(engine) * 2**8 + spread_of(engine), values)
     rows = non_dominated_by_group(table.num_gpus, values)
     with_gpus = np.concatenate([table.num_gpus[rows, None].astype(np.float64), values[rows]], axis=1)
     return np.asarray(rows[non_dominated(with_gpus)], dtype=np.int64)

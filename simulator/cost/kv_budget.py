@@ -207,10 +207,12 @@ def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutPr
         One profile per candidate.
     """
     work, loads = facts.workload, sequences_per_replica(facts, layouts)
-    return [
-        rollout_profile(int(q), int(b), work.engine_prompt_tokens, work.response, work.num_samples)
-        for q, b in zip(loads, layouts.max_num_seqs, strict=True)
+    pairs, of_each = np.unique(loads * 2**32 + layouts.max_num_seqs, return_inverse=True)
+    found = [
+        rollout_profile(pair >> 32, pair & (2**32 - 1), work.engine_prompt_tokens, work.response, work.num_samples)
+        for pair in pairs.tolist()
     ]
+    return [found[i] for i in of_each.reshape(-1).tolist()]
 
 
 def drained_peak_tokens(facts: Facts, layouts: GenerationLayouts) -> Floats:

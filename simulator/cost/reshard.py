@@ -122,6 +122,7 @@ def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayout
         Booleans, ``[C]``.
     """
     alike = (training.tp == generation.tp) & (training.pp == generation.pp) & (training.zero_stage < 3)
+    alike = alike & (generation.ep == training.ep) & (generation.attention_dp == 1)
     return np.asarray(alike & facts.generation.shares_weights, dtype=np.bool_)
 
 

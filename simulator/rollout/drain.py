@@ -98,6 +98,7 @@ def rollout_profile(
     return _segments(_start_steps(lengths, width), lengths, prompt_tokens, scale)
 
 
+@functools.lru_cache(maxsize=4096)
 def arrival_lengths(num: int, response: LengthDistribution, total_sequences: int) -> Floats:
     """Lengths of one replica's responses in the order they arrive.
 
@@ -118,7 +119,9 @@ def arrival_lengths(num: int, response: LengthDistribution, total_sequences: int
     lengths = np.ceil(response.sample(num))
     lengths[-1] = np.ceil(response.quantile(np.asarray([1.0 - 0.5 / total_sequences]))[0])
     order = np.random.default_rng(0).permutation(num)  # arrival order carries no information about length
-    return np.asarray(lengths[order])
+    arrived = np.asarray(lengths[order])
+    arrived.setflags(write=False)  # shared by all who ask
+    return arrived
 
 
 def _waves(num: int, slots: int, prompt: float, length: float) -> RolloutProfile:
