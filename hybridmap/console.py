@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 200
 """Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
+
+PROGRESS_AFTER_S, DRAWN_EVERY_S, WRITTEN_EVERY_S = 3.0, 0.2, 2.0
+"""Seconds before a search says what it does, and between two looks at a terminal, or two lines in a log."""
 
 BAR_AFTER_S = 2.0
 """Seconds before a progress bar shows; shorter work needs none."""
@@ -83,14 +87,40 @@ def new_table(columns: Sequence[str], right: Sequence[str] = ()) -> Table:
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
-    """Show on a terminal that something takes a while."""
-    if not sys.stderr.isatty():
+def working(text: str, asked: bool = False, quiet: bool = False) -> Iterator[None]:
+    """Show on a terminal that something takes a while, and after some seconds what a search does and its best plan.
+
+    Elsewhere, and where ``quiet`` (``--json``), only if ``asked`` for: a line now and then, to stderr.
+    """
+    on_terminal = sys.stderr.isatty() and not quiet
+    if not on_terminal and not asked:
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
+    from mapper.progress import Progress, listening
+
+    console, began, last, best_s = Console(stderr=True, highlight=False), time.monotonic(), [0.0], [math.inf]
+
+    def line(now: Progress) -> str:
+        steps = f" {now.done:,} of {now.total:,}" if now.total else ""
+        best = f", best so far {best_s[0]:,.2f} s" if math.isfinite(best_s[0]) else ""
+        return f"{text} {now.doing}{steps}{best} ({time.monotonic() - began:.0f} s)"
+
+    def due(now: Progress, every_s: float) -> bool:
+        at = time.monotonic()
+        best_s[0] = min(best_s[0], now.best_s or math.inf)  # other placements are looked at after the best
+        if at - began < PROGRESS_AFTER_S or at - last[0] < every_s:
+            return False
+        last[0] = at
+        return True
+
+    if not on_terminal:
+        with listening(lambda now: typer.echo(line(now), err=True) if due(now, WRITTEN_EVERY_S) else None):
+            yield
+        return
+    status = console.status(text)
+    with status, listening(lambda now: status.update(line(now)) if due(now, DRAWN_EVERY_S) else None):
         yield
 
 

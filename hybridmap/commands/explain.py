@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json
+from hybridmap.commands.options import Json, ShowProgress
 from hybridmap.console import say, say_json, working
 from profiles.errors import InputError
 
@@ -49,6 +49,7 @@ def explain(
         float,
         typer.Option("--time-limit", min=1.0, metavar="SECONDS", help="Longest time to search, thresholds included."),
     ] = 10.0,
+    show_progress: ShowProgress = False,
     as_json: Json = False,
 ) -> None:
     """Explain a plan.
@@ -61,7 +62,7 @@ def explain(
     if (job is None) == (plan is None):
         raise InputError("explain needs either a JOB.yaml or --plan plan.json")
     began = time.perf_counter()
-    with working("explaining ..."):
+    with working("explaining ...", show_progress, as_json):
         given, found, others, goal = _from_plan(plan) if plan is not None else _from_job(job, time_limit)
         # Thresholds compare placements by time on all GPUs, which says nothing of another objective's winner.
         rivals = others if goal == "time" else ()

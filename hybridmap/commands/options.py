@@ -18,6 +18,9 @@ class Placement(StrEnum):
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job: models, workload, cluster.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
+ShowProgress = Annotated[
+    bool, typer.Option("--progress", help="Say on stderr what the search does, where that is no terminal either.")
+]
 Systems = Annotated[bool, typer.Option("--systems", help="Compare with other RL systems instead of placements.")]
 Even = Annotated[bool, typer.Option("--even", help="Equal halves; for the split placement.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31 - 1, help="Seed of the solver.")]

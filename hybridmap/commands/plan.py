@@ -16,6 +16,7 @@ from hybridmap.commands.options import (
     Placement,
     Profile,
     Seed,
+    ShowProgress,
     TimeLimit,
 )
 from hybridmap.console import say, say_json, working
@@ -52,6 +53,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    show_progress: ShowProgress = False,
     as_json: Json = False,
 ) -> None:
     """Find the best plan of a job.
@@ -68,7 +70,7 @@ def plan(
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
-    with working(f"searching placements on {facts.num_gpus:,} GPUs ..."):
+    with working(f"searching placements on {facts.num_gpus:,} GPUs ...", show_progress, as_json):
         from mapper.search.find_plan import find_plan
 
         def search(one: "Job") -> "Result":

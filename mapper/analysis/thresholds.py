@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from mapper.analysis.shortlist import Shortlist, faster_rival
 from mapper.price_families import RESOURCES, scaled, with_response
 from mapper.problem import make_problem
+from mapper.progress import tell
 from mapper.search.narrow import fastest_instance
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ def scan(
     flips: list[Flip] = []
     steady: list[Dimension] = []
     skipped: list[Dimension] = []
-    for dimension in dimensions:
+    for i, dimension in enumerate(dimensions):
         found = None
+        tell(f"looking for thresholds: {dimension}", i, len(dimensions))
         if not deadline.is_over() and dimension == "nodes":
             found = _flip_of_nodes(shortlist.problem, won, others, deadline)
         elif not deadline.is_over():

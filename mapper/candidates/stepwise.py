@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from mapper.progress import tell
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -74,19 +76,25 @@ def price_in_turn(rows: Sequence[Steps], deadline: Deadline) -> None:
     Early steps come before all others, and may begin up to ``EARLY_S`` after the deadline.
     """
     late = deadline.later(EARLY_S)
+    total = sum(one.num_left for one in rows)
     for turn in range(ALWAYS):
         for one in rows:
             if turn < one.num_early:
-                one.price_next(late)
-    _take(rows, [one.num_early - ALWAYS for one in rows], late)
-    _take(rows, [one.num_left for one in rows], deadline)
+                _next(one, rows, total, late)
+    _take(rows, [one.num_early - ALWAYS for one in rows], total, late)
+    _take(rows, [one.num_left for one in rows], total, deadline)
 
 
-def _take(rows: Sequence[Steps], counts: list[int], deadline: Deadline) -> None:
+def _next(one: Steps, rows: Sequence[Steps], total: int, deadline: Deadline) -> None:
+    tell("pricing layouts", total - sum(other.num_left for other in rows), total)
+    one.price_next(deadline)
+
+
+def _take(rows: Sequence[Steps], counts: list[int], total: int, deadline: Deadline) -> None:
     """So many steps of each, in turn, until time is up."""
     for turn in range(max(counts, default=0)):
         for one, count in zip(rows, counts, strict=True):
             if turn < count:
                 if deadline.is_over():
                     return
-                one.price_next(deadline)
+                _next(one, rows, total, deadline)

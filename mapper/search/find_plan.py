@@ -13,6 +13,7 @@ from mapper.execution_mode import GENERATOR
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import named_partition, sets_of
+from mapper.progress import tell
 from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of, preferred
 from mapper.search.alternatives import alternatives
 from mapper.search.best import best_choice
@@ -106,6 +107,7 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     ticks = ticks_of(instance, choice)
     plan = build_plan(instance, choice, problem)
     timeline = simulate(plan, facts)
+    tell("looking at plain plans and other placements", best_s=timeline.iteration_s)
     unsure_s, why = _drift(timeline.iteration_s, ticks * instance.tick_s, instance.rounding_s)
     bound = min(max(found.bound_ticks * instance.tick_s - unsure_s, 0.0), timeline.iteration_s)
     value = objective.value(timeline.iteration_s, plan.gpus)

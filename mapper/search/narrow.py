@@ -13,6 +13,7 @@ from mapper.candidates.listing import tables_by_step, worth_keeping
 from mapper.candidates.table import by_gpus
 from mapper.model.choices import ticks_of
 from mapper.model.instance import make_instance
+from mapper.progress import tell
 from mapper.search.incumbent import NEVER, greedy_by_placement, thinned
 from mapper.search.prune import prune_each_beyond
 
@@ -30,6 +31,7 @@ def fastest_instance(problem: Problem, deadline: Deadline) -> Instance:
     """As ``make_instance``, without what is in no placement's fastest plan."""
     whole = tables_by_step(problem, problem.roles, deadline=deadline)
     if sum(map(len, whole.values())) > FEW_ROWS:
+        tell("looking for a quick plan of each placement")
         whole = _within_quick_choices(problem, whole)
     return make_instance(problem, priced={role: worth_keeping(problem, table) for role, table in whole.items()})
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mapper.model.choices import fits, ticks_of
 from mapper.model.solver import Solution, solve
 from mapper.model.variables import Choice
+from mapper.progress import tell
 from mapper.search.incumbent import greedy, thinned
 from mapper.search.prune import prune_beyond
 
@@ -37,10 +38,12 @@ def best_as_priced(
     if start is None:
         solution = solve(instance, seed=seed, time_limit_s=time_limit_s, workers=workers)
         return solution.choice, solution
+    tell("leaving out what cannot be faster", best_s=limit * instance.tick_s)
     start, limit = _closer(instance, start, limit)
     pruned, kept = prune_beyond(instance, limit)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
+    tell("proving that nothing is faster", best_s=limit * instance.tick_s)
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
     assert solution.choice is not None, "the quick choice survives its own pruning"
     return _in_whole(solution.choice, kept), solution
