@@ -51,25 +51,6 @@ DERIVED: dict[str, Derived] = {
         memory_bytes_per_s=1.555e12,
         memory_bytes=40 * 2**30,
     ),
-<<<<<<< HEAD
-    "h20-96gb-sxm": Derived(
-        base="h100-80gb-sxm",
-        because="H100 SXM cut to 78 of 132 SMs, which stay below the power limit, with HBM3 at 4.0 TB/s",
-        memory_bytes_per_s=4.0e12,
-        memory_bytes=96 * 2**30,
-        peak_flop_per_s={"bf16": 148e12, "fp8": 296e12, "fp32": 44e12},
-        sustained_share=0.9,
-=======
-    "mi300x-192gb": Derived(
-        base="h100-80gb-sxm",
-        because="another maker's part at its data sheet's rates, with the efficiencies of NVIDIA's kernels",
-        memory_bytes_per_s=5.3e12,
-        memory_bytes=192 * 2**30,
-        nvlink_bytes_per_s=448e9,
-        peak_flop_per_s={"bf16": 1307e12, "fp8": 2615e12, "fp32": 163e12},
-        sustained_share=0.45,
->>>>>>> main
-    ),
     "rtx-a6000": Derived(
         base="a100-80gb-sxm",
         because="an Ampere part of another die at its data sheet's rates, on PCIe",
