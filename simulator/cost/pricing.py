@@ -219,7 +219,9 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     groups = (facts.group, *(other.group for other in facts.others))
     rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
-    handled = Cost.of_compute(facts.training.priced(controller_s_per_token=work.tokens))
+    engine = facts.training
+    handled_s = engine.controller_s_per_token * work.tokens
+    handled = Cost.of_compute(Priced.of(handled_s, engine.basis("controller_s_per_token")))
     return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + handled + dispatch
 
 
