@@ -189,6 +189,7 @@ class TrainingEngine(_Engine):
     memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
+    controller_s_per_token: float = 0.0
     host_s_per_launch: float = 0.0
     host_s_per_expert: float = 0.0
     forward_s_per_layer: float = 0.0
