@@ -11,7 +11,8 @@ import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
+
+from profiles import normal
 
 if TYPE_CHECKING:
     from profiles.records import Floats
@@ -65,7 +66,7 @@ def tokens_at(workload: Workload, num_samples: Floats, level: float) -> Floats:
         return np.asarray(num_samples * workload.trained_tokens_per_sample, dtype=np.float64)
     few, mean, deviation, skewness = _few(workload.trained_prompt_tokens, workload.response, level)
     n = np.maximum(np.asarray(num_samples, dtype=np.float64), 1.0)
-    z = float(ndtri(level))
+    z = float(normal.quantile(level))
     many = n * mean + np.sqrt(n) * deviation * (z + (z * z - 1.0) * skewness / (6.0 * np.sqrt(n)))
     found = np.where(n <= EXACT, np.interp(n, np.arange(1, EXACT + 1), few), many)
     return np.asarray(np.minimum(found, most), dtype=np.float64)
