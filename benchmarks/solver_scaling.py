@@ -2,7 +2,8 @@
 
     python -m benchmarks.solver_scaling [--quick] [--no-paper | --paper-largest GPUS] [--note TEXT] [--out DIRECTORY]
 
-Every GPU has 16 samples, so batches grow with the cluster. Each case runs in a process of its own, so that its peak memory is its own; a case that takes less than
+Every GPU has 16 samples, so batches grow with the cluster.
+Each case runs in a process of its own, so that its peak memory is its own; a case that takes less than
 ``REPEAT_BELOW_S`` runs three times and the fastest counts. Beside it stands the time of the paper's Algorithm 1 over
 the same priced tables, where that ends within ``PAPER_LIMIT_S``; it is not tried on more GPUs than where it did not.
 Results go to a dated CSV file.
@@ -74,7 +75,8 @@ class Case:
 class Row:
     """What one case took: ``cpu_s`` says how much of ``seconds`` was its own where others use the machine too.
 
-    ``process_s`` is the whole process, start and imports included, ``process_cpu_s`` what of it was its own. ``paper_s`` is empty where Algorithm 1 was not asked
+    ``process_s`` is the whole process, start and imports included, ``process_cpu_s`` what of it was its own.
+    ``paper_s`` is empty where Algorithm 1 was not asked
     for, and a bound where it, or a smaller case of the same roles and model, did not end.
     """
 

@@ -6,8 +6,8 @@ its source. A unit that does not match the field is an error, so a GB/s can neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,6 +39,9 @@ UNITS = {
 }
 
 _BY_KEY = ("peak_flop_per_s", "sustained_flop_per_s", "flash_2_flop_per_s")
+
+_File = TypeVar("_File", bound=BaseModel)
+_WHOLE = ("memory_bytes", "gpus_per_node", "nvlink_domain_gpus")
 
 # Block-scaled FP8 runs on the FP8 tensor cores, FP16 on the BF16 ones; four-bit weights with bf16 activations on those,
 # with 8-bit activations on the FP8 ones.
@@ -212,19 +215,81 @@ class _DeviceFile(BaseModel):
     doubts: list[str] = Field(default_factory=list)
 
 
+class _DerivedFile(BaseModel):
+    """The schema of a ``device.yaml`` that says in what a device differs from one with tables."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_version: Annotated[int, Field(ge=1, le=1)]
+    name: str
+    device_string: str
+    tables_of: Annotated[str, Field(min_length=1)]
+    because: str
+    peak_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
+    sustained_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
+    flash_2_flop_per_s: dict[str, _Fact] = Field(default_factory=dict)
+    memory_bytes_per_s: _Fact | None = None
+    memory_bytes: _Fact | None = None
+    nvlink_bytes_per_s: _Fact | None = None
+    power_w: _Fact | None = None
+
+
+def load_derived(folder: Path, base: DeviceSpec) -> DeviceSpec:
+    """The spec of a device that differs from ``base`` in what ``folder/device.yaml`` says, and in nothing else."""
+    path = folder / DEVICE_FILE
+    parsed = _validated(_DerivedFile, path)
+    single = {name: fact for name in UNITS if isinstance(fact := getattr(parsed, name, None), _Fact)}
+    by_key: dict[str, dict[str, _Fact]] = {name: getattr(parsed, name) for name in _BY_KEY}
+    facts = {**single, **{f"{name}.{dtype}": fact for name in _BY_KEY for dtype, fact in by_key[name].items()}}
+    _require_units(path, facts)
+    numbers = {name: int(fact.value) if name in _WHOLE else fact.value for name, fact in single.items()}
+    rates = {
+        name: {**getattr(base, name), **{dtype: fact.value for dtype, fact in by_key[name].items()}} for name in _BY_KEY
+    }
+    changed: dict[str, Any] = {**numbers, **rates}
+    # What was fitted on one part is an assumption on another.
+    held = {name: Basis.ASSUMED if basis is Basis.FITTED else basis for name, basis in base.bases.items()}
+    return replace(
+        base,
+        name=parsed.name,
+        device_string=parsed.device_string,
+        sources={
+            **{name: f"that of {base.name}: {source}" for name, source in base.sources.items()},
+            **{name: fact.source for name, fact in facts.items()},
+        },
+        bases={**held, **{name: Basis[fact.basis.upper()] for name, fact in facts.items()}},
+        **changed,
+    )
+
+
 def load_spec(folder: Path) -> DeviceSpec:
     """Read ``folder/device.yaml``; ``FileFormatError`` names the file and the field that is wrong."""
     return _to_spec(folder / DEVICE_FILE, _read(folder / DEVICE_FILE))
 
 
+def load_tables_of(folder: Path) -> str | None:
+    """Whose tables price the device of ``folder/device.yaml``, at its own rates; ``None`` where it has its own."""
+    content = read_yaml_file(folder / DEVICE_FILE)
+    if not isinstance(content, dict) or "tables_of" not in content:
+        return None
+    return _validated(_DerivedFile, folder / DEVICE_FILE).tables_of
+
+
 def load_doubts(folder: Path) -> tuple[str, ...]:
-    """What ``folder/device.yaml`` says against its own measurements: what is incomplete, what was disturbed."""
-    return tuple(_read(folder / DEVICE_FILE).doubts)
+    """What speaks against a device's numbers: what was incomplete or disturbed, or that they are another device's."""
+    other = load_tables_of(folder)
+    if other is None:
+        return tuple(_read(folder / DEVICE_FILE).doubts)
+    because = _validated(_DerivedFile, folder / DEVICE_FILE).because
+    return (f"derived, not measured: {because}; kernels at the efficiencies of {other}",)
 
 
 def _read(path: Path) -> _DeviceFile:
+    return _validated(_DeviceFile, path)
+
+
+def _validated(schema: type[_File], path: Path) -> _File:
     try:
-        return _DeviceFile.model_validate(read_yaml_file(path))
+        return schema.model_validate(read_yaml_file(path))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
@@ -234,11 +299,8 @@ def _read(path: Path) -> _DeviceFile:
 def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
     facts = {name: getattr(parsed, name) for name in UNITS if name not in _BY_KEY}
     peaks = {f"{name}.{dtype}": fact for name in _BY_KEY for dtype, fact in getattr(parsed, name).items()}
-    for name, fact in {**facts, **peaks}.items():
-        unit = UNITS[name.partition(".")[0]]
-        if fact.unit != unit:
-            raise FileFormatError(f"{path}: {name}: unit is '{fact.unit}', it must be '{unit}'")
-    whole = {name: int(facts[name].value) for name in ("memory_bytes", "gpus_per_node", "nvlink_domain_gpus")}
+    _require_units(path, {**facts, **peaks})
+    whole = {name: int(facts[name].value) for name in _WHOLE}
     rates = {name: fact.value for name, fact in facts.items() if name not in whole}
     return DeviceSpec(
         name=parsed.name,
@@ -252,3 +314,10 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         **whole,
         **rates,
     )
+
+
+def _require_units(path: Path, facts: Mapping[str, _Fact]) -> None:
+    for name, fact in facts.items():
+        unit = UNITS[name.partition(".")[0]]
+        if fact.unit != unit:
+            raise FileFormatError(f"{path}: {name}: unit is '{fact.unit}', it must be '{unit}'")

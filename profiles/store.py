@@ -18,7 +18,7 @@ import numpy as np
 
 from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
-from profiles.hardware import DEVICE_FILE, DeviceSpec, load_spec
+from profiles.hardware import DEVICE_FILE, DeviceSpec, load_derived, load_spec, load_tables_of
 from profiles.lookup import pricing
 from profiles.lookup.device_tables import DeviceTables
 from profiles.lookup.table import read_card
@@ -54,21 +54,42 @@ def load_device(name: str | os.PathLike[str]) -> DeviceProfile:
     """
     text = os.fspath(name)
     if text in device_names():
-        return _load(DATA / text, 0)
+        return _of_folder(DATA / text, 0)
     if Path(text).is_dir():
         folder = Path(text).resolve()
-        return _load(folder, max((path.stat().st_mtime_ns for path in folder.glob("*.yaml")), default=0))
+        return _of_folder(folder, max((path.stat().st_mtime_ns for path in folder.glob("*.yaml")), default=0))
     raise UnknownNameError("device", text, device_names(), "(or give the path of a device folder)")
+
+
+def _of_folder(folder: Path, changed_ns: int) -> DeviceProfile:
+    other = _tables_of(folder, changed_ns)
+    if other is None:
+        return _load(folder, changed_ns)
+    if other not in device_names() or _tables_of(DATA / other, 0) is not None:
+        raise FileFormatError(f"{folder / DEVICE_FILE}: tables_of: {other!r} is no device with tables")
+    return _derived(folder, changed_ns, load_device(other))
+
+
+@cache
+def _tables_of(folder: Path, changed_ns: int) -> str | None:
+    return load_tables_of(folder)
+
+
+@cache
+def _derived(folder: Path, changed_ns: int, base: DeviceProfile) -> DeviceProfile:
+    return base.with_spec(load_derived(folder, base.spec))
 
 
 @cache
 def _load(folder: Path, changed_ns: int) -> DeviceProfile:
     """``changed_ns`` tells a folder that was measured again from what was read before."""
     spec = load_spec(folder)
-    cards = {path.stem: read_card(path) for path in sorted(folder.glob("*.yaml")) if path.name not in NO_TABLES}
+    present = set(os.listdir(folder))
+    sidecars = sorted(name for name in present if name.endswith(".yaml") and name not in NO_TABLES)
+    cards = {name.removesuffix(".yaml"): read_card(folder / name) for name in sidecars}
     digest = hashlib.sha256((folder / DEVICE_FILE).read_bytes())
     for name, card in cards.items():
-        if not (folder / f"{name}.parquet").is_file():
+        if f"{name}.parquet" not in present:
             raise FileFormatError(f"{folder / name}.parquet: missing, though {name}.yaml describes it")
         digest.update(f"{name}:{card.sha256}".encode())
     return DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())

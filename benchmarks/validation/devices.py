@@ -45,29 +45,11 @@ DERIVED: dict[str, Derived] = {
         memory_bytes=96 * 2**30,
         power_w=500.0,
     ),
-    "h800-80gb-sxm": Derived(
-        base="h100-80gb-sxm",
-        because="H100 SXM with NVLink cut to 400 GB/s both directions",
-        nvlink_bytes_per_s=200e9,
-    ),
-    "a800-80gb-sxm": Derived(
-        base="a100-80gb-sxm",
-        because="A100 SXM with NVLink cut to 400 GB/s both directions",
-        nvlink_bytes_per_s=200e9,
-    ),
     "a100-40gb-sxm": Derived(
         base="a100-80gb-sxm",
         because="A100 SXM with five stacks of HBM2",
         memory_bytes_per_s=1.555e12,
         memory_bytes=40 * 2**30,
-    ),
-    "h20-96gb-sxm": Derived(
-        base="h100-80gb-sxm",
-        because="H100 SXM cut to 78 of 132 SMs, which stay below the power limit, with HBM3 at 4.0 TB/s",
-        memory_bytes_per_s=4.0e12,
-        memory_bytes=96 * 2**30,
-        peak_flop_per_s={"bf16": 148e12, "fp8": 296e12, "fp32": 44e12},
-        sustained_share=0.9,
     ),
     "mi300x-192gb": Derived(
         base="h100-80gb-sxm",

@@ -9,7 +9,6 @@ import typer
 
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, warn, working
-from profiles.yaml_text import read_yaml_file
 
 devices = typer.Typer(help="List profiled devices, show one, or import tables.")
 
@@ -97,7 +96,7 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from profiles.hardware import UNITS, load_doubts
+    from profiles.hardware import UNITS, load_doubts, load_tables_of
     from profiles.store import DATA, device_names, load_device
 
     profile = load_device(name)
@@ -109,6 +108,8 @@ def _facts(name: str) -> dict[str, Any]:
             {f"{key}.{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {key: value}
         )
     folder = DATA / name if name in device_names() else Path(name)
+    other = load_tables_of(folder)
+    tables = DATA / other if other else folder
     return {
         "name": spec.name,
         "device_string": spec.device_string,
@@ -123,15 +124,15 @@ def _facts(name: str) -> dict[str, Any]:
             for key, value in values.items()
         },
         "doubts": list(load_doubts(folder)),
-        "tables": [_table(folder / f"{table}.yaml") for table in sorted(profile.tables.cards)],
+        "tables": [_table(tables / f"{table}.yaml") for table in sorted(profile.tables.cards)],
     }
 
 
 def _table(sidecar: Path) -> dict[str, Any]:
     """What the sidecar of a table says of its origin."""
-    from profiles.lookup.table import read_card
+    from profiles.lookup.table import read_card, sidecar_content
 
-    content = read_yaml_file(sidecar)
+    content = sidecar_content(sidecar)
     found = content.get("sources")
     sources = [s for s in found if isinstance(s, Mapping)] if isinstance(found, list) else []
     return {

@@ -1,6 +1,6 @@
 """``hybridmap export``: the launch script of another RL system for a plan."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +9,11 @@ import typer
 
 from hybridmap.commands.options import Json
 from hybridmap.console import say, say_json, warn
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Export
+    from hybridmap.files.plan import PlanFile
 
 
 class System(StrEnum):
@@ -29,6 +31,14 @@ def export(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the script and what goes with it here.", show_default=False),
     ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            "--launcher",
+            help="Also write what brings the run up: slurm, ray, kuberay or skypilot; needs --out.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a launch script for verl, NeMo-RL or OpenRLHF.
@@ -41,7 +51,12 @@ def export(
     from hybridmap.exports.systems import export_plan
     from hybridmap.files.plan import read_plan_file
 
-    found = export_plan(read_plan_file(plan), str(plan), to.value)
+    if launcher is not None and out is None:
+        raise InputError(f"--launcher {launcher} needs --out DIR: its file goes beside the script that it starts")
+    file = read_plan_file(plan)
+    found = export_plan(file, str(plan), to.value)
+    if launcher is not None:
+        found = _with_launcher(found, launcher, file, plan)
     written = _written(found, out) if out is not None else []
     if as_json:
         say_json(
@@ -66,12 +81,24 @@ def export(
     else:
         say(f"time        {found.times}")
         say(f"wrote       {', '.join(written)}")
+        if launcher is not None:
+            from hybridmap.exports.launchers.launcher import FILES, NEXT
+
+            say(f"next        cd {out} && {NEXT[launcher].format(file=FILES[launcher])}")
     for point in found.points:
         warn(f"{found.system} cannot follow {point.place}: {point.text}")
     for line in said_aloud(found):
         warn(line)
     if found.times.differ:
         warn(str(found.times))
+
+
+def _with_launcher(found: "Export", launcher: str, file: "PlanFile", path: Path) -> "Export":
+    from hybridmap.exports.launchers.launcher import launcher_files
+    from hybridmap.job.load import job_from_document
+
+    job = job_from_document(file.job, f"{path}: job")
+    return replace(found, files={**found.files, **launcher_files(launcher, file.plan, job, found)})
 
 
 def _written(found: "Export", out: Path) -> list[str]:
@@ -81,5 +108,7 @@ def _written(found: "Export", out: Path) -> list[str]:
     require_folder(out)
     for name, text in found.files.items():
         write_file(out / name, text)
-    (out / found.script).chmod(0o755)
+    for name in found.files:
+        if name.endswith(".sh"):
+            (out / name).chmod(0o755)
     return [str(out / name) for name in found.files]

@@ -3,7 +3,8 @@
 Reads an installed copy or a wheel file without importing its code, and only the operator families of
 ``importer.tables.ALLOWED_FAMILIES``: the package also holds end-to-end samples, which must stay unseen because
 they are what a planner is judged by. Every table becomes ``<device>/<table>.parquet`` (seconds, bytes, sorted,
-one row per key) beside a ``<table>.yaml`` that says exactly where it came from.
+one row per key) beside a ``<table>.yaml`` that says exactly where it came from; an engine's own is called
+``<table>.<engine>@<release>``.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ from __future__ import annotations
 import datetime
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
+from profiles.importer import convert
 from profiles.importer.source import PACKAGE, Source, open_source, version_key
-from profiles.importer.tables import ALLOWED_FAMILIES, RULES, SLOWER_THAN_LARGER, Part, TableRule
-from profiles.yaml_text import yaml_of
+from profiles.importer.tables import ADDITIONS, ALLOWED_FAMILIES, RULES, SLOWER_THAN_LARGER, Part, Slots, TableRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +41,15 @@ SYSTEMS = {
     "h200-sxm": "h200_sxm",
     "b200-sxm": "b200_sxm",
     "gb200": "gb200",
+    "b300-sxm": "b300_sxm",
+    "gb300": "gb300",
+    "l40s": "l40s",
+    "rtx-pro-6000": "rtx_pro_6000_server",
 }
+SLOWER_THAN_PEERS = 1.25
+"""Beyond it a GEMM row holds something else than the GEMM (a host floor, a quantisation, a hiccup): the fastest row of
+the other engines takes its place, and the sidecar counts such rows."""
+_DROPPED_BITS = 11
 _DATA = "aiconfigurator_core/systems/data"
 
 
@@ -83,9 +94,29 @@ def _write_device(copy: Source, device: str, folder: Path) -> None:
     for rule in RULES:
         parts = [found for slot in rule.slots if (found := _first_present(copy, device, slot)) is not None]
         if parts:
-            _write_table(rule, parts, copy.version, folder)
+            peers = [
+                _read_part(copy, device, peer, v) for peer in rule.peers for v in _versions(copy, device, peer)[:1]
+            ]
+            _write_table(rule, rule.name, parts, peers, copy.version, folder)
+        common = set() if rule.engine_keys else {(found.part.framework, found.version) for found in parts}
+        for engine, slots in rule.engines.items():
+            _write_engine_tables(copy, device, rule, engine, slots, common, folder)
     if not any(folder.iterdir()):
         raise InputError(f"{PACKAGE} {copy.version} has no operator tables of {device}; nothing was written")
+
+
+def _write_engine_tables(
+    copy: Source, device: str, rule: TableRule, engine: str, slots: Slots, common: set[tuple[str, str]], folder: Path
+) -> None:
+    """The tables of an engine's newest release and of those older ones that a part names, but for the common table."""
+    newest = [found for slot in slots if (found := _first_present(copy, device, slot)) is not None]
+    if not newest:
+        return
+    part, own = newest[0].part, replace(rule, keys=rule.engine_keys or rule.keys, kept=rule.engine_kept)
+    older = [v for v in _versions(copy, device, part) if v != newest[0].version and v in part.releases]
+    for parts in (newest, *([_read_part(copy, device, part, version)] for version in older)):
+        if (parts[0].part.framework, parts[0].version) not in common and len(parts[0].rows):
+            _write_table(own, f"{rule.name}.{engine}@{parts[0].version}", parts, [], copy.version, folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +149,10 @@ def _member(device: str, part: Part, version: str) -> str:
 
 
 def _versions(copy: Source, device: str, part: Part) -> list[str]:
-    """Versions that have the file, newest first."""
+    """Versions that have the file, newest first, but for those that only add a model to an older one."""
     pattern = re.compile(re.escape(_member(device, part, "*")).replace(r"\*", "([^/]+)"))
     found = [match.group(1) for name in copy.members if (match := pattern.fullmatch(name))]
+    found = [version for version in found if version not in ADDITIONS.get((part.framework, part.stem), ())]
     return sorted(found, key=version_key, reverse=True)
 
 
@@ -137,8 +169,18 @@ def _read_part(copy: Source, device: str, part: Part, version: str) -> _Found:
     strings = sorted(set(source["device"])) if "device" in source else []
     if len(strings) > 1:
         raise FileFormatError(f"{member}: rows of several devices ({', '.join(strings)})")
+    rows = part.convert(source)
+    if part.less:
+        rows = convert.less_quantisation(rows, [_table(copy, device, part.framework, stem) for stem in part.less])
     digest = hashlib.sha256(content).hexdigest()
-    return _Found(part, version, member, digest, "".join(strings), len(source), part.convert(source))
+    return _Found(part, version, member, digest, "".join(strings), len(source), rows)
+
+
+def _table(copy: Source, device: str, framework: str, stem: str) -> pd.DataFrame:
+    """An engine's newest table of quantisation; without rows where the system has none."""
+    part = Part("quantize", framework, stem, ("m", "k", "latency"), lambda rows: rows)
+    versions = _versions(copy, device, part)
+    return _read_part(copy, device, part, versions[0]).rows if versions else pd.DataFrame()
 
 
 def _has_all_groups(copy: Source, device: str, part: Part, found: _Found, versions: list[str]) -> bool:
@@ -149,20 +191,25 @@ def _has_all_groups(copy: Source, device: str, part: Part, found: _Found, versio
     return every == set(found.rows["gpus"])
 
 
-def _write_table(rule: TableRule, parts: list[_Found], package_version: str, folder: Path) -> None:
+def _write_table(
+    rule: TableRule, name: str, parts: list[_Found], peers: list[_Found], package_version: str, folder: Path
+) -> None:
     columns = [*rule.keys, *rule.sizes]
-    merged = pd.concat([found.rows for found in parts], ignore_index=True)
+    merged = pd.concat([found.rows for found in parts if len(found.rows)], ignore_index=True)
     rows = _one_row_per_key(merged, columns)
-    kept = _without_hiccups(rows, columns, list(rule.sizes))
-    path = folder / f"{rule.name}.parquet"
-    pq.write_table(_to_arrow(kept, columns), path, compression="zstd", compression_level=19)
+    checked, substituted = _held_against(rows, [_one_row_per_key(peer.rows, columns) for peer in peers], columns)
+    kept = _without_hiccups(checked, columns, list(rule.sizes))
+    path = folder / f"{name}.parquet"
+    table = _to_arrow(kept, columns)
+    apart = {"use_dictionary": columns, "use_byte_stream_split": ["latency_s"]}
+    pq.write_table(table, path, compression="zstd", compression_level=19, **apart)
     dropped = [
         f"{sum(f.source_rows for f in parts) - len(merged)} source rows of other dtypes, shapes or settings",
         f"{len(merged) - len(rows)} repeats of a key (median taken; the fastest where kernels differ)",
         f"{len(rows) - len(kept)} rows slower by more than {SLOWER_THAN_LARGER - 1:.0%} than a larger problem",
     ]
     sidecar = {
-        "table": rule.name,
+        "table": name,
         "package": f"{PACKAGE} {package_version}",
         "licence": LICENCE,
         "import_date": datetime.date.today().isoformat(),
@@ -171,6 +218,7 @@ def _write_table(rule: TableRule, parts: list[_Found], package_version: str, fol
             {"framework": f.part.framework, "framework_version": f.version, "path": f.member, "sha256": f.sha256}
             for f in parts
         ],
+        **({"held_against": [peer.member for peer in peers], "substituted": substituted} if peers else {}),
         "facts": {name: value for f in parts for name, value in f.part.facts.items()},
         "units": {**rule.keys, **rule.sizes, "latency_s": "seconds"},
         "rows": len(kept),
@@ -178,7 +226,28 @@ def _write_table(rule: TableRule, parts: list[_Found], package_version: str, fol
         "dropped": dropped,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    (folder / f"{rule.name}.yaml").write_text(yaml_of(sidecar), encoding="utf-8")
+    # A device has many tables, and all their sidecars are read: JSON, which is YAML too, is ten times as quick.
+    (folder / f"{name}.yaml").write_text(json.dumps(sidecar, indent=1) + "\n", encoding="utf-8")
+
+
+def _held_against(
+    rows: pd.DataFrame, peers: list[pd.DataFrame], columns: list[str]
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Rows of at most ``SLOWER_THAN_PEERS`` times the fastest peer's of their key, and how many were changed."""
+    if not peers:
+        return rows, {}
+    own = rows.set_index(columns)["latency_s"]
+    fastest = pd.concat(peers).groupby(columns)["latency_s"].min().reindex(own.index)
+    slow = own > SLOWER_THAN_PEERS * fastest
+    kind = columns[0]
+    changed = {
+        str(
+            name
+        ): f"{part.sum():,} of {len(part):,} rows, on the median {(own / fastest)[part[part].index].median():.2f} times"
+        for name, part in slow.groupby(level=kind)
+        if part.any()
+    }
+    return own.where(~slow, fastest).reset_index(), changed
 
 
 def _one_row_per_key(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
@@ -211,7 +280,13 @@ def _to_arrow(rows: pd.DataFrame, columns: list[str]) -> pa.Table:
         arrays.append(
             pa.array(rows[name].astype(str)).dictionary_encode() if text else pa.array(rows[name], pa.int32())
         )
-    return pa.table([*arrays, pa.array(rows["latency_s"], pa.float32())], names=[*columns, "latency_s"])
+    return pa.table([*arrays, pa.array(_rounded(rows["latency_s"]))], names=[*columns, "latency_s"])
+
+
+def _rounded(seconds: pd.Series[float]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Single precision with 12 of its 23 bits: 0.012 %, far below repeats of a measurement, which halves the files."""
+    bits = seconds.to_numpy(np.float32).view(np.uint32)
+    return ((bits + (1 << (_DROPPED_BITS - 1))) >> _DROPPED_BITS << _DROPPED_BITS).view(np.float32)
 
 
 def _move_into_place(aside: Path, out: Path) -> list[Path]:

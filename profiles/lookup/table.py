@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from profiles.errors import FileFormatError
 from profiles.lookup.grid import Key, split_by_key
 from profiles.lookup.table_check import ERROR, check_table, numbers_of
-from profiles.yaml_text import read_yaml_file
+from profiles.yaml_text import MAX_BYTES, read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,7 +145,7 @@ def read_card(path: Path) -> TableCard:
         The file is no sidecar; it names the file.
     """
     try:
-        content = read_yaml_file(path)
+        content = sidecar_content(path)
         return TableCard(
             str(content["sha256"]),
             dict(content.get("facts") or {}),
@@ -155,6 +156,34 @@ def read_card(path: Path) -> TableCard:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
+
+
+def sidecar_content(path: Path) -> Any:
+    """What a sidecar holds.
+
+    Parameters
+    ----------
+    path
+        Of the sidecar.
+
+    Returns
+    -------
+    Any
+        Its document. Those of imported tables are JSON, which is YAML too and read in a tenth of the time.
+
+    Raises
+    ------
+    FileFormatError
+        It is no YAML; the message names the file.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES)
+        if raw.startswith(b"{"):
+            return json.loads(raw)
+    except (OSError, ValueError, RecursionError):
+        pass  # what is wrong with it the YAML reader says
+    return read_yaml_file(path)
 
 
 def read_table(path: Path, card: TableCard) -> Table:

@@ -19,6 +19,7 @@ from profiles.importer import import_tables as importer
 from profiles.importer import source
 from profiles.importer.import_tables import import_tables
 from profiles.importer.source import version_key
+from profiles.lookup.table import read_card
 from profiles.store import DATA, load_device
 
 DATA_DIR = "aiconfigurator_core/systems/data"
@@ -74,7 +75,7 @@ def test_newest_version_is_taken_and_latency_becomes_seconds(tmp_path: Path) -> 
     members = {f"{H100}/gemm/vllm/{v}/gemm_perf.parquet": gemm(s) for v, s in (("0.9.0", 7.0), ("0.14.0", 1.0))}
     folder = run(tmp_path, members)
     rows = read(folder, "gemm")
-    assert rows[(rows.m == 1) & (rows.n == 64) & (rows.k == 64)].latency_s.item() == pytest.approx(1.29e-3)
+    assert rows[(rows.m == 1) & (rows.n == 64) & (rows.k == 64)].latency_s.item() == pytest.approx(1.29e-3, rel=2e-4)
     card = yaml.safe_load((folder / "gemm.yaml").read_text())
     member = f"{H100}/gemm/vllm/0.14.0/gemm_perf.parquet"
     expected = {"framework": "vllm", "framework_version": "0.14.0", "path": member}
@@ -90,11 +91,80 @@ def test_block_scaled_gemm_comes_from_the_framework_that_timed_the_device(tmp_pa
         tmp_path,
         {
             f"{H100}/gemm/vllm/0.24.0/gemm_perf.parquet": pd.concat([gemm(), gemm(90.0, "fp8_block")]),
-            f"{H100}/gemm/trtllm/1.3.0rc20/gemm_perf.parquet": pd.concat([gemm(5.0), gemm(0.5, "fp8_block")]),
+            f"{H100}/gemm/trtllm/1.3.0rc20/gemm_perf.parquet": pd.concat([gemm(1.2), gemm(0.5, "fp8_block")]),
         },
     )
     smallest = read(folder, "gemm").groupby("dtype", observed=True).latency_s.min().to_dict()
-    assert smallest == pytest.approx({"bf16": 1.29e-3, "fp8_block": 0.645e-3})
+    assert smallest == pytest.approx({"bf16": 1.29e-3, "fp8_block": 0.645e-3}, rel=2e-4)
+
+
+def test_a_row_much_slower_than_other_engines_gives_way_to_theirs(tmp_path: Path) -> None:
+    """A host floor or a hiccup of one engine's run; the sidecar counts what was put in its place."""
+    slow, peers = gemm(), gemm(1.1)
+    slow.loc[(slow.m == 1) & (slow.n == 64) & (slow.k == 64), "latency"] *= 40.0
+    folder = run(
+        tmp_path,
+        {
+            f"{H100}/gemm/vllm/0.24.0/gemm_perf.parquet": slow,
+            f"{H100}/gemm/sglang/0.5.14/gemm_perf.parquet": peers,
+        },
+    )
+    rows = read(folder, "gemm").set_index(["m", "n", "k"]).latency_s
+    assert rows[1, 64, 64] == pytest.approx(1.1 * 1.29e-3, rel=2e-4)
+    assert rows[2, 64, 64] == pytest.approx(1.30e-3, rel=2e-4)
+    card = yaml.safe_load((folder / "gemm.yaml").read_text())
+    assert card["substituted"] == {"bf16": "1 of 12 rows, on the median 36.36 times"}
+
+
+def test_quantisation_is_taken_off_an_fp8_gemm(tmp_path: Path) -> None:
+    """TensorRT-LLM times it in the GEMM; its own tables hold it, too. Half of a row stays at least."""
+    quantise = pd.DataFrame([(m, k) for m in (1, 4) for k in (64, 128)], columns=["m", "k"]).assign(latency=0.29)
+    folder = run(
+        tmp_path,
+        {
+            f"{H100}/gemm/trtllm/1.3.0rc20/gemm_perf.parquet": gemm(dtype="fp8"),
+            f"{H100}/quantize/trtllm/1.3.0rc20/computescale_perf.parquet": quantise,
+            f"{H100}/quantize/trtllm/1.3.0rc20/scale_matrix_perf.parquet": quantise.assign(latency=0.5),
+        },
+    )
+    rows = read(folder, "gemm.tensorrt-llm@1.3.0rc20").set_index(["m", "n", "k"]).latency_s
+    assert rows[4, 128, 128] == pytest.approx(2.60e-3 - 0.79e-3, rel=2e-4)
+    assert rows[1, 64, 64] == pytest.approx(1.29e-3 / 2, rel=2e-4)
+
+
+def test_every_engine_has_its_own_table_beside_the_common_one(tmp_path: Path) -> None:
+    members = {f"{H100}/gemm/{e}/{v}/gemm_perf.parquet": gemm() for e, v in (("vllm", "0.24.0"), ("sglang", "0.5.14"))}
+    folder = run(tmp_path, {**members, f"{H100}/gemm/trtllm/1.3.0rc20/gemm_perf.parquet": gemm(dtype="nvfp4")})
+    names = ["gemm", "gemm.sglang@0.5.14", "gemm.tensorrt-llm@1.3.0rc20"]
+    assert sorted(path.stem for path in folder.glob("*.parquet")) == names
+    assert read_card(folder / f"{names[1]}.yaml").sources == (("sglang", "0.5.14"),)
+    assert set(read(folder, names[2]).dtype) == {"nvfp4"}
+
+
+def test_fp8_cache_window_and_kernel_of_an_engine(tmp_path: Path) -> None:
+    """An FP8 cache is read by FP8 queries where measured; the default kernel comes before a faster one."""
+    keys = {"batch_size": 1, "num_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "isl": 128, "window_size": 0}
+    one = {**keys, "attn_dtype": "bfloat16", "kv_cache_dtype": "fp8", "kernel_source": "trtllm_mha", "latency": 1.0}
+    rows = [
+        one,
+        {**one, "attn_dtype": "fp8", "latency": 2.0},
+        {**one, "attn_dtype": "fp8", "kernel_source": "triton", "latency": 3.0},
+        {**one, "attn_dtype": "fp8", "window_size": 128, "head_dim": 128, "latency": 4.0},
+    ]
+    path = f"{H100}/attention/sglang/0.5.14/context_attention_perf.parquet"
+    folder = run(tmp_path, {path: pd.DataFrame(rows)})
+    assert read(folder, "attention_prefill.sglang@0.5.14").latency_s.tolist() == pytest.approx([3e-3], rel=2e-4)
+    windowed = read(folder, "attention_prefill_window.sglang@0.5.14")
+    assert (windowed.window.item(), windowed.kv_dtype.item()) == (128, "fp8")
+
+
+def test_a_linear_layer_adds_its_kernels(tmp_path: Path) -> None:
+    one = {"phase": "generation", "batch_size": 4, "seq_len": 1, "num_k_heads": 2, "num_v_heads": 4}
+    rows = [{**one, "kernel_source": "conv", "latency": 1.0}, {**one, "kernel_source": "rule", "latency": 2.0}]
+    folder = run(tmp_path, {f"{H100}/linear_attention/vllm/0.24.0/gdn_perf.parquet": pd.DataFrame(rows)})
+    table = read(folder, "linear_decode")
+    assert table.columns.tolist() == ["k_heads", "v_heads", "batch", "latency_s"]
+    assert table.latency_s.item() == pytest.approx(3e-3, rel=2e-4)
 
 
 def test_message_size_counts_elements(tmp_path: Path) -> None:
@@ -119,11 +189,12 @@ def test_expert_exchange_is_in_microseconds_and_adds_dispatch_and_combine(tmp_pa
     )
     folder = run(tmp_path, {f"{H100}/comm/vllm/0.24.0/moe_a2a_perf.parquet": rows.assign(comm_backend="deepep_ll")})
     table = read(folder, "moe_all_to_all")
-    assert table.latency_s.item() == pytest.approx(150e-6) and table.phase.item() == "decode"
+    assert table.latency_s.item() == pytest.approx(150e-6, rel=2e-4) and table.phase.item() == "decode"
 
 
 def test_decode_step_becomes_the_tokens_read_and_windows_are_left_out(tmp_path: Path) -> None:
     keys = {"batch_size": 1, "num_heads": 8, "num_key_value_heads": 1, "head_dim": 128, "kv_cache_dtype": "fp8"}
+    keys |= {"attn_dtype": "bfloat16", "kernel_source": "a"}
     full = pd.DataFrame([{**keys, "step": 127, "window_size": 0, "latency": 1.0}])
     rows = pd.concat([full, full.assign(window_size=128, latency=9.0), full.assign(head_dim=512)])
     path = f"{H100}/attention/vllm/0.24.0/generation_attention_perf.parquet"
@@ -149,7 +220,7 @@ def test_repeats_take_the_median_and_kernels_the_fastest(tmp_path: Path) -> None
     repeats = [one.assign(latency=x) for x in (0.10, 0.11, 0.50)]
     other = one.assign(latency=0.12, kernel_source="b")
     table = read(run(tmp_path, {f"{H100}/gemm/vllm/0.24.0/gemm_perf.parquet": pd.concat([*repeats, other])}), "gemm")
-    assert table.latency_s.tolist() == pytest.approx([0.11e-3])
+    assert table.latency_s.tolist() == pytest.approx([0.11e-3], rel=2e-4)
 
 
 def test_a_row_slower_than_a_larger_problem_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -168,13 +239,13 @@ def test_only_operator_tables_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     forbidden = {
         f"{DATA_DIR}/silicon_sample.csv": b"secret",
         "aiconfigurator_core/systems/support_matrix.csv": b"secret",
-        f"{H100}/quantize/vllm/0.24.0/quantize_perf.parquet": b"secret",
+        f"{H100}/fpm/vllm/0.24.0/fpm_perf.parquet": b"secret",
     }
     run(tmp_path, {**forbidden, f"{H100}/gemm/vllm/0.24.0/gemm_perf.parquet": gemm()})
     assert [name for name in seen if "METADATA" not in name] == [f"{H100}/gemm/vllm/0.24.0/gemm_perf.parquet"]
     part = importer.RULES[0].slots[0][0]
     with pytest.raises(InputError, match="may not be imported"):
-        importer._member("h100-80gb-sxm", importer.Part("quantize", "vllm", "x", (), part.convert), "1")  # noqa: SLF001
+        importer._member("h100-80gb-sxm", importer.Part("fpm", "vllm", "x", (), part.convert), "1")  # noqa: SLF001
 
 
 def test_an_installed_copy_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +316,5 @@ def test_what_was_imported_loads_as_a_device(tmp_path: Path) -> None:
     folder = run(tmp_path, {GEMM_MEMBER: gemm()})
     shutil.copy(DATA / "h100-80gb-sxm" / "device.yaml", folder)
     price = load_device(folder).gemm([1, 4], 64, 128)
-    np.testing.assert_allclose(price.s, [1.93e-3, 1.96e-3], rtol=1e-6)
+    np.testing.assert_allclose(price.s, [1.93e-3, 1.96e-3], rtol=2e-4)
     assert price.weakest.tolist() == [0, 0]

@@ -1,0 +1,157 @@
+"""Protects launch files: shells and readers accept them, and the Slurm script starts a run on a Ray of two nodes."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hybridmap.exports.launchers.launcher import FILES, launcher_files
+from hybridmap.exports.systems import export_plan
+from hybridmap.files.plan import plan_file_of
+from hybridmap.job.load import job_from_mapping
+from mapper.search.find_plan import find_plan
+from profiles.errors import UnknownNameError
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    job = job_from_mapping(
+        {
+            "algorithm": "grpo",
+            "models": {"actor": "llama-3.2-1b", "reference": "llama-3.2-1b"},
+            "workload": {"prompts": 64, "samples_per_prompt": 4, "prompt_length": 256, "response_length": 512},
+            "cluster": [{"device": "h100-80gb-sxm", "nodes": 2, "gpus_per_node": 4}],
+            "pin": {"actor": {"training": {"dp": 8, "tp": 1, "pp": 1}}},
+        },
+        "job",
+        tmp_path_factory.mktemp("job"),
+    )
+    result = find_plan(job.request())
+    assert result.plan.num_gpus == 8
+    return job, result.plan, export_plan(plan_file_of(job, result, "any", False), "plan.json", "verl")
+
+
+@pytest.fixture
+def folder(planned, tmp_path):
+    """Everything that an export with each launcher writes."""
+    job, plan, export = planned
+    for launcher in FILES:
+        for name, text in {**export.files, **launcher_files(launcher, plan, job, export)}.items():
+            (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["slurm.sh", "submit.sh", "run_verl.sh"])
+def test_shellcheck_finds_nothing(folder, name):
+    found = subprocess.run([BIN / "shellcheck", name], cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def test_nodes_and_gpus_are_those_of_the_plan(folder):
+    slurm = (folder / "slurm.sh").read_text()
+    assert "#SBATCH --nodes=2\n" in slurm
+    assert "#SBATCH --gpus-per-node=4\n" in slurm
+    manifest = yaml.safe_load((folder / "rayjob.yaml").read_text())["spec"]["rayClusterSpec"]
+    head, (workers,) = manifest["headGroupSpec"], manifest["workerGroupSpecs"]
+    assert workers["replicas"] == 1
+    for group in (head, workers):
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
+        assert {v["name"] for v in group["template"]["spec"]["volumes"]} == {
+            v["name"] for v in container["volumeMounts"]
+        }
+    task = yaml.safe_load((folder / "skypilot.yaml").read_text())
+    assert (task["num_nodes"], task["resources"]["accelerators"]) == (2, "H100:4")
+
+
+def test_what_a_task_runs_is_a_shell_script(folder):
+    (folder / "task.sh").write_text(
+        "#!/usr/bin/env bash\n" + yaml.safe_load((folder / "skypilot.yaml").read_text())["run"]
+    )
+    found = subprocess.run([BIN / "shellcheck", "task.sh"], cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def test_every_place_is_filled(folder):
+    assert not [name for name in FILES.values() if re.search(r"@[A-Z]+@", (folder / name).read_text())]
+
+
+def test_an_unknown_launcher_names_those_that_there_are(planned):
+    job, plan, export = planned
+    with pytest.raises(UnknownNameError, match="unknown launcher 'pbs'"):
+        launcher_files("pbs", plan, job, export)
+
+
+def test_a_launcher_needs_a_folder(run, tmp_path):
+    done = run("export", "plan.json", "--to", "verl", "--launcher", "slurm")
+    assert done.exit_code == 2
+    assert "--launcher slurm needs --out DIR" in done.stderr
+
+
+SRUN = """#!/usr/bin/env bash
+# Stands for Slurm: every node is this machine, and says which one it plays.
+for word in "$@"; do
+  case "$word" in
+    --nodelist=*) node=${word#--nodelist=}; shift ;;
+    --*) shift ;;
+    *) break ;;
+  esac
+done
+echo "$node: $*" >> "$CALLS"
+exec "$@"
+"""
+RUN = """set -e
+python3 -c "import ray, json; ray.init(address='auto'); print(json.dumps(ray.cluster_resources()))" > seen.json
+"""
+
+
+def as_slurm(folder, hosts, **more):
+    """The batch script, with a Slurm of stand-ins before it on the path."""
+    stubs = folder / "stubs"
+    stubs.mkdir()
+    files = {
+        "srun": SRUN,
+        "scontrol": "#!/usr/bin/env bash\nprintf '%s\\n' " + " ".join(hosts) + "\n",
+        "hostname": "#!/usr/bin/env bash\necho 127.0.0.1\n",
+    }
+    for name, text in files.items():
+        (stubs / name).write_text(text)
+        (stubs / name).chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{stubs}:{BIN}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": ",".join(hosts),
+        "CALLS": str(folder / "calls"),
+        **more,
+    }
+    environment.pop("RAY_ADDRESS", None)
+    return subprocess.run(
+        ["bash", "slurm.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
+
+
+def test_too_few_nodes_are_refused_before_anything_starts(folder):
+    done = as_slurm(folder, ["n1"])
+    assert done.returncode == 2
+    assert "the plan needs 2 nodes, this allocation has 1" in done.stderr
+    assert not (folder / "calls").exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
+def test_the_batch_script_brings_up_two_nodes_and_starts_the_run(folder):
+    pytest.importorskip("ray")
+    (folder / "run_verl.sh").write_text(RUN)
+    done = as_slurm(folder, ["n1", "n2", "n3"], RAY_PORT="6399", START_TIMEOUT_S="120")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Ray has 8 GPUs on 2 nodes" in done.stdout
+    assert json.loads((folder / "seen.json").read_text())["GPU"] == 8.0
+    starts = [line for line in (folder / "calls").read_text().splitlines() if " ray start " in line]
+    assert [line.partition(":")[0] for line in sorted(starts)] == ["n1", "n2"]
