@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from profiles.errors import InputError, UnknownNameError
-from simulator.plan.plan import RECOMPUTE_LEVELS
+from simulator.legality import budget_fault
+from simulator.plan.layouts import Layouts
+from simulator.plan.plan import RECOMPUTE_LEVELS, TokenBudget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from profiles.records import Ints
     from simulator.facts import Facts
     from simulator.plan.dataflow import Dataflow
-    from simulator.plan.layouts import GenerationLayouts, Layouts
+    from simulator.plan.layouts import GenerationLayouts
 
 Stage = Literal["training", "inference", "generation"]
 
@@ -34,7 +36,8 @@ FIELDS: dict[Stage, tuple[str, ...]] = {
 }
 """What may be pinned in each stage: the columns of its layouts."""
 
-Value = int | str | tuple[int | str, ...]
+One = int | str | TokenBudget
+Value = One | tuple[One, ...]
 
 _KIND = {"training": "train", "inference": "forward", "generation": "generate"}
 
@@ -84,7 +87,8 @@ class Pin:
 
 
 def _shown(value: Value) -> str:
-    return " or ".join(str(one) for one in value) if isinstance(value, tuple) else str(value)
+    values = value if isinstance(value, tuple) else (value,)
+    return " or ".join(f"{one.tokens:,} tokens" if isinstance(one, TokenBudget) else str(one) for one in values)
 
 
 def pin_of(pins: tuple[AnyPin, ...], role: str) -> Pin:
@@ -128,12 +132,26 @@ def joined(parts: tuple[AnyPin, ...]) -> tuple[AnyPin, ...]:
     return tuple(out.values())
 
 
+def pinned_budgets(pin: Pin, stage: Stage) -> tuple[int, ...]:
+    """Budgets of tokens that a pin names for the micro-batches of a stage."""
+    value = pin.of(stage).get("micro_batch", ())
+    values = value if isinstance(value, tuple) else (value,)
+    return tuple(one.tokens for one in values if isinstance(one, TokenBudget))
+
+
 def matching(pin: Pin, stage: Stage, layouts: Layouts | GenerationLayouts) -> Ints:
     """Positions of the layouts of ``stage`` that agree with the pin, ascending."""
     keep = np.ones(len(layouts), dtype=np.bool_)
     for name, value in pin.of(stage).items():
         allowed = value if isinstance(value, tuple) else (value,)
-        numbers = [RECOMPUTE_LEVELS.index(v) if name == "recompute" else v for v in allowed]
+        if name == "micro_batch" and isinstance(layouts, Layouts):
+            budgets = [one.tokens for one in allowed if isinstance(one, TokenBudget)]
+            counts = [one for one in allowed if isinstance(one, int)]
+            counted = np.isin(layouts.micro_batch, counts) & (layouts.token_budget == 0)
+            keep &= counted | np.isin(layouts.token_budget, budgets)
+            continue
+        levels = [RECOMPUTE_LEVELS.index(v) for v in allowed if v in RECOMPUTE_LEVELS]
+        numbers = levels if name == "recompute" else [v for v in allowed if isinstance(v, int)]
         keep &= np.isin(getattr(layouts, name), numbers)
     if pin.num_gpus is not None:
         keep &= layouts.num_gpus <= pin.num_gpus
@@ -160,13 +178,15 @@ def check_pins(facts: Facts, flow: Dataflow, pins: tuple[AnyPin, ...]) -> None:
         kinds = {call.kind for call in flow.calls_of(pin.role)}
         for stage, known in FIELDS.items():
             for name, value in pin.of(stage).items():
-                _check_field(pin, stage, name, value, known, _KIND[stage] in kinds)
+                _check_field(facts, pin, stage, name, value, known, _KIND[stage] in kinds)
     named = [pin.role for pin in of_roles]
     if len(set(named)) != len(named):
         raise InputError(f"pin each role once, got {', '.join(named)}")
 
 
-def _check_field(pin: Pin, stage: Stage, name: str, value: Value, known: tuple[str, ...], runs: bool) -> None:
+def _check_field(
+    facts: Facts, pin: Pin, stage: Stage, name: str, value: Value, known: tuple[str, ...], runs: bool
+) -> None:
     if not runs:
         raise InputError(f"pin of {pin.role}: it has no {stage} stage to pin")
     if name not in known:
@@ -175,6 +195,9 @@ def _check_field(pin: Pin, stage: Stage, name: str, value: Value, known: tuple[s
         if name == "recompute":
             if one not in RECOMPUTE_LEVELS:
                 raise UnknownNameError("recompute level", str(one), RECOMPUTE_LEVELS)
+        elif name == "micro_batch" and isinstance(one, TokenBudget):
+            if fault := budget_fault(1, facts.training, facts.implementation.packed_tokens):
+                raise InputError(f"pin of {pin.role}: {stage} micro_batch: {fault}")
         elif not isinstance(one, int) or one < (0 if name == "zero_stage" else 1):
             raise InputError(f"pin of {pin.role}: {stage} {name} must be a whole number, got {one!r}")
 

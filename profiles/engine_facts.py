@@ -64,6 +64,7 @@ class _EngineFile(BaseModel):
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
     scoring_layouts: bool = False
+    token_micro_batches: bool = False
     facts: dict[str, Fact]
 
 
@@ -152,6 +153,7 @@ class TrainingEngine(_Engine):
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
+    ``token_micro_batches``: micro-batches may hold as many samples as a budget of tokens does.
     ``scoring_layouts``: a trained model may score in another layout than it trains in, on a copy of its weights.
     """
 
@@ -180,6 +182,7 @@ class TrainingEngine(_Engine):
     sequence_parallel: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
+    token_micro_batches: bool = False
     memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
@@ -253,6 +256,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "sequence_parallel": file.sequence_parallel,
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
+        "token_micro_batches": file.token_micro_batches,
         "bases": _bases(file),
     }
     return _build(TrainingEngine, name, {**fixed, **values})

@@ -17,7 +17,7 @@ from simulator.cost.role_layouts import RoleLayouts
 from simulator.cost.role_memory import ENGINE_RESERVE, RoleMemory, role_memory
 from simulator.cost.token_quantiles import TYPICAL
 from simulator.plan.layouts import GenerationLayouts, Layouts
-from simulator.plan.plan import GenerationLayout
+from simulator.plan.plan import GenerationLayout, TokenBudget
 from simulator.plan.timeline import PoolMemory
 
 if TYPE_CHECKING:
@@ -275,7 +275,9 @@ def _check_parallel(role: str, layout: ParallelLayout, samples: int, facts: Fact
     shape, x = facts.roles[role].shape, layout
     faults = [
         legality.samples_fault(x.dp, samples, "data-parallel ranks"),
-        legality.chunks_fault(shape.num_layers, x.pp, x.vpp, -(-samples // x.dp), x.micro_batch),
+        legality.chunks_fault(shape.num_layers, x.pp, x.vpp, -(-samples // x.dp), x.micro_batch)
+        if not isinstance(x.micro_batch, TokenBudget)
+        else legality.budget_fault(x.vpp, facts.training, facts.implementation.packed_tokens),
         legality.experts_fault(shape, x.ep, x.dp * x.cp * x.tp),
     ]
     out = [Violation("degrees", f"{role}: {fault}") for fault in faults if fault]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from profiles.engine_facts import TrainingEngine
     from profiles.models.shape import ModelShape
 
 
@@ -39,6 +40,17 @@ def chunks_fault(layers: int, pp: int, vpp: int, rank_samples: int, micro_batch:
     if rank_samples % micro_batch or rank_samples // micro_batch % pp:
         batches = f"{rank_samples} samples of a rank in micro-batches of {micro_batch}"
         return f"{chunks}; {batches} are no whole rounds of {pp}, which interleaving needs"
+    return None
+
+
+def budget_fault(vpp: int, trainer: TrainingEngine, packed_tokens: int | None) -> str | None:
+    """Why a trainer cannot fill micro-batches up to a budget of tokens."""
+    if not trainer.token_micro_batches:
+        return f"{trainer.name} counts the samples of a micro-batch, not their tokens; give micro_batch a number"
+    if packed_tokens is not None:
+        return f"sequences are packed to {packed_tokens:,} tokens, so a micro-batch is a number of packs"
+    if vpp > 1:
+        return f"{vpp} chunks per stage need a number of micro-batches that is known, which a budget of tokens has not"
     return None
 
 

@@ -122,9 +122,9 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> En
     spec, engine = _model_spec(entry, plan, config, device), config.engines.training_of(entry.role)
     layout, scoring = entry.training or entry.inference, None
     if spec.scoring is not None and entry.inference is not None:
-        frozen = replace(
-            spec, optimizer=None, scoring=None, offload=(), micro_batch=entry.inference.micro_batch, recompute="none"
-        )
+        at_once = _at_once(entry.inference)
+        frozen = replace(spec, optimizer=None, scoring=None, offload=(), recompute="none")
+        frozen = replace(frozen, micro_batch=at_once["micro_batch"], token_budget=at_once["token_budget"])
         scoring = EngineSpec(frozen, engine, options=replace(_options(entry.inference), recompute="none"))
     generation = config.engines.generation if entry.generation is not None else None
     require_device(entry.role, TRAINING[engine], device)
@@ -138,6 +138,15 @@ def _options(layout: ParallelLayout | None) -> LayoutOptions:
     if layout is None:
         return PLAIN
     return LayoutOptions(layout.vpp, layout.ep, layout.recompute, layout.sequence_parallel)
+
+
+def _at_once(layout: ParallelLayout | None) -> dict[str, int]:
+    """What of a batch runs at once: rows, or tokens."""
+    if layout is None:
+        return {"micro_batch": 1, "token_budget": 0}
+    if layout.token_budget is not None:
+        return {"micro_batch": 1, "token_budget": layout.token_budget}
+    return {"micro_batch": layout.micro_samples, "token_budget": 0}
 
 
 def _function(name: str, config: RunConfig) -> FunctionSpec:
@@ -155,7 +164,7 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         seed=config.seed,
         dtype=config.dtype,
         value_head=entry.role in ("critic", "reward", "cost"),
-        micro_batch=layout.micro_batch if layout else 1,
+        **_at_once(layout),
         zero_stage=entry.training.zero_stage if entry.training else 0,
         optimizer=optimizer if flow.is_trained(entry.role) else None,
         max_num_seqs=generation.max_num_seqs if generation else 1,

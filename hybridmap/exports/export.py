@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hybridmap.job.job import Job
     from simulator.facts import Facts
-    from simulator.plan.plan import Plan, Pool, RolePlan
+    from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,11 @@ class Source:
     def packed_tokens(self) -> int | None:
         """Tokens of a pack, where micro-batches are packs."""
         return self.facts.implementation.packed_tokens
+
+    def tokens_of(self, layout: ParallelLayout) -> int | None:
+        """Tokens of a micro-batch where it is a budget of them, or packs; ``None`` where it is a number of samples."""
+        packed = self.packed_tokens
+        return layout.token_budget or (None if packed is None else packed * layout.micro_samples)
 
     def iteration_s(self) -> float:
         """The time of an iteration; ``InfeasibleError`` if it does not fit."""

@@ -9,9 +9,11 @@ from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
 from simulator.feasibility import pool_memory
 from simulator.plan.algorithms import ALGORITHMS
-from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, placement_name
+from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, TokenBudget, placement_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hybridmap.exports.export import Points
 
 DEGREES = ("tp", "pp", "cp", "ep", "vpp")
@@ -142,7 +144,8 @@ def even_micro_batch(
 ) -> ParallelLayout:
     """The layout with the largest micro-batch, up to the plan's, that cuts a rank's samples into equal ones.
 
-    Raises ``InputError`` where the samples do not divide among the ranks.
+    A budget of tokens stays: samples are dealt to its micro-batches whatever their number. Raises ``InputError`` where
+    the samples do not divide among the ranks.
     """
     if samples % layout.dp:
         fitting = largest_divisor(layout.dp, samples)
@@ -150,7 +153,9 @@ def even_micro_batch(
             f"{role}.{stage}: {system} needs {samples:,} samples to divide into {layout.dp} data-parallel groups; "
             f"pin {role}.{stage}.dp to {fitting} or another divisor, or change the number of prompts"
         )
-    found = largest_divisor(layout.micro_batch, samples // layout.dp)
+    if layout.token_budget is not None:
+        return layout
+    found = largest_divisor(layout.micro_samples, samples // layout.dp)
     if found != layout.micro_batch:
         out.cannot(
             f"{role}.{stage}.micro_batch",
@@ -158,6 +163,49 @@ def even_micro_batch(
             f"{layout.micro_batch}",
         )
     return layout.model_copy(update={"micro_batch": found})
+
+
+def in_one_unit(source: Source, out: Points, system: str) -> Source:
+    """All micro-batches in tokens where one of them is: the systems have one switch for all passes of their models."""
+    every = [x for entry in source.plan.roles for x in (entry.training, entry.inference) if x is not None]
+    if all(layout.token_budget is None for layout in every):
+        return source
+    for entry in source.plan.roles:
+        if entry.role == "reward":
+            continue
+        for stage in ("training", "inference"):
+            layout: ParallelLayout | None = getattr(entry, stage)
+            if layout is None or layout.token_budget is not None:
+                continue
+            budget = in_tokens(source, layout)
+            out.cannot(
+                f"{entry.role}.{stage}.micro_batch",
+                f"{system} counts the micro-batches of all passes in tokens, or none: "
+                f"{budget.token_budget:,} tokens in place of {layout.micro_batch} samples",
+            )
+            source = source.with_entry(entry.role, **{stage: budget})
+    return source
+
+
+def all_in_tokens(source: Source) -> Source:
+    """The plan with every micro-batch but a served reward model's as a budget of tokens."""
+    for entry in source.plan.roles:
+        stages = {stage: getattr(entry, stage) for stage in ("training", "inference")}
+        changed = {stage: in_tokens(source, x) for stage, x in stages.items() if x is not None}
+        source = source if entry.role == "reward" else source.with_entry(entry.role, **changed)
+    return source
+
+
+def in_tokens(source: Source, layout: ParallelLayout) -> ParallelLayout:
+    """The layout with a budget of tokens that holds its packs, or its samples at their longest."""
+    tokens = source.tokens_of(layout) or layout.micro_samples * source.facts.workload.padded_length
+    return layout.model_copy(update={"micro_batch": TokenBudget(tokens=tokens)})
+
+
+def smallest(layouts: Iterable[ParallelLayout]) -> int | TokenBudget:
+    """The least micro-batch of layouts that count in one unit; one sample of none."""
+    found = [layout.micro_batch for layout in layouts]
+    return min(found, key=lambda x: x.tokens if isinstance(x, TokenBudget) else x, default=1)
 
 
 def with_fitting_cache(source: Source, out: Points) -> Source:

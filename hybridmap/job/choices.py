@@ -17,6 +17,7 @@ from hybridmap.job.leaves import (
     Section,
     Share,
     SparseSection,
+    Tokens,
     Whole,
     refusal,
 )
@@ -132,6 +133,19 @@ Recompute = Annotated[
 ]
 
 
+class TokenBudgetPin(Section, title="Token budget"):
+    """A micro-batch counted in tokens."""
+
+    tokens: Tokens = Field(description="Tokens of a micro-batch at most.", examples=[16384])
+
+
+_MicroBatch = Annotated[_Degree | TokenBudgetPin, Expected("a whole number, or {tokens: N}")]
+MicroBatch = Annotated[
+    _MicroBatch | Annotated[list[_MicroBatch], Field(min_length=1)],
+    _or_list(f"a whole number from 1 to {MOST_GPUS:,}, {{tokens: N}}"),
+]
+
+
 def _degree(what: str) -> Any:
     return Field(default=None, description=f"{what}; a list allows any of its values.")
 
@@ -145,7 +159,9 @@ class LayoutPin(SparseSection, title="Pinned layout"):
     cp: Degree | None = _degree("Context-parallel ranks")
     ep: Degree | None = _degree("Expert-parallel ranks")
     zero_stage: ZeroStage | None = _degree("ZeRO stage, 3 is FSDP")
-    micro_batch: Degree | None = _degree("Samples of a micro-batch on a data-parallel rank")
+    micro_batch: MicroBatch | None = _degree(
+        "Samples of a micro-batch on a data-parallel rank, or {tokens: N}: as many as hold N tokens at most"
+    )
     recompute: Recompute | None = _degree("Activation recomputation")
 
 

@@ -13,6 +13,7 @@ from mapper.request import SearchRequest
 from mapper.search_options import SearchOptions, check_options
 from profiles.errors import InputError, UnknownNameError
 from profiles.store import device_names
+from simulator.plan.plan import TokenBudget
 
 if TYPE_CHECKING:
     from hybridmap.job.choices import GenerationPin, LayoutPin, ObjectiveSection, PinSection
@@ -130,7 +131,14 @@ def _pins_of(section: PinSection) -> tuple[AnyPin, ...]:
 
 def _values(layout: LayoutPin | GenerationPin | None) -> dict[str, Value]:
     given = {} if layout is None else layout.model_dump()
-    return {field: tuple(value) if isinstance(value, list) else value for field, value in given.items()}
+    return {
+        field: tuple(map(_value, value)) if isinstance(value, list) else _value(value) for field, value in given.items()
+    }
+
+
+def _value(one: int | str | dict[str, int]) -> int | str | TokenBudget:
+    """A budget of tokens as plans have it; anything else as it is."""
+    return TokenBudget(tokens=one["tokens"]) if isinstance(one, dict) else one
 
 
 def _other_device(place: str, name: str, devices: tuple[str, ...]) -> InputError:

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mapper.result import OPTIMAL_GAP
+from simulator.plan.plan import TokenBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,11 @@ def _degrees(old: ParallelLayout | GenerationLayout | None, new: ParallelLayout 
     if old is None or new is None:
         return []
     pairs = {key: (getattr(old, key, None), getattr(new, key, None)) for key in LETTERS}
-    return [f"{LETTERS[key]}{a} -> {b}" for key, (a, b) in pairs.items() if a != b]
+    return [f"{LETTERS[key]}{_value(a)} -> {_value(b)}" for key, (a, b) in pairs.items() if a != b]
+
+
+def _value(value: object) -> str:
+    return f"{value.tokens}tok" if isinstance(value, TokenBudget) else str(value)
 
 
 def proof_lines(points: Sequence[FrontierPoint]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "t tensor, p pipeline, d data, c context, e expert parallel, a attention copies; z ZeRO stage; mb samples of a "
-    "micro-batch; seqs sequences in flight of a replica"
+    "micro-batch (tok: its tokens); seqs sequences in flight of a replica"
 )
 
 
@@ -31,7 +31,7 @@ def training_text(layout: ParallelLayout | None) -> str:
     if layout is None:
         return "-"
     recompute = [] if layout.recompute == "none" else [f"recompute {layout.recompute}"]
-    return " ".join([*_degrees(layout), f"z{layout.zero_stage}", f"mb{layout.micro_batch}", *recompute])
+    return " ".join([*_degrees(layout), f"z{layout.zero_stage}", micro_batch_text(layout), *recompute])
 
 
 def scoring_text(layout: ParallelLayout | None) -> str:
@@ -39,7 +39,13 @@ def scoring_text(layout: ParallelLayout | None) -> str:
     if layout is None:
         return "-"
     zero = [f"z{layout.zero_stage}"] if layout.zero_stage == 3 else []
-    return " ".join([*_degrees(layout), *zero, f"mb{layout.micro_batch}"])
+    return " ".join([*_degrees(layout), *zero, micro_batch_text(layout)])
+
+
+def micro_batch_text(layout: ParallelLayout) -> str:
+    """``mb4``, or ``mb16384tok``: a budget of so many tokens."""
+    budget = layout.token_budget
+    return f"mb{layout.micro_batch}" if budget is None else f"mb{budget}tok"
 
 
 def generation_text(layout: GenerationLayout | None) -> str:

@@ -19,6 +19,7 @@ from mapper.search.place import build_plan
 from profiles.errors import InfeasibleError, InputError, NoBasisError
 from simulator.cost.kv_budget import longest_bytes
 from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.plan.plan import TokenBudget
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
@@ -202,11 +203,15 @@ def _entry_changes(entry: RolePlan, facts: Facts) -> Iterator[tuple[str, RolePla
     """Fewer tokens of a micro-batch, recomputation, higher TP, more ZeRO, offload, a smaller KV cache; one role."""
     train, score, engine = entry.training, entry.inference, entry.generation
     for stage, layout in (("training", train), ("scoring", score)):
-        if layout is not None and layout.micro_batch > 1:
-            key = "training" if stage == "training" else "inference"
-            fewer = layout.model_copy(update={"micro_batch": layout.micro_batch // 2})
-            tokens = fewer.micro_batch * facts.workload.padded_length
-            yield f"{stage} micro-batch {fewer.micro_batch} ({tokens:,} tokens)", _with(entry, {key: fewer})
+        key, longest = "training" if stage == "training" else "inference", facts.workload.padded_length
+        if layout is not None and layout.token_budget is not None and layout.token_budget > longest:
+            tokens = max(layout.token_budget // 2, longest)
+            fewer = layout.model_copy(update={"micro_batch": TokenBudget(tokens=tokens)})
+            yield f"{stage} micro-batch of {tokens:,} tokens", _with(entry, {key: fewer})
+        elif layout is not None and layout.token_budget is None and layout.micro_samples > 1:
+            num = layout.micro_samples // 2
+            fewer = layout.model_copy(update={"micro_batch": num})
+            yield f"{stage} micro-batch {num} ({num * longest:,} tokens)", _with(entry, {key: fewer})
     if train is not None and train.recompute != "full":
         yield "recompute full", _with(entry, {"training": train.model_copy(update={"recompute": "full"})})
     weights = train or score

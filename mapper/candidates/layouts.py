@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+BUDGETS = (1, 2, 4, 8)
+"""Budgets of tokens of a micro-batch, in the longest samples: what lengths that vary are dealt to evenly."""
 LONG_CONTEXT_TOKENS = 16384
 """From this length on, context parallelism is in the space; below it tensor parallelism splits the same activations
 for less traffic."""
@@ -105,22 +107,33 @@ def cross(
     recompute: Iterable[int],
     per_rank: Ints,
     interleaved_layers: int = 0,
+    budgets: Sequence[int] = (),
 ) -> tuple[Layouts, Ints]:
     """Every spread x ZeRO stage x micro-batch x recompute level, and the position of each one's spread.
 
     ``per_rank`` are the samples of a data-parallel rank, by spread: larger micro-batches change nothing. With
-    ``interleaved_layers`` of a model, every number of chunks per stage too.
+    ``interleaved_layers`` of a model, every number of chunks per stage too. Micro-batches are counted in samples, and
+    in tokens for each of ``budgets``.
     """
     rows, owner = [], []
     for i, (spread_i, most) in enumerate(zip(spread, per_rank, strict=True)):
-        sizes = [(b, 1) for b in MICRO_BATCHES if b < 2 * most]
-        sizes += [(b, v) for b, _ in sizes for v in chunks(interleaved_layers, spread_i[2], int(most), b)]
+        sizes = [(b, 1, 0) for b in MICRO_BATCHES if b < 2 * most]
+        sizes += [(b, v, 0) for b, _, _ in sizes for v in chunks(interleaved_layers, spread_i[2], int(most), b)]
+        sizes += [(1, 1, tokens) for tokens in budgets[: int(most).bit_length()]]  # twice the longest for two samples
         for zero in zero_stages:
             for level in recompute:
-                rows += [(*spread_i, zero, b, level, v) for b, v in sizes]
+                rows += [(*spread_i, zero, b, level, v, tokens) for b, v, tokens in sizes]
                 owner += [i] * len(sizes)
-    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 9).T
+    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 10).T
     return Layouts(*columns), np.asarray(owner, dtype=np.int64)
+
+
+def token_budgets(facts: Facts, pinned: tuple[int, ...]) -> tuple[int, ...]:
+    """Budgets worth trying, ascending: those of a pin alone, and none where all lengths are equal."""
+    if pinned or facts.workload.response.kind == "fixed":
+        return tuple(sorted(pinned))
+    budgets = tuple(n * facts.workload.padded_length for n in BUDGETS)
+    return () if legality.budget_fault(1, facts.training, facts.implementation.packed_tokens) else budgets
 
 
 def chunks(layers: int, stages: int, samples: int, micro_batch: int) -> list[int]:

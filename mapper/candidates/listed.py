@@ -16,12 +16,13 @@ def listed_values(facts: Facts, options: SearchOptions) -> dict[str, str]:
     """By what is chosen, the values that are listed for this job; what a model or a pool cannot have is left out."""
     wide = max(facts.on(kind).group.nvlink_domain_gpus for kind in facts.device_types)
     tensor = {t for s in facts.roles.values() for t in layouts.tensor_degrees(facts, s.shape, wide, options)}
+    budgets = layouts.token_budgets(facts, ())
     out = {
         "t": _numbers(sorted(tensor)),
         "p": "the fewest for each length of a stage",
         "d": f"all to {layouts.EVERY}, then where a load changes",
         "z": _numbers(facts.training.zero_stages),
-        "mb": _numbers(layouts.MICRO_BATCHES),
+        "mb": _numbers(layouts.MICRO_BATCHES) + (f", {_numbers(budgets)} tokens" if budgets else ""),
         "recompute": ", ".join(RECOMPUTE_LEVELS),
         "seqs": f"a replica's samples in {layouts.WAVES[0]} to {layouts.WAVES[-1]} waves",
         "engine p": _numbers(layouts.ENGINE_STAGES),

@@ -15,7 +15,7 @@ from mapper.candidates import layouts
 from mapper.candidates.relaxation import last_degrees, weights_slack
 from mapper.candidates.scoring import NUM_ZERO_STAGES, PricedCandidates, Spreads, priced, priced_copies, with_copies
 from mapper.candidates.table import RoleTable, joined
-from mapper.pins import Pin, Stage, matching
+from mapper.pins import Pin, Stage, matching, pinned_budgets
 from mapper.search_options import FROZEN_OFFLOADS, OFFLOADS
 from simulator.cost import memory, pricing
 from simulator.cost.role_layouts import RoleLayouts, head_of
@@ -94,11 +94,11 @@ def weights_table(
     if "train" in kinds:
         per_rank = np.asarray([-(-work.minibatch_samples // x[0]) for x in degrees], dtype=np.int64)
         chunked = spec.shape.num_layers if options.interleaving else 0
-        rows = layouts.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked)
+        rows = layouts.cross(degrees, zero, RECOMPUTE_INDICES, per_rank, chunked, _budgets(facts, pin, "training"))
         train = priced(facts, kinds["train"], *_pinned(pin, "training", *rows))
     if "forward" in kinds:
         per_rank = np.asarray([-(-work.num_samples // x[0]) for x in degrees], dtype=np.int64)
-        rows = layouts.cross(degrees, zero, (0,), per_rank)
+        rows = layouts.cross(degrees, zero, (0,), per_rank, budgets=_budgets(facts, pin, "inference"))
         forward = priced(facts, kinds["forward"], *_pinned(pin, "inference", *rows))
     if train is not None and forward is not None:
         if copies is not None:
@@ -119,7 +119,7 @@ def copies_of(
     samples = facts.workload.num_samples
     degrees = layouts.degrees(facts, facts.roles[role].shape, most_gpus, samples, options=options)
     per_rank = np.asarray([-(-samples // x[0]) for x in degrees], dtype=np.int64)
-    listed = layouts.cross(degrees, (0,), (0,), per_rank)
+    listed = layouts.cross(degrees, (0,), (0,), per_rank, budgets=_budgets(facts, pin, "inference"))
     return priced_copies(facts, kinds["forward"], *_pinned(pin, "inference", *listed))
 
 
@@ -127,6 +127,10 @@ def smallest_pool(used: Ints, sizes: tuple[int, ...]) -> Ints:
     """The smallest of ``sizes`` with at least ``used`` GPUs, elementwise."""
     ascending = np.asarray(sorted(sizes), dtype=np.int64)
     return ascending[np.searchsorted(ascending, used)]
+
+
+def _budgets(facts: Facts, pin: Pin, stage: Stage) -> tuple[int, ...]:
+    return layouts.token_budgets(facts, pinned_budgets(pin, stage))
 
 
 def _pinned(pin: Pin, stage: Stage, layouts: Layouts, owner: Ints) -> tuple[Layouts, Ints]:

@@ -175,7 +175,8 @@ def _fault_of(facts: Facts, pin: Pin) -> str | None:
     shape = facts.roles["actor" if pin.role == GENERATOR else pin.role].shape
     for fixed in (pin.training, pin.inference, pin.generation):
         for name, value in fixed.items():
-            degrees = [int(v) for v in (value if isinstance(value, tuple) else (value,)) if name in ("tp", "pp")]
+            values = value if isinstance(value, tuple) else (value,)
+            degrees = [v for v in values if name in ("tp", "pp") and isinstance(v, int)]
             faults = [tensor_fault(shape, n) if name == "tp" else stages_fault(shape.num_layers, n) for n in degrees]
             if faults and all(faults):
                 return faults[0]

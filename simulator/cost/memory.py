@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.cost.gemms import ACTIVATION_BYTES
+from simulator.cost.micro_batches import num_micro_batches
 from simulator.cost.token_quantiles import RARE, TYPICAL, tokens_at
 
 if TYPE_CHECKING:
@@ -184,15 +185,18 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
     return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
 
 
-def batch_tokens(facts: Facts, layouts: Layouts, num_micro: Floats | float, level: float) -> Floats:
+def batch_tokens(facts: Facts, layouts: Layouts, samples: Floats, num_micro: Floats | float, level: float) -> Floats:
     """Tokens that one rank holds of so many micro-batches together, at a level of probability.
 
-    Padding is removed, so that is the quantile of a sum of lengths; packs are full whatever they hold.
+    Padding is removed, so that is the quantile of a sum of lengths; packs are full whatever they hold. A budget is
+    full, too, unless one sample is longer or all are fewer.
 
     Parameters
     ----------
     facts, layouts
         What is known of job, device and engines; layouts, ``[C]``.
+    samples
+        Of a data-parallel rank in the call or step, ``[C]``.
     num_micro
         Micro-batches, ``[C]`` or one number.
     level
@@ -205,6 +209,10 @@ def batch_tokens(facts: Facts, layouts: Layouts, num_micro: Floats | float, leve
     """
     packed, held = facts.implementation.packed_tokens, np.asarray(layouts.micro_batch * num_micro, dtype=np.float64)
     tokens = held * float(packed) if packed else tokens_at(facts.workload, held, level)
+    if np.any(layouts.token_budget):
+        one, every = (tokens_at(facts.workload, num, level) for num in (np.ones(len(layouts)), samples))
+        budgeted = np.minimum(np.maximum(layouts.token_budget, one) * num_micro, every)
+        tokens = np.where(layouts.token_budget > 0, budgeted, tokens)
     return np.asarray(tokens / layouts.cp, dtype=np.float64)
 
 
@@ -235,11 +243,14 @@ def training_bytes(
     Source: Korthikanti et al. 2022, 1F1B of Narayanan et al. 2021. Published peaks are 12 % off on the
     mean, 68 % at worst (docs/accuracy.md).
     """
-    tokens = batch_tokens(facts, layouts, 1.0, level)
-    num_micro = np.ceil(np.ceil(facts.workload.minibatch_samples / layouts.dp) / layouts.micro_batch)
+    samples = np.ceil(facts.workload.minibatch_samples / layouts.dp)
+    tokens = batch_tokens(facts, layouts, samples, 1.0, level)
+    num_micro = num_micro_batches(facts.workload, layouts, samples)
     layers = np.ceil(shape.num_layers / layouts.pp)
     saved = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * layers
-    first, last = (saved * batch_tokens(facts, layouts, np.minimum(n, num_micro), level) for n in in_flight(layouts))
+    first, last = (
+        saved * batch_tokens(facts, layouts, samples, np.minimum(n, num_micro), level) for n in in_flight(layouts)
+    )
     whole = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
     # The one layer that is being recomputed, and its activations' gradients.
     working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
@@ -345,7 +356,8 @@ def inference_bytes(
     dict[str, Floats]
         Bytes by class, ``[C]`` each.
     """
-    tokens = batch_tokens(facts, layouts, 1.0, level)
+    samples = np.ceil(facts.workload.num_samples / layouts.dp)
+    tokens = batch_tokens(facts, layouts, samples, 1.0, level)
     layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
     kept = float(logits and LOGIT_BYTES[facts.implementation.loss_head] > 0)
     at_head = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * kept

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from profiles import normal
 from simulator.cost.compute import Batch
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 NUM_LENGTHS = 512
 """Quantiles that stand for the distribution of sample lengths."""
 
+NUM_TOTALS = 9
+"""Quantiles that stand for the tokens of a rank in one step or another."""
+
 
 def micro_batch(
     workload: Workload, layouts: Layouts, samples_per_rank: Floats, packed_tokens: int | None = None
@@ -26,8 +30,8 @@ def micro_batch(
     """The mean micro-batch of a rank and how many of them it runs.
 
     Padding is removed: a sample has ``prompt + mean response`` tokens; the attention length is the token-weighted mean
-    length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch`` sequences, or
-    as many packs. The last one may be partial, which the mean size accounts for; their number is a whole one.
+    length, so that attention's square is counted over the distribution. A micro-batch is ``micro_batch`` sequences, as
+    many packs, or what a budget of tokens holds.
 
     Parameters
     ----------
@@ -45,15 +49,48 @@ def micro_batch(
     tuple[Batch, Floats]
         Micro-batch, and their number, ``[C]``.
     """
-    units = samples_per_rank
-    if packed_tokens is not None:
-        units = np.ceil(samples_per_rank * packs_per_sample(workload, packed_tokens))
-    num = np.ceil(units / layouts.micro_batch)
+    num = num_micro_batches(workload, layouts, samples_per_rank, packed_tokens)
     sequences = samples_per_rank / num
     lengths = sample_lengths(workload)
     weighted = float((lengths**2).sum() / lengths.sum())
     tokens = sequences * workload.trained_tokens_per_sample
     return Batch(tokens, tokens / weighted, np.full(len(layouts), weighted)), num
+
+
+def num_micro_batches(
+    workload: Workload, layouts: Layouts, samples_per_rank: Floats, packed_tokens: int | None = None
+) -> Floats:
+    """Micro-batches that a rank runs.
+
+    A whole number of samples or packs each, the last one may be partial. Of budgets as few as hold the rank's tokens
+    (``ceil(tokens / budget)``, the most of all ranks), which vary from step to step: their mean, so no whole number.
+
+    Parameters
+    ----------
+    workload, layouts, samples_per_rank, packed_tokens
+        As in ``micro_batch``.
+
+    Returns
+    -------
+    Floats
+        Micro-batches, ``[C]``.
+
+    Notes
+    -----
+    Source: verl (utils/seqlen_balancing.py) and NeMo-RL deal samples to ranks so that each has as many tokens as the
+    others, then to micro-batches. Deviation: ranks have equally many tokens, a normal number of them.
+    """
+    units = samples_per_rank
+    if packed_tokens is not None:
+        units = np.ceil(samples_per_rank * packs_per_sample(workload, packed_tokens))
+    counted = np.ceil(units / layouts.micro_batch)
+    if not np.any(layouts.token_budget):
+        return np.asarray(counted, dtype=np.float64)
+    lengths, budget = sample_lengths(workload), np.maximum(layouts.token_budget, 1)
+    varies = normal.quantile((np.arange(NUM_TOTALS) + 0.5) / NUM_TOTALS)[:, None]
+    tokens = samples_per_rank * lengths.mean() + varies * lengths.std() * np.sqrt(samples_per_rank / layouts.dp)
+    needed = np.clip(np.ceil(tokens / budget - 1e-9), 1.0, samples_per_rank).mean(axis=0)
+    return np.asarray(np.where(layouts.token_budget > 0, needed, counted), dtype=np.float64)
 
 
 def sample_lengths(workload: Workload) -> Floats:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from simulator.plan.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout
+from simulator.plan.plan import RECOMPUTE_LEVELS, GenerationLayout, ParallelLayout, TokenBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,10 @@ class _Columns:
 
 @dataclass(frozen=True, eq=False)
 class Layouts(_Columns):
-    """``ParallelLayout`` by column, each of shape ``[C]``; ``recompute`` indexes ``RECOMPUTE_LEVELS``."""
+    """``ParallelLayout`` by column, each of shape ``[C]``; ``recompute`` indexes ``RECOMPUTE_LEVELS``.
+
+    ``token_budget`` is 0 where micro-batches are counted in samples; where it is not, ``micro_batch`` has no meaning.
+    """
 
     tp: Ints
     pp: Ints
@@ -46,22 +49,29 @@ class Layouts(_Columns):
     micro_batch: Ints
     recompute: Ints
     vpp: Ints = field(default_factory=lambda: np.ones(1, dtype=np.int64))
+    token_budget: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        if len(self.vpp) != len(self):  # one value for all candidates
-            object.__setattr__(self, "vpp", np.broadcast_to(self.vpp, self.dp.shape))
+        for name in ("vpp", "token_budget"):  # one value for all candidates
+            if len(getattr(self, name)) != len(self):
+                object.__setattr__(self, name, np.broadcast_to(getattr(self, name), self.dp.shape))
 
     @staticmethod
     def of(layouts: Sequence[ParallelLayout]) -> Layouts:
         """Stack records into columns."""
         columns = [
-            (x.dp, x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.micro_batch, RECOMPUTE_LEVELS.index(x.recompute), x.vpp)
+            (
+                *(x.dp, x.tp, x.pp, x.cp, x.ep, x.zero_stage),
+                *(1 if x.token_budget else x.micro_samples, RECOMPUTE_LEVELS.index(x.recompute)),
+                *(x.vpp, x.token_budget or 0),
+            )
             for x in layouts
         ]
-        return Layouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 9).T)
+        return Layouts(*np.asarray(columns, dtype=np.int64).reshape(-1, 10).T)
 
     def record(self, i: int) -> ParallelLayout:
         """The ``i``-th candidate as a plan carries it."""
+        budget = int(self.token_budget[i])
         return ParallelLayout(
             dp=int(self.dp[i]),
             tp=int(self.tp[i]),
@@ -69,7 +79,7 @@ class Layouts(_Columns):
             cp=int(self.cp[i]),
             ep=int(self.ep[i]),
             zero_stage=int(self.zero_stage[i]),
-            micro_batch=int(self.micro_batch[i]),
+            micro_batch=TokenBudget(tokens=budget) if budget else int(self.micro_batch[i]),
             recompute=RECOMPUTE_LEVELS[int(self.recompute[i])],
             sequence_parallel=True,
             vpp=int(self.vpp[i]),

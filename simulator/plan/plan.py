@@ -31,13 +31,22 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class TokenBudget(Record):
+    """A micro-batch of so many tokens at most, over the ranks that share its sequences; a longer sample is one alone.
+
+    A data-parallel rank deals its samples to as few micro-batches as hold its tokens, as evenly as it can.
+    """
+
+    tokens: Degree
+
+
 class ParallelLayout(Record):
     """How one model is split for training or for forward passes.
 
     ``dp x tp x pp x cp`` ranks; expert parallelism ``ep`` overlays the data-parallel ranks. ``micro_batch`` is in
-    samples per data-parallel rank. ``zero_stage`` 0 keeps everything on each data-parallel rank, 1 shards the
-    optimizer, 2 the gradients too, 3 the parameters too (FSDP). ``vpp`` model chunks per pipeline stage (interleaved
-    1F1B).
+    samples per data-parallel rank, or a budget of tokens. ``zero_stage`` 0 keeps everything on each data-parallel rank,
+    1 shards the optimizer, 2 the gradients too, 3 the parameters too (FSDP). ``vpp`` model chunks per pipeline stage
+    (interleaved 1F1B).
     """
 
     dp: Degree
@@ -47,13 +56,25 @@ class ParallelLayout(Record):
     ep: Degree = 1
     vpp: Degree = 1
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
-    micro_batch: Degree = 1
+    micro_batch: Degree | TokenBudget = 1
     recompute: Recompute = "none"
     sequence_parallel: bool = True
 
     @property
     def num_gpus(self) -> int:
         return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def token_budget(self) -> int | None:
+        """Tokens of a micro-batch where they are counted, ``None`` where samples are."""
+        return self.micro_batch.tokens if isinstance(self.micro_batch, TokenBudget) else None
+
+    @property
+    def micro_samples(self) -> int:
+        """Samples of a micro-batch; ``ValueError`` where it is a budget of tokens."""
+        if isinstance(self.micro_batch, TokenBudget):
+            raise ValueError(f"micro-batches hold {self.micro_batch.tokens} tokens, not a number of samples")
+        return self.micro_batch
 
 
 class GenerationLayout(Record):

@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mapper.candidates.layouts import BUDGETS, cross, token_budgets
 from mapper.model.instance import make_instance
-from mapper.pins import Pin
+from mapper.pins import Pin, matching
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError, InputError, UnknownNameError
-from tests.builders import make_facts, tiny_facts
+from profiles.workload import LengthDistribution
+from simulator.plan.plan import TokenBudget
+from tests.builders import TINY, make_facts, tiny_facts, workload
 from tests.mapper.exhaustive import exhaustive
 from tests.mapper.tables import role_table
 
@@ -29,6 +33,35 @@ def test_every_row_agrees_with_its_pin_and_is_a_row_of_the_free_table() -> None:
     assert set(table.layouts.generation.tp) == {2}
     other = role_table(make_problem(facts), "critic")
     assert len(role_table(make_problem(facts, pins=(pin,)), "critic")) == len(other)
+
+
+def test_a_micro_batch_is_pinned_in_tokens_or_in_samples() -> None:
+    tail = workload(64, 512, LengthDistribution("lognormal", 300.0, 2048))
+    facts = make_facts("grpo", TINY, gpus_per_node=4, work=tail, training="megatron-core@0.16")
+
+    budgets = token_budgets(facts, ())
+    assert budgets == tuple(n * 2560 for n in BUDGETS)
+    listed, _ = cross([(2, 1, 1, 1, 1)], (1,), (0,), np.asarray([32]), budgets=(*budgets, 16384))
+
+    def units(*value: int | TokenBudget) -> set[tuple[int, int]]:
+        left = listed.take(matching(Pin("actor", training={"micro_batch": value}), "training", listed))
+        return set(zip(left.micro_batch.tolist(), left.token_budget.tolist(), strict=True))
+
+    assert units(TokenBudget(tokens=16384)) == {(1, 16384)}
+    assert units(1) == {(1, 0)}
+    assert units(4, TokenBudget(tokens=2560)) == {(4, 0), (1, 2560)}
+    pin = Pin("actor", training={"micro_batch": TokenBudget(tokens=5000)})
+    training = role_table(make_problem(facts, pins=(pin,)), "actor").layouts.training
+    assert training is not None and set(training.token_budget.tolist()) == {5000}
+
+
+def test_a_trainer_that_counts_samples_has_no_budgets() -> None:
+    tail = workload(64, 512, LengthDistribution("lognormal", 300.0, 2048))
+    facts = make_facts("grpo", TINY, gpus_per_node=4, work=tail)  # of Megatron-Core 0.6
+    layouts = role_table(make_problem(facts), "actor", prune=False).layouts.training
+    assert layouts is not None and not layouts.token_budget.any()
+    with pytest.raises(InputError, match=r"megatron-core@0\.6 counts the samples of a micro-batch, not their tokens"):
+        make_problem(facts, pins=(Pin("actor", training={"micro_batch": TokenBudget(tokens=4096)}),))
 
 
 @given(tp=st.sampled_from([1, 2]), slots=st.sampled_from([None, 2]), pool=st.sampled_from([None, 1, 2]))

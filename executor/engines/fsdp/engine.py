@@ -182,7 +182,7 @@ class FsdpEngine(OnHost):
         counts = term.rows["target_mask"].sum().double().to(self.device)
         total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
         ranks = self.degrees.d  # over which FSDP averages gradients; ours are shares of a mean already
-        for rows in term.rows.split(self.spec.micro_batch):
+        for rows in term.rows.split(self.spec.rows_at_once(term.rows["tokens"].shape[1])):
             rows = rows.to(self.device)
             logits = self.model(rows["tokens"], rows["token_mask"])
             found = term.loss(self._outputs(logits, term, rows), rows)
@@ -197,7 +197,7 @@ class FsdpEngine(OnHost):
         rows, first = sequences_of(batch)
         outputs = []
         with self.present(), torch.no_grad():
-            for part in rows.split(self.spec.micro_batch):
+            for part in rows.split(self.spec.rows_at_once(rows["tokens"].shape[1])):
                 part = part.to(self.device)
                 outputs.append(output(self.model(part["tokens"], part["token_mask"]), first, part))
             self.model.reshard()

@@ -230,7 +230,7 @@ class MegatronEngine(OnHost):
         return micros_of(
             rows,
             first,
-            self.spec.micro_batch,
+            self.spec.rows_at_once(rows["tokens"].shape[1]),
             length_multiple=self.degrees.t if parallel else 1,
             count_multiple=self.degrees.p if self.options.vpp > 1 else 1,
             device=self.device,

@@ -204,7 +204,7 @@ class TorchNativeEngine(OnHost):
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
             MicroBatch(part["tokens"].to(self.device), part["token_mask"].to(self.device), part)
-            for part in rows.split(self.spec.micro_batch)
+            for part in rows.split(self.spec.rows_at_once(rows["tokens"].shape[1]))
         ]
 
     def _forward(

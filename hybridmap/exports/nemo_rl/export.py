@@ -107,7 +107,8 @@ def _policy(source: Source, out: Settings) -> None:
     layout, score = source.actor.training, source.actor.inference
     assert layout is not None and score is not None, "the actor is trained and gives the old log-probs"
     fsdp, rank = uses_fsdp(source), source.facts.implementation.lora_rank
-    out.put({"policy.train_micro_batch_size": layout.micro_batch, "policy.logprob_batch_size": score.micro_batch})
+    samples = [1 if x.token_budget else x.micro_samples for x in (layout, score)]
+    out.put({"policy.train_micro_batch_size": samples[0], "policy.logprob_batch_size": samples[1]})
     # Sequence-parallel and context-parallel ranks take equal parts of a sequence.
     parts = layout.tp * (2 * layout.cp if layout.cp > 1 else 1)
     out.put({"policy.make_sequence_length_divisible_by": parts})
@@ -118,10 +119,10 @@ def _policy(source: Source, out: Settings) -> None:
     if rank:
         place = "policy.dtensor_cfg.lora_cfg" if fsdp else "policy.megatron_cfg.peft"
         out.put({"enabled": True, "dim": rank}, place)
-    if source.packed_tokens is not None:
-        tokens = {"train": layout.micro_batch, "logprob": score.micro_batch}
+    if source.tokens_of(layout) is not None:
+        tokens = {"train": source.tokens_of(layout), "logprob": source.tokens_of(score)}
         out.put({"policy.sequence_packing.enabled": True})
-        out.put({f"policy.sequence_packing.{k}_mb_tokens": source.packed_tokens * n for k, n in tokens.items()})
+        out.put({f"policy.sequence_packing.{k}_mb_tokens": num for k, num in tokens.items()})
 
 
 def _dtensor(layout: ParallelLayout) -> dict[str, Any]:

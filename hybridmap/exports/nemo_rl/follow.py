@@ -10,10 +10,12 @@ from hybridmap.exports.follow import (
     degrees_of,
     degrees_text,
     even_micro_batch,
+    in_one_unit,
     moved,
     note_not_exported,
     require_it_fits,
     scored_as_trained,
+    smallest,
     whole_pool,
     with_fitting_cache,
 )
@@ -44,7 +46,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     out = Points()
     source = _work(source, out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
-    source = _policy(source, out)
+    source = _policy(in_one_unit(source, out, SYSTEM), out)
     source = _generation(source, out)
     source = with_fitting_cache(source, out)
     require_it_fits(source, SYSTEM)
@@ -77,8 +79,8 @@ def _policy(source: Source, out: Points) -> Source:
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
     if any(entry.offload for entry in source.plan.roles):
         out.cannot("offload", "it moves states to host memory around generation by itself; no key says more")
-    score = [e.inference.micro_batch for e in source.plan.roles if e.role != "reward" and e.inference is not None]
-    scoring = layout.model_copy(update={"micro_batch": min(score), "recompute": "none"})
+    score = [e.inference for e in source.plan.roles if e.role != "reward" and e.inference is not None]
+    scoring = layout.model_copy(update={"micro_batch": smallest(score), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
     source = source.with_entry("actor", training=layout, inference=scoring, offload=())
     if not source.has("reference"):

@@ -11,9 +11,11 @@ from hybridmap.exports.follow import (
     by_the_trainer,
     degrees_text,
     even_micro_batch,
+    in_one_unit,
     note_not_exported,
     require_it_fits,
     scored_as_trained,
+    smallest,
     with_fitting_cache,
 )
 from hybridmap.exports.weights import note_own_weights
@@ -41,7 +43,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
     note_not_exported(source, out)
     source = _generation(source, out)
-    source = _apart(source, out)
+    source = in_one_unit(_apart(source, out), out, SYSTEM)
     return _fastest(source, _lead(source, out), out)
 
 
@@ -190,8 +192,8 @@ def _as_the_actor(source: Source, entry: RolePlan, lead: ParallelLayout, out: Po
             f"one TP and ring size for all models, the actor's; the plan has {degrees_text(layout)}",
         )
     spread = lead.model_copy(update={"dp": _replicas(source.plan.pool_of(entry.role), lead)})
-    scores = [e.inference.micro_batch for e in source.plan.roles if e.inference is not None]
-    forward = {"micro_batch": min(scores, default=lead.micro_batch), "recompute": "none"}
+    scores = [e.inference for e in source.plan.roles if e.inference is not None]
+    forward: dict[str, object] = {"micro_batch": smallest(scores or [lead]), "recompute": "none"}
     if entry.training is None:
         forward["zero_stage"] = 3 if lead.zero_stage == 3 else 0
         offload = ("parameters",) if entry.offload else ()

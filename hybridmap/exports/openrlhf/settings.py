@@ -92,13 +92,14 @@ def _training(source: Source, out: Settings) -> None:
             "ds.zero_stage": layout.zero_stage,
             "ds.tensor_parallel_size": layout.tp,
             "ds.ring_attn_size": layout.cp,
-            "train.micro_batch_size": layout.micro_batch,
-            "rollout.micro_batch_size": score.micro_batch,
+            "train.micro_batch_size": 1 if layout.token_budget else layout.micro_samples,
+            "rollout.micro_batch_size": 1 if score.token_budget else score.micro_samples,
             "ds.packing_samples": True,
         }
     )
-    if source.packed_tokens is not None:
-        tokens = {name: source.packed_tokens * x.micro_batch for name, x in (("train", layout), ("rollout", score))}
+    budgets = {"train": source.tokens_of(layout), "rollout": source.tokens_of(score)}
+    tokens = {name: num for name, num in budgets.items() if num is not None}
+    if tokens:
         out.put({"train.dynamic_batch_enable": True})
         out.put({f"{name}.max_tokens_per_gpu": -(-num // layout.cp) for name, num in tokens.items()})
     if layout.recompute != "none":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
+from hybridmap.exports.follow import all_in_tokens
 from hybridmap.exports.targets import TARGETS, plan_for
 from hybridmap.exports.verl.defaults import is_read
 from hybridmap.exports.verl.import_run import as_read
@@ -58,10 +59,16 @@ def advise(imported: Imported, config: VerlConfig, search: Callable[[Job], Resul
         found = plan_for(_offloading(imported), TARGETS[f"verl/{trainer}"], search)
     except InputError as error:
         return Advice(search(imported.job), (), None, str(error))
-    ours = Source(found.result.plan, found.job)
+    ours = _counted_alike(Source(found.result.plan, found.job), imported)
     changes = _changes(imported, config, ours)
     changed = config.changed({k.lstrip("+"): new for k, _, new in changes})
-    return Advice(found.result, changes, _time_of(changed, imported))
+    return Advice(replace(found.result, plan=ours.plan), changes, _time_of(changed, imported))
+
+
+def _counted_alike(source: Source, imported: Imported) -> Source:
+    """The plan with its micro-batches in tokens where the run has them so: at equal lengths samples say the same."""
+    training = imported.source.actor.training
+    return source if training is None or training.token_budget is None else all_in_tokens(source)
 
 
 def _offloading(imported: Imported) -> Job:

@@ -1,4 +1,4 @@
-"""Micro-batches of a verl run: so many samples, or packs of so many tokens; and the degrees that tokens are cut by."""
+"""Micro-batches of a verl run: so many samples, or so many tokens; and the degrees that tokens are cut by."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT
 from profiles.errors import InputError
+from simulator.plan.plan import TokenBudget
 
 if TYPE_CHECKING:
     from hybridmap.exports.verl.read import VerlConfig
-    from simulator.facts import Facts
 
 _PLACES = {"actor": ACTOR, "critic": "critic", "reference": REF}
 _BUDGETS = {
@@ -62,21 +62,11 @@ def token_budget(config: VerlConfig, role: str, stage: str) -> int:
     return config.whole(_BUDGETS[role, stage]) * context_degree(config, role)
 
 
-def packed_tokens(config: VerlConfig, roles: tuple[str, ...]) -> int | None:
-    """Tokens of a pack, the least budget of all passes; ``None`` if the actor's micro-batches are samples."""
-    if not is_dynamic(config, "actor", "training"):
-        return None
-    passes = [(role, stage) for role, stage in _BUDGETS if role in roles and is_dynamic(config, role, stage)]
-    return min(token_budget(config, role, stage) for role, stage in passes)
-
-
-def micro_batch(config: VerlConfig, role: str, stage: str, facts: Facts) -> int:
-    """The micro-batch of a pass in the job's unit: samples, or packs."""
-    packed, longest = facts.implementation.packed_tokens, facts.workload.padded_length
+def micro_batch(config: VerlConfig, role: str, stage: str) -> int | TokenBudget:
+    """The micro-batch of a pass: samples, or a budget of tokens."""
     if is_dynamic(config, role, stage):
-        return max(1, token_budget(config, role, stage) // (packed or longest))
-    samples = _samples(config, role, stage)
-    return samples if packed is None else max(1, samples * longest // packed)
+        return TokenBudget(tokens=token_budget(config, role, stage))
+    return _samples(config, role, stage)
 
 
 def _samples(config: VerlConfig, role: str, stage: str) -> int:

@@ -19,6 +19,7 @@ from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_deg
 from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
 from hybridmap.exports.verl.process import SYSTEM, equal_batches, one_layout
 from hybridmap.exports.weights import note_own_weights
+from hybridmap.text.notation import micro_batch_text
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, RolePlan
@@ -195,7 +196,7 @@ def _reward(source: Source, entry: RolePlan, tp: int, out: Points) -> RolePlan:
     """An inference engine serves the reward model in verl: replicas of tensor-parallel ranks."""
     pool, layout = source.plan.pool_of("reward"), entry.inference
     assert layout is not None, "the reward model scores"
-    degrees = f"t{layout.tp} p{layout.pp} d{layout.dp} mb{layout.micro_batch}"
+    degrees = f"t{layout.tp} p{layout.pp} d{layout.dp} {micro_batch_text(layout)}"
     out.cannot(
         "reward.inference",
         f"verl serves the reward model with an inference engine in tp {tp}; the plan scores in {degrees} of a trainer",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.verl.batches import packed_tokens, trains_with_fsdp
+from hybridmap.exports.verl.batches import trains_with_fsdp
 from hybridmap.exports.verl.places import ACTOR, ROLLOUT
 from hybridmap.job.leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.engine_facts import engine_names
@@ -185,9 +185,6 @@ def _engines(config: VerlConfig) -> dict[str, str]:
 def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any]:
     bypass = bool(config.get("algorithm.rollout_correction.bypass_mode"))
     out: dict[str, Any] = {"old_log_prob": "engine" if bypass else "trainer"}
-    packed = packed_tokens(config, roles)
-    if packed is not None:
-        out["packed_tokens"] = packed
     # The FSDP engine takes log-probs of the unpadded logits with FlashAttention's cross-entropy, in place where no
     # entropy is asked for (workers/engine/fsdp/transformer_impl.py:1425).
     if trains_with_fsdp(config) and config.get("actor_rollout_ref.model.use_remove_padding"):

@@ -33,10 +33,9 @@ def trained_keys(role: str, place: str, source: Source, out: Settings) -> None:
 
 
 def token_budget(source: Source, layout: ParallelLayout) -> int | None:
-    """Tokens of a micro-batch on one GPU where they are packs: verl multiplies by the ranks that share a sequence."""
-    if source.packed_tokens is None:
-        return None
-    return -(-source.packed_tokens * layout.micro_batch // layout.cp)
+    """Tokens of a micro-batch on one GPU where they are counted: verl multiplies by the ranks that share a sequence."""
+    tokens = source.tokens_of(layout)
+    return None if tokens is None else -(-tokens // layout.cp)
 
 
 def last_stage_layers(num_layers: int, pp: int) -> int | None:

@@ -95,7 +95,7 @@ def _layout(config: VerlConfig, role: str, pool: Pool, facts: Facts) -> Parallel
     stage = "training"
     if role == "reference":
         recompute, stage = "none", "inference"
-    micro = micro_batch(config, role, stage, facts)
+    micro = micro_batch(config, role, stage)
     record = {"dp": pool.num_gpus // ranks, "micro_batch": micro, "recompute": recompute, **degrees}
     return ParallelLayout.model_validate(record)
 
@@ -152,7 +152,7 @@ def _scoring(config: VerlConfig, role: str, layout: ParallelLayout, facts: Facts
     """A trained role scores in its training layout, with a micro-batch of its own."""
     if role == "reference":
         return layout
-    micro = micro_batch(config, role, "inference", facts)
+    micro = micro_batch(config, role, "inference")
     return layout.model_copy(update={"micro_batch": micro, "recompute": "none"})
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from hybridmap.exports.export import Points
 from hybridmap.exports.follow import (
     DEGREES,
+    all_in_tokens,
     degrees_of,
     degrees_text,
     even_micro_batch,
+    in_one_unit,
     pin_text,
     require_it_fits,
     with_degrees,
@@ -89,17 +91,25 @@ def _sharing(source: Source, leader: str) -> Source:
     return source
 
 
+def _as_budgets(source: Source) -> Source:
+    """Packs as what verl makes of them: budgets of tokens, without a pack in them."""
+    if source.packed_tokens is None:
+        return source
+    built = source.job.implementation.model_copy(update={"packed_tokens": None})
+    return all_in_tokens(source).with_job(implementation=built)
+
+
 def equal_batches(source: Source, out: Points) -> Source:
-    """Micro-batches as verl cuts them: equal ones; or packs, of which a critic has one size for both its passes."""
+    """Micro-batches as verl cuts them: equal ones; or budgets of tokens, of which a critic has one for both passes."""
+    source = in_one_unit(_as_budgets(source), out, SYSTEM)
     steps = source.minibatch_prompts * source.facts.workload.samples_per_prompt
     for entry in source.plan.roles:
         if entry.role == "reward":
             continue
-        if source.packed_tokens is not None:
-            if entry.role == "critic" and entry.training is not None and entry.inference is not None:
-                same = entry.inference.model_copy(update={"micro_batch": entry.training.micro_batch})
-                source = source.with_entry("critic", inference=same)
-            continue
+        if entry.role == "critic" and entry.training and entry.inference and entry.training.token_budget is not None:
+            same = entry.inference.model_copy(update={"micro_batch": entry.training.micro_batch})
+            source = source.with_entry("critic", inference=same)
+            entry = source.plan.role("critic")
         changed = {
             stage: even_micro_batch(entry.role, stage, layout, samples, out, SYSTEM)
             for stage, samples in (("training", steps), ("inference", source.facts.workload.num_samples))

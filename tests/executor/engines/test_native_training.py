@@ -74,6 +74,18 @@ def reference_steps(batch, num):
     return losses, norms, weights
 
 
+@pytest.mark.parametrize(("tokens", "rows"), [(0, 4), (1, 1), (7, 1), (14, 2), (27, 3), (1000, 142)])
+def test_a_budget_of_tokens_holds_so_many_padded_rows(tokens, rows):
+    assert ModelSpec(str(TINY), micro_batch=4, token_budget=tokens).rows_at_once(width=7) == rows
+
+
+def test_a_budget_of_tokens_trains_as_so_many_rows_do(batch):
+    budgeted, counted = engine(token_budget=14), engine(micro_batch=2)
+    for model in (budgeted, counted):
+        model.update((term(batch),))
+    assert torch.equal(values(budgeted), values(counted))
+
+
 @pytest.mark.parametrize("micro_batch", [1, 4, 6])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_steps_equal_those_of_plain_torch_whatever_the_micro_batch(batch, micro_batch, zero_stage):

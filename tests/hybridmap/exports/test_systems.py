@@ -23,7 +23,11 @@ def test_openrlhf_gets_the_plans_degrees(name):
     plan, settings = plan_file(name).plan, exported(name, "openrlhf").settings
     actor = plan.role("actor")
     assert settings["ds.tensor_parallel_size"] == actor.training.tp
-    assert settings["train.micro_batch_size"] == actor.training.micro_batch
+    if actor.training.token_budget is None:
+        assert settings["train.micro_batch_size"] == actor.training.micro_batch
+    else:
+        assert settings["train.max_tokens_per_gpu"] == actor.training.token_budget
+        assert settings["train.dynamic_batch_enable"] is True
     assert settings["vllm.num_engines"] == actor.generation.dp
     gpus = settings["actor.num_nodes"] * settings["actor.num_gpus_per_node"]
     assert gpus == plan.pool_of("actor").num_gpus

@@ -44,14 +44,13 @@ def advised(request, tmp_path_factory):
 
 def test_the_time_is_that_of_the_changed_run(advised):
     """Changing the keys in the run and importing that gives the plan that was shown, and its time."""
-    name, config, imported, advice = advised
+    _, config, imported, advice = advised
     assert advice.reason == ""
     again = import_verl(config.changed({key.lstrip("+"): new for key, _, new in advice.changes}), GIVEN)
-    if name != "packs":  # a pack is as large as the run's smallest budget, so its number is another
-        assert again.plan.roles == tuple(
-            entry.model_copy(update={"generation": again.plan.role(entry.role).generation})
-            for entry in advice.best.plan.roles
-        )
+    assert again.plan.roles == tuple(
+        entry.model_copy(update={"generation": again.plan.role(entry.role).generation})
+        for entry in advice.best.plan.roles
+    )
     assert advice.iteration_s == simulate(again.plan, again.job.facts()).iteration_s
     assert advice.iteration_s == pytest.approx(advice.best.iteration_s, rel=0.02)  # the KV cache as a share of memory
     assert advice.iteration_s < simulate(imported.plan, imported.job.facts()).iteration_s
@@ -66,9 +65,9 @@ def test_every_change_is_one_and_of_the_engine_that_runs(advised):
         assert other not in key
         assert not key.startswith(("algorithm.", "critic.", "actor_rollout_ref.model.path", "+hybridmap"))
     values = {key: new for key, _, new in advice.changes}
-    sampled = [key for key in values if key.endswith("micro_batch_size_per_gpu")]
-    packed = [key for key in values if key.endswith("max_token_len_per_gpu")]
-    assert not (packed if name != "packs" else sampled)  # a micro-batch changes by the keys that count
+    dynamic = values.get(f"{ACTOR}.use_dynamic_bsz", name == "packs")
+    idle = "micro_batch_size_per_gpu" if dynamic else "max_token_len_per_gpu"
+    assert not [key for key in values if key.endswith(idle)]  # a micro-batch changes by the keys that count
 
 
 def test_fsdp_is_offered_no_degree_that_it_lacks(advised):

@@ -195,11 +195,11 @@ def test_responses_at_their_limit_are_an_assumption_that_is_said(tmp_path):
     assert not any("every response" in note for note in known.notes)
 
 
-def test_dynamic_batches_become_packs(tmp_path):
+def test_dynamic_batches_become_budgets_of_tokens(tmp_path):
     run = import_verl(config_of(tmp_path, DYNAMIC), GIVEN)
-    assert run.job.document["implementation"]["packed_tokens"] == 8192
-    assert run.plan.role("actor").training.micro_batch == 1
-    assert run.plan.role("actor").inference.micro_batch == 2  # twice the budget
+    assert run.job.document["implementation"]["packed_tokens"] is None
+    assert run.plan.role("actor").training.token_budget == 8192
+    assert run.plan.role("actor").inference.token_budget == 2 * 8192
 
 
 def test_the_deprecated_key_of_ulysses_is_honoured_where_verl_honours_it(tmp_path):

@@ -9,6 +9,8 @@ from hybridmap.job.load import job_from_document, job_from_mapping
 from hybridmap.job.request import modes_of, schedule_of
 from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.search.find_plan import find_plan
+from profiles.errors import InputError
+from simulator.plan.plan import TokenBudget
 
 FACE = Path(__file__).parents[3] / "hybridmap"
 
@@ -61,3 +63,16 @@ def test_a_job_takes_on_the_schedule_of_a_plan(small_job, tmp_path):
     assert sync.request().modes == (SYNC,)
     assert moved.request().modes == (ExecutionMode("one-step-off", True),)
     assert job_from_document(moved.document).document == moved.document
+
+
+def test_micro_batches_are_pinned_in_samples_or_tokens(small_job, tmp_path):
+    given = {"training": {"micro_batch": [4, {"tokens": 16384}]}, "inference": {"micro_batch": {"tokens": 8192}}}
+    job = job_from_mapping(small_job | {"pin": {"critic": given}}, "job", tmp_path)
+    (pin,) = job.request().pins
+    assert pin.training == {"micro_batch": (4, TokenBudget(tokens=16384))}
+    assert pin.inference == {"micro_batch": TokenBudget(tokens=8192)}
+    assert job_from_document(job.document).document == job.document
+    for wrong in ({"tokens": 0}, {"tokens": "8k"}, {"samples": 4}, "many"):
+        with pytest.raises(InputError, match="micro_batch"):
+            pin = {"critic": {"training": {"micro_batch": wrong}}}
+            job_from_mapping(small_job | {"pin": pin}, "job", tmp_path)

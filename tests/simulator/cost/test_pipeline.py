@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost import pipeline
 from simulator.cost.compute import Batch
-from simulator.cost.micro_batches import sample_lengths
+from simulator.cost.micro_batches import micro_batch, sample_lengths
 from simulator.plan.layouts import Layouts
-from simulator.plan.plan import ParallelLayout
+from simulator.plan.plan import ParallelLayout, TokenBudget
 from tests.builders import make_facts
 
 STAGES = (2, 3, 8, 32)
@@ -159,3 +159,58 @@ def test_beyond_what_is_played_a_step_grows_by_a_micro_batch_at_a_time() -> None
     prompt, response, _ = LENGTHS["half"]
     times = [factor(prompt, response, pp=8, n=n) * (n + 7) for n in (64, 128, 192)]
     assert times[2] - times[1] == pytest.approx(times[1] - times[0])
+
+
+def dealt(lengths: np.ndarray, parts: int) -> list[list[int]]:
+    """Karmarkar and Karp's differencing: the two states that differ most are joined, large sums with small ones."""
+    states = [[(float(n), [i]), *[(0.0, list[int]())] * (parts - 1)] for i, n in enumerate(lengths)]
+    while len(states) > 1:
+        states.sort(key=lambda state: state[0][0] - state[-1][0])
+        first, second = states.pop(), states.pop()
+        joined = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(first, reversed(second), strict=True)]
+        states.append(sorted(joined, key=lambda part: -part[0]))
+    return [part[1] for part in states[0]]
+
+
+def step_of_budgets(lengths: np.ndarray, ranks: int, budget: int, stages: int) -> float:
+    """When a step ends as verl runs it: samples dealt to ranks, then to the micro-batches of the rank with the most."""
+    of_rank = [lengths[part] for part in dealt(lengths, ranks)]
+    num = max(min(-(-int(own.sum()) // budget), len(own)) for own in of_rank)
+    ends = []
+    for own in of_rank:
+        sums = sorted((own[part].sum() for part in dealt(own, num)), reverse=True)
+        ends.append(by_event(np.asarray(sums[::2][::-1] + sums[1::2]), stages))
+    return max(ends)
+
+
+@pytest.mark.parametrize("name", ["half", "two peaks", "one"])
+@pytest.mark.parametrize(("stages", "ranks", "samples", "longest"), [(1, 4, 16, 1), (4, 2, 24, 1), (8, 1, 64, 2)])
+def test_budgets_of_tokens_are_within_a_twentieth_of_verls_dealing(
+    name: str, stages: int, ranks: int, samples: int, longest: int
+) -> None:
+    prompt, response, _ = LENGTHS[name]
+    work = Workload(samples * ranks, 1, prompt, response)
+    facts = make_facts(work=work)
+    budget = longest * work.padded_length
+    layout = ParallelLayout(dp=ranks, pp=stages, micro_batch=TokenBudget(tokens=budget))
+    layouts, share = Layouts.of([layout]), np.asarray([float(samples)])
+    batch, num = micro_batch(work, layouts, share)
+    factor = pipeline.waiting(facts, layouts, batch, num)
+    ours = float((batch.tokens * (num + stages - 1) * factor)[0])
+    random = np.random.default_rng(1)
+    draws = [prompt + response.quantile(random.random(samples * ranks)) for _ in range(48)]
+    played = np.mean([step_of_budgets(lengths, ranks, budget, stages) for lengths in draws])
+    assert ours == pytest.approx(played, rel=0.05)
+
+
+def test_budgets_wait_less_than_as_many_samples() -> None:
+    prompt, response, _ = LENGTHS["half"]
+    work = Workload(256, 1, prompt, response)
+    facts = make_facts(work=work)
+    share = np.asarray([64.0])
+    factors = []
+    for unit in (4, TokenBudget(tokens=4 * (600 + 900))):
+        layouts = Layouts.of([ParallelLayout(dp=4, pp=8, micro_batch=unit)])
+        batch, num = micro_batch(work, layouts, share)
+        factors.append(float(pipeline.waiting(facts, layouts, batch, num)[0]))
+    assert 1.0 <= factors[1] < 1.0 + (factors[0] - 1.0) / 3
