@@ -70,6 +70,7 @@ _TIMES = (
     "send_s_per_tensor",
     "send_s_per_byte",
     "host_s_per_launch",
+    "controller_s_per_token",
     "host_s_per_expert",
     "step_fixed_s",
 )

@@ -55,6 +55,7 @@ class _EngineFile(BaseModel):
     scheduler: SchedulerKind = "mixed"
     plans_ahead: bool = False
     fp8_cache_with: tuple[str, ...] = ()
+    fused_quantization: bool = True
     grouped_query_kernels: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
@@ -98,6 +99,7 @@ class GenerationEngine(_Engine):
     (asynchronous or overlap scheduling): the host works on the next step while the GPU computes this one, so a step
     takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
+    ``fused_quantization``: activations become FP8 or NVFP4 in the kernel before a product, not in one of its own.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
@@ -114,6 +116,7 @@ class GenerationEngine(_Engine):
     scheduler: SchedulerKind
     plans_ahead: bool
     fp8_cache_with: tuple[str, ...]
+    fused_quantization: bool
     grouped_query_kernels: bool
     launch_s_per_layer: float
     prefill_launch_s_per_layer: float
@@ -186,6 +189,7 @@ class TrainingEngine(_Engine):
     memory_reserve_bytes: float = 0.0
     attention_ratio: float = 1.0
     element_wise_ratio: float = 1.0
+    controller_s_per_token: float = 0.0
     host_s_per_launch: float = 0.0
     host_s_per_expert: float = 0.0
     forward_s_per_layer: float = 0.0
@@ -235,6 +239,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             scheduler=file.scheduler,
             plans_ahead=file.plans_ahead,
             fp8_cache_with=file.fp8_cache_with,
+            fused_quantization=file.fused_quantization,
             grouped_query_kernels=file.grouped_query_kernels,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,

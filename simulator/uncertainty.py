@@ -1,14 +1,13 @@
-"""How far a predicted time may be off: a 90 % interval from its provenance and how predictions fared.
+"""How far a predicted time may be off: a 90 % interval from how predictions of published runs fared.
 
-Two parts are combined as independent: the *systematic* part of a kind of prediction, read off the errors against
-published measurements that nothing was fitted on; and the *provenance* part, a declared half-width for each kind of
-evidence, weighted by its share. Both stand in ``profiles/uncertainty.yaml``, the first written by
-``python -m benchmarks.validation --calibrate``.
+A run belongs to a cluster: what is predicted, dense or mixture of experts, schedule, family of devices. The range of a
+cluster is read off the errors of published rows whose family (model, device, engine release) no constant had seen, and
+stands in ``profiles/uncertainty.yaml``, written by ``python -m benchmarks.validation --calibrate``.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,56 +19,112 @@ from profiles.errors import FileFormatError
 from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from simulator.facts import Facts
+    from simulator.plan.plan import Schedule
 
 FILE = Path(profiles.__file__).parent / "uncertainty.yaml"
 COVERAGE = 0.9
+
+_FAMILIES = {
+    r"h100|h200|h800|h20\b|h20-|gh200": "hopper",
+    r"g?b[23]00": "blackwell",
+    r"a100|a800|a40|a6000|a30|a10": "ampere",
+}
 
 _Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ErrorRange(BaseModel):
-    """Range of measured over predicted time that held nine tenths of ``rows`` published rows of ``systems`` systems."""
+    """Range of measured over predicted time for nine tenths of runs like the ``rows`` published ones of a cluster."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: _Factor
     high: _Factor
     rows: int
-    systems: int
+    families: int
 
 
 class Calibration(BaseModel):
-    """The content of ``profiles/uncertainty.yaml``: half-width by basis, and error range by kind of prediction."""
+    """The content of ``profiles/uncertainty.yaml``: half-width by basis, and error range by cluster."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     half_width: dict[str, Annotated[float, Field(ge=0, lt=1)]]
-    kinds: dict[str, ErrorRange]
+    clusters: dict[str, ErrorRange]
 
 
-def interval(basis: Mapping[str, float], kind: str = "rl") -> tuple[float, float]:
+def device_family(device: str) -> str:
+    """``hopper``, ``blackwell``, ``ampere`` or ``other`` by a device's name.
+
+    Parameters
+    ----------
+    device
+        Name of a profile or of a part.
+
+    Returns
+    -------
+    str
+        The family.
+    """
+    return next((family for words, family in _FAMILIES.items() if re.search(words, device.lower())), "other")
+
+
+def cluster_of(facts: Facts, schedule: Schedule) -> str:
+    """The cluster of an iteration, from the general to the special: ``rl/moe/sync/blackwell``.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    schedule
+        Of the plan.
+
+    Returns
+    -------
+    str
+        Path of the cluster.
+    """
+    kind = "moe" if any(role.shape.moe for role in facts.roles.values()) else "dense"
+    overlapped = "sync" if schedule == "sync" else "overlapped"
+    return f"rl/{kind}/{overlapped}/{device_family(facts.group.device)}"
+
+
+def interval(cluster: str = "rl") -> tuple[float, float]:
     """Factors on a predicted time between which the measured time lies nine times in ten.
 
     Parameters
     ----------
-    basis
-        Share of the time by kind of evidence (``Priced.share()`` or ``Timeline.basis``).
-    kind
-        What is predicted, a key of the calibration: ``rl`` (a whole iteration), ``training``, ``generation``,
-        ``paper``. A kind without rows takes the widest range of all.
+    cluster
+        Path of what is predicted; where it is not calibrated, the longest beginning that is. One that begins like none
+        takes the widest range of all.
 
     Returns
     -------
     low, high
         ``low <= 1 <= high``.
     """
-    calibration = load_calibration()
-    found = calibration.kinds.get(kind)
-    ranges = [found] if found is not None else list(calibration.kinds.values())
-    # Shares of one basis go wrong together, different kinds of evidence independently.
-    own = math.hypot(*(share * calibration.half_width.get(name, 0.0) for name, share in basis.items()))
-    down = max((max(0.0, -math.log(s.low)) for s in ranges), default=0.0)
-    up = max((max(0.0, math.log(s.high)) for s in ranges), default=0.0)
-    return math.exp(-math.hypot(down, own)), math.exp(math.hypot(up, own))
+    found = range_of(cluster)
+    return min(found.low, 1.0), max(found.high, 1.0)
+
+
+def range_of(cluster: str) -> ErrorRange:
+    """The calibrated range of a cluster, or of the longest beginning of its path.
+
+    Parameters
+    ----------
+    cluster
+        Path of what is predicted.
+
+    Returns
+    -------
+    ErrorRange
+        The range, with how many rows it rests on.
+    """
+    known = load_calibration().clusters
+    parts = cluster.split("/")
+    for length in range(len(parts), 0, -1):
+        if (path := "/".join(parts[:length])) in known:
+            return known[path]
+    return max(known.values(), key=lambda found: found.high / found.low)
 
 
 @cache

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.validation.calibrate import with_intervals
 from benchmarks.validation.markdown import summary_text
 from benchmarks.validation.plots import write_plots
 from benchmarks.validation.predict import predicted_paper, predicted_tables
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         _check(options)
-        frame = frame_of(_rows(options))
+        frame = with_intervals(frame_of(_rows(options)))
         _write_all(frame, options)
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -82,18 +83,23 @@ def _rows(options: argparse.Namespace) -> list[Row]:
 
 def _write_all(frame: pd.DataFrame, options: argparse.Namespace) -> None:
     """Everything that was asked for, each folder complete before it is moved to its place."""
+    if options.calibrate or options.docs is not None:
+        from benchmarks.validation.ablation import PUBLISHED
+        from benchmarks.validation.leave_out import left_out
+
+        frame = left_out(frame, PUBLISHED)
     if options.calibrate:
         from benchmarks.validation.calibrate import write_calibration
 
         write_calibration(frame)
+        frame = with_intervals(frame)
     if options.out is not None:
         write_report(frame, options.out)
     if options.docs is not None:
-        from benchmarks.validation.ablation import PUBLISHED
         from benchmarks.validation.accuracy import write_accuracy
-        from benchmarks.validation.leave_out import left_out, refitted
+        from benchmarks.validation.leave_out import refitted
 
-        write_accuracy(left_out(frame, PUBLISHED), options.docs, refitted(frame, PUBLISHED))
+        write_accuracy(frame, options.docs, refitted(frame, PUBLISHED))
 
 
 def write_report(frame: pd.DataFrame, out: Path) -> None:

@@ -5,6 +5,7 @@ Every number is computed from the rows; the sentences stand in ``accuracy_templa
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -51,11 +52,13 @@ SMALL = 0.005
 
 
 def write_accuracy(frame: pd.DataFrame, path: Path, again: pd.DataFrame | None = None) -> None:
-    """Write the page and, beside it, its picture ``<stem>.png``; neither is there half-written."""
+    """Write the page and, beside it, its picture ``<stem>.png`` and ``<stem>.json``, which a gate holds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as name:
         folder = Path(name)
         (folder / path.name).write_text(accuracy_text(frame, f"{path.stem}.png", again), encoding="utf-8")
+        text = json.dumps(figures(frame), indent=1, sort_keys=True) + "\n"
+        (folder / f"{path.stem}.json").write_text(text, encoding="utf-8")
         plots.write_png(plots.points_of(frame), folder / f"{path.stem}.png")
         for file in sorted(folder.iterdir()):
             os.replace(file, path.parent / file.name)
@@ -89,6 +92,14 @@ def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Map
         "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
         "intervals": table(intervals, tuple(intervals[0]) if intervals else ("table",)),
     }
+
+
+def figures(frame: pd.DataFrame) -> dict[str, float]:
+    """The figures that a gate holds, by name: errors of left-out families, pairs out of order, regret."""
+    found = {"/".join(map(str, (r["table"], r["quantity"], r["model_kind"]))): r["mean"] for r in family_errors(frame)}
+    for line in order_and_regret(frame):
+        found |= {f"out of order/{line['table']}": 1.0 - line["in order"], f"regret/{line['table']}": line["regret"]}
+    return {name: round(float(value), 4) for name, value in found.items()}
 
 
 def family_errors(frame: pd.DataFrame) -> list[dict[str, Any]]:

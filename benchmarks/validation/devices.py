@@ -51,15 +51,6 @@ DERIVED: dict[str, Derived] = {
         memory_bytes_per_s=1.555e12,
         memory_bytes=40 * 2**30,
     ),
-    "mi300x-192gb": Derived(
-        base="h100-80gb-sxm",
-        because="another maker's part at its data sheet's rates, with the efficiencies of NVIDIA's kernels",
-        memory_bytes_per_s=5.3e12,
-        memory_bytes=192 * 2**30,
-        nvlink_bytes_per_s=448e9,
-        peak_flop_per_s={"bf16": 1307e12, "fp8": 2615e12, "fp32": 163e12},
-        sustained_share=0.45,
-    ),
     "rtx-a6000": Derived(
         base="a100-80gb-sxm",
         because="an Ampere part of another die at its data sheet's rates, on PCIe",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from profiles.hardware import DeviceSpec
     from profiles.models.shape import ModelShape
     from simulator.plan.plan import GenerationLayout
+    from simulator.serving.run import Load
 
 GATE = "gate:"
 """What the reason of a row starts with that fails."""
@@ -111,6 +112,35 @@ def _check_rates(
         raise _failed(
             f"a step of {step_s * 1e3:.2f} ms would read weights at over {bandwidth / 1e12:,.1f} TB/s: it drew several "
             "tokens (speculation that the row does not state)"
+        )
+
+
+def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
+    """Whether a closed loop ran the requests that it states, by Little's law on its own latencies.
+
+    Parameters
+    ----------
+    cells, load
+        The row, and its load.
+    kv_tokens
+        That the engine's cache holds: what does not fit waits, and the row may say so.
+
+    Raises
+    ------
+    NotPredicted
+        Fewer than half of the stated requests were past their first token at once, though the cache holds as many.
+    """
+    ttft, tpot = number(cells.get("ttft_ms")), number(cells.get("tpot_ms"))
+    longest = load.input_tokens + load.output_tokens
+    held = min(load.concurrency, kv_tokens // longest)
+    if not ttft or not tpot or load.output_tokens < load.input_tokens / 8:
+        return
+    decoding_ms = (load.output_tokens - 1) * tpot
+    running = load.concurrency * decoding_ms / (ttft + decoding_ms)
+    if running < held / 2:
+        raise _failed(
+            f"its own latencies say that {running:.0f} of {load.concurrency} requests ran at once, though the cache "
+            f"holds {held}: a limit that the row does not state"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
-from benchmarks.validation.gate import check_generation, duplicates
+from benchmarks.validation.gate import check_generation, check_running, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
     NotPredicted,
@@ -27,7 +27,7 @@ from simulator.cost.formats import weight_bytes
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import serve_on
+from simulator.serving.engine import kv_tokens, serve_on
 from simulator.serving.run import Load
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     shape = published_model(text_of(cells.get("model")))
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
     precision, assumed = _precision(cells, shape)
-    engine = launched_engine(cells)
+    engine = launched_engine(cells, latent=shape.mla is not None)
     work = Workload(1, 1, 1, LengthDistribution.fixed(1), 1, 1, 0.0, None)
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
@@ -144,6 +144,8 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
         front_end_s=engine.front_end_s,
         front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
     )
+    if kind == "closed":
+        check_running(cells, load, kv_tokens(facts, shape, layout, precision))
     if kind == "static":  # the batch was chosen to fit; its cache holds it exactly
         need = load.num_requests * (load.input_tokens + load.output_tokens)
         layout = _with_cache(layout, facts, shape, need)

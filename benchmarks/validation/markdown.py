@@ -25,6 +25,7 @@ _SHARES = frozenset(
         "left out",
         "in order",
         "regret",
+        "inside",
     }
 )
 

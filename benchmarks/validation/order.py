@@ -10,7 +10,7 @@ from benchmarks.validation.report import is_rate
 if TYPE_CHECKING:
     import pandas as pd
 
-WHOLE = ("tokens_per_s_per_gpu", "step_time_s", "iteration_s", "throughput_tokens_per_s", "tpot_ms", "refit_time_s")
+WHOLE = ("tokens_per_s_per_gpu", "step_time_s", "iteration_s", "throughput_tokens_per_s", "tpot_ms")
 """What stands for a whole row, first that it publishes: only rates of GPUs compare jobs of other size."""
 TIE = 0.05
 """Rows closer than this are measured equal: runs of one configuration spread by as much."""

@@ -26,6 +26,8 @@ from simulator.facts import Facts, Implementation, RoleSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from profiles.engine_facts import GenerationEngine
+
 PROMPT_TOKENS = 115
 """Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
 
@@ -86,7 +88,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
         group,
         device,
         load_training_engine(training),
-        load_generation_engine(generation),
+        _driven(cells, load_generation_engine(generation)),
         _implementation(cells, training),
     )
 
@@ -113,6 +115,12 @@ def generation_engine(cells: Mapping[str, Any]) -> str:
         if re.search(pattern, words):
             return facts_file(cells, family, words)
     raise NotPredicted(f"no generation engine known for '{words or 'an unnamed engine'}'")
+
+
+def _driven(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:
+    """The engine as NeMo-RL drives it: through Ray where it spans GPUs, which vLLM does not plan ahead for."""
+    through_ray = "nemo" in text_of(cells.get("system")).lower() and integer(cells.get("gen_tp"), 1) > 1
+    return replace(engine, plans_ahead=False) if through_ray else engine
 
 
 def _algorithm(cells: Mapping[str, Any]) -> str:

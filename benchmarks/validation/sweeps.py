@@ -66,8 +66,10 @@ def shortest_share(cells: Mapping[str, Any]) -> float:
     return DRAWN_SHARE if is_inference_x(cells) else 1.0
 
 
-def launched_engine(cells: Mapping[str, Any]) -> GenerationEngine:
+def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> GenerationEngine:
     """Facts of the newest profiled release that is no newer than the row's, with the flags of the row's sweep.
+
+    ``latent``: the model's cache is MLA's, which the sweep leaves in the format that the engine chooses.
 
     Raises
     ------
@@ -84,7 +86,8 @@ def launched_engine(cells: Mapping[str, Any]) -> GenerationEngine:
     if not is_inference_x(cells):
         return engine
     front_end_s = engine.front_end_s + CLIENT_S
-    return replace(engine, plans_ahead=True, fp8_cache_with=("fp8", "fp8_block", "nvfp4"), front_end_s=front_end_s)
+    cache = engine.fp8_cache_with if latent else ("fp8", "fp8_block", "nvfp4")
+    return replace(engine, plans_ahead=True, fp8_cache_with=cache, front_end_s=front_end_s)
 
 
 def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:

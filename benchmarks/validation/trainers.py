@@ -48,10 +48,17 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
             common["expert_activation"] = "unfused"  # clamped, which Megatron-Core's fused SwiGLU is not
         common |= megatron_settings(cells)
         built = Implementation(loss_head="parallel", tensor_parallel_overlap=overlap, **common)  # type: ignore[arg-type]
-        return Trainer("megatron-bridge@0.4", built, 3 if "use_megatron_fsdp=true" in settings else 1)
+        return Trainer(bridge_release(cells), built, 3 if "use_megatron_fsdp=true" in settings else 1)
     if any(word in system for word in ("fsdp", "verl", "openrlhf", "trl", "deepspeed")):
         return Trainer("fsdp@2.13", Implementation(kernels="eager", **common), 3)  # type: ignore[arg-type]
     raise NotPredicted(f"no trainer known for system '{text_of(cells.get('system'))}'")
+
+
+def bridge_release(cells: Mapping[str, object]) -> str:
+    """Facts of Megatron-Core in a pre-training container: those of release 0.5 from there on."""
+    release = re.search(r"v(\d+)\.(\d+)", text_of(cells.get("system")).lower())
+    late = release is not None and (int(release[1]), int(release[2])) >= (0, 5)
+    return "megatron-bridge@0.5" if late or "26.08" in text_of(cells.get("source")) else "megatron-bridge@0.4"
 
 
 SCOPES = {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hybridmap.exports.export import Source, largest_divisor
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
+from simulator.cost.token_quantiles import TYPICAL, tokens_at
 from simulator.feasibility import pool_memory
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, TokenBudget, placement_name
@@ -166,25 +170,34 @@ def even_micro_batch(
 
 
 def in_one_unit(source: Source, out: Points, system: str) -> Source:
-    """All micro-batches in tokens where one of them is: the systems have one switch for all passes of their models."""
-    every = [x for entry in source.plan.roles for x in (entry.training, entry.inference) if x is not None]
-    if all(layout.token_budget is None for layout in every):
-        return source
+    """All micro-batches in the unit in which the actor trains: the systems have one switch for all passes."""
+    training = source.actor.training
+    in_samples = training is None or training.token_budget is None
     for entry in source.plan.roles:
-        if entry.role == "reward":
-            continue
         for stage in ("training", "inference"):
             layout: ParallelLayout | None = getattr(entry, stage)
-            if layout is None or layout.token_budget is not None:
+            if entry.role == "reward" or layout is None or (layout.token_budget is None) is in_samples:
                 continue
-            budget = in_tokens(source, layout)
+            changed = _in_samples(source, layout) if in_samples else in_tokens(source, layout)
+            unit = "samples" if in_samples else "tokens"
             out.cannot(
                 f"{entry.role}.{stage}.micro_batch",
-                f"{system} counts the micro-batches of all passes in tokens, or none: "
-                f"{budget.token_budget:,} tokens in place of {layout.micro_batch} samples",
+                f"{system} counts the micro-batches of all passes in one unit, here {unit}: "
+                f"{_unit_text(changed)} in place of {_unit_text(layout)}",
             )
-            source = source.with_entry(entry.role, **{stage: budget})
+            source = source.with_entry(entry.role, **{stage: changed})
     return source
+
+
+def _in_samples(source: Source, layout: ParallelLayout) -> ParallelLayout:
+    """The layout with as many samples as a budget holds at their longest."""
+    samples = max((layout.token_budget or 0) // source.facts.workload.padded_length, 1)
+    return layout.model_copy(update={"micro_batch": samples})
+
+
+def _unit_text(layout: ParallelLayout) -> str:
+    budget = layout.token_budget
+    return f"{layout.micro_batch} samples" if budget is None else f"{budget:,} tokens"
 
 
 def all_in_tokens(source: Source) -> Source:
@@ -197,8 +210,15 @@ def all_in_tokens(source: Source) -> Source:
 
 
 def in_tokens(source: Source, layout: ParallelLayout) -> ParallelLayout:
-    """The layout with a budget of tokens that holds its packs, or its samples at their longest."""
-    tokens = source.tokens_of(layout) or layout.micro_samples * source.facts.workload.padded_length
+    """The layout with a budget of tokens for its packs, or for its samples as long as they typically are together.
+
+    No budget is below the longest sample, which the systems refuse.
+    """
+    work = source.facts.workload
+    tokens = source.tokens_of(layout)
+    if tokens is None:
+        typical = float(tokens_at(work, np.asarray(float(layout.micro_samples)), TYPICAL))
+        tokens = max(math.ceil(typical), work.padded_length)
     return layout.model_copy(update={"micro_batch": TokenBudget(tokens=tokens)})
 
 

@@ -204,11 +204,17 @@ def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Plann
     """
     job = _as_trained_there(_with_engine(job, target), target)
     result = search(with_pins(job, target, pins_of(job, target)))
-    found = [_followed(result, job, target)]
-    leads = [result.plan.role("actor").training, found[0].result.plan.role("actor").training]
+    found, refusal = list[Planned](), InputError("")
+    try:
+        found.append(_followed(result, job, target))
+    except InputError as error:  # roles in the actor's layout may need more than was planned
+        refusal = error
+    leads = [plan.role("actor").training for plan in (result.plan, *(planned.result.plan for planned in found))]
     if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
         again = (_again(job, target, search, layout) for layout in dict.fromkeys(leads))
         found += [planned for planned in again if planned is not None]
+    if not found:
+        raise refusal
     best = min(found, key=lambda planned: planned.result.iteration_s)
     return replace(best, result=_proven(best.result, result.bound_s))
 

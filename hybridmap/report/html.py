@@ -26,7 +26,7 @@ from hybridmap.text.notation import (
     training_text,
 )
 from hybridmap.text.plan import interval_s, speed_lines
-from simulator.uncertainty import load_calibration
+from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -236,17 +236,16 @@ def _frontier_table(content: Content) -> str:
 
 
 def _provenance(content: Content) -> str:
-    calibration, timeline = load_calibration(), content.best.timeline
+    timeline = content.best.timeline
     low, high = interval_s(timeline)
-    spread = calibration.kinds.get("rl")
+    spread = range_of(timeline.cluster)
     shares = ", ".join(f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005)
     lines = [f"The best plan's iteration rests on: {shares}."]
-    if spread is not None:
-        lines.append(
-            f"Nine in ten of {spread.rows} published runs of {spread.systems} systems, on which nothing was fitted, "
-            f"took {spread.low:.2f} to {spread.high:.2f} times what was predicted; with the evidence above that makes "
-            f"{low:,.1f} to {high:,.1f} s."
-        )
+    lines.append(
+        f"Nine in ten of runs like the {spread.rows} published ones of {spread.families} families (model, device and "
+        f"engine release, each left out of what constants were fitted on) take {spread.low:.2f} to {spread.high:.2f} "
+        f"times what is predicted: {low:,.1f} to {high:,.1f} s."
+    )
     engines = content.job.document["engines"]
     made = [
         ("hybridmap", content.file.hybridmap_version),

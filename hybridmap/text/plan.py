@@ -148,7 +148,7 @@ def speed_lines(timeline: Timeline) -> list[str]:
 
 def interval_s(timeline: Timeline) -> tuple[float, float]:
     """Between which times a measured iteration lies nine times in ten."""
-    low, high = interval(timeline.basis)
+    low, high = interval(timeline.cluster)
     return low * timeline.iteration_s, high * timeline.iteration_s
 
 

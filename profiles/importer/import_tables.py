@@ -98,7 +98,8 @@ def _write_device(copy: Source, device: str, folder: Path) -> None:
                 _read_part(copy, device, peer, v) for peer in rule.peers for v in _versions(copy, device, peer)[:1]
             ]
             _write_table(rule, rule.name, parts, peers, copy.version, folder)
-        common = set() if rule.engine_keys else {(found.part.framework, found.version) for found in parts}
+        # The common table is the first part's engine's own, unless that one has more keys.
+        common = {(found.part.framework, found.version) for found in parts[:1] if not rule.engine_keys}
         for engine, slots in rule.engines.items():
             _write_engine_tables(copy, device, rule, engine, slots, common, folder)
     if not any(folder.iterdir()):

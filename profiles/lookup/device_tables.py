@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from profiles.records import Priced
 
 
+FLOOR_RATIO = 1.5
+"""Least time of a module over that of another engine's from which on it is its host's time, not its GPU's."""
+
+_MODULES = ("mla_prefill", "mla_decode")
+
+
 class DeviceTables:
     """The lookups of one folder, read and pivoted when first used; shared by hypothetical variants of a device.
 
@@ -54,6 +60,7 @@ class DeviceTables:
     ) -> None:
         self._folder, self.reference, self.cards, self.engine = folder, reference, cards, engine
         self._lookups: dict[str, Any] = {} if shared is None else shared
+        self._names: dict[str, list[str]] = {}
 
     def of_engine(self, family: str, release: str) -> DeviceTables:
         """The same folder as an engine is priced by it; lookups that were read are shared.
@@ -85,10 +92,22 @@ class DeviceTables:
         list[str]
             Names of tables of the folder.
         """
-        common = [operator] if operator in self.cards else []
-        if self.engine is None:
-            return common
-        return releases.ordered(operator, self.cards, *self.engine) + common
+        if operator not in self._names:
+            common = [operator] if operator in self.cards else []
+            own = [] if self.engine is None else releases.ordered(operator, self.cards, *self.engine)
+            found = list(dict.fromkeys([*own, *common]))
+            self._names[operator] = self._less_floors(found) if operator in _MODULES and self.engine else found
+        return self._names[operator]
+
+    def _less_floors(self, names: list[str]) -> list[str]:
+        """MLA modules of other engines first where a module's least time is a host's: it was timed without a graph."""
+        if not names or not _covers(self.cards[names[0]]):
+            return names
+        operator = releases.operator_of(names[0])
+        peers = [n for n, card in self.cards.items() if releases.operator_of(n) == operator and _covers(card)]
+        least = {name: self.lookup(name).least_s for name in peers}
+        good = [name for name in peers if least[names[0]] > FLOOR_RATIO * least[name]]
+        return list(dict.fromkeys([*sorted(good, key=lambda name: least[name]), *names]))
 
     def price(self, operator: str, what: str, ask: Callable[[Any], Priced]) -> Priced:
         """What the first table says that holds what is asked for.

@@ -57,6 +57,11 @@ class MlaLookup:
         self._rows = {key if by_cache else ("bf16", *key): part for key, part in rows.items()}
         self._grids: dict[Key, RatioGrid] = {}
 
+    @property
+    def least_s(self) -> float:
+        """The shortest time of the table, seconds."""
+        return float(self._table.columns(slice(None), "latency_s")[0].min())
+
     def price(
         self,
         spec: DeviceSpec,

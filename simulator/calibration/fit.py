@@ -27,8 +27,14 @@ MODEL_ERROR = 0.03
 LEAST_ERROR = 0.005
 """Relative: no mean of steps is known better."""
 
-ROUNDS = 6
+SCALES = (0.4, 1.0, 2.5)
+"""How wide the prior may be: prices of some machines are better known than those of others, and the run says which."""
+
+ROUNDS, SMALL_MOVE = 6, 1e-3
 STEP = 0.05
+GRID = 0.25
+"""Between host factors this far apart, in logarithms, the logarithm of a price is taken to be straight."""
+
 HOST = ("generation_host", "training_host")
 
 
@@ -63,11 +69,11 @@ class Observation:
 
 
 class Prices:
-    """Seconds of observations under factors; calls are priced once for each pair of host factors."""
+    """Seconds of observations under factors; calls are priced at points of the host factors and read off between."""
 
     def __init__(self, cases: Sequence[Case], seconds_per_sample: Mapping[str, float]) -> None:
         self.cases, self.seconds_per_sample = tuple(cases), dict(seconds_per_sample)
-        self._priced: dict[tuple[int, float, float], dict[str, float]] = {}
+        self._priced: dict[tuple[int, int], dict[str, float]] = {}
 
     def seconds(self, observed: Observation, log_factors: Floats) -> float:
         """Predicted seconds of what was observed."""
@@ -85,19 +91,33 @@ class Prices:
         """Seconds of every call of a case, alone."""
         at = dict(zip(FACTORS, log_factors.tolist(), strict=True))
         factor_of = factors_of_calls({name: float(np.exp(value)) for name, value in at.items()})
-        alone = self._alone(index, at)
         apis = {call.key: call.api for call in self.cases[index].facts.dataflow.calls}
-        return {key: s * factor_of.get(apis[key], 1.0) for key, s in alone.items()}
+        return {
+            key: self._alone_s(index, key, at[_host_of(api)]) * factor_of.get(api, 1.0) for key, api in apis.items()
+        }
 
-    def _alone(self, index: int, at: Mapping[str, float]) -> dict[str, float]:
-        key = (index, round(at["generation_host"], 6), round(at["training_host"], 6))
-        if key not in self._priced:
+    def _alone_s(self, index: int, key: str, host: float) -> float:
+        """Seconds of a call at a host factor's logarithm, between two points at which it was priced."""
+        low = int(np.floor(host / GRID))
+        ends = [self._at(index, low)[key], self._at(index, low + 1)[key]]
+        if min(ends) <= 0:
+            return ends[0]
+        part = host / GRID - low
+        return float(np.exp((1.0 - part) * np.log(ends[0]) + part * np.log(ends[1])))
+
+    def _at(self, index: int, point: int) -> dict[str, float]:
+        """Seconds of every call with the host times of both engines at one point; each call has one of them."""
+        if (index, point) not in self._priced:
             case = self.cases[index]
-            only_host = np.asarray([at[name] if name in HOST else 0.0 for name in FACTORS])
+            only_host = np.asarray([point * GRID if name in HOST else 0.0 for name in FACTORS])
             layer = calibration_of(Belief(only_host, np.eye(len(FACTORS))), self.seconds_per_sample)
-            facts = calibrated(case.facts, layer)
-            self._priced[key] = {call: float(cost.time.s) for call, cost in price_calls(case.plan, facts).items()}
-        return self._priced[key]
+            priced = price_calls(case.plan, calibrated(case.facts, layer))
+            self._priced[index, point] = {call: float(cost.time.s) for call, cost in priced.items()}
+        return self._priced[index, point]
+
+
+def _host_of(api: str) -> str:
+    return "generation_host" if api == "generate_sequences" else "training_host"
 
 
 class Predictor(Protocol):
@@ -154,20 +174,30 @@ def fit_to(prices: Predictor, observations: Sequence[Observation], start: Belief
     Belief
         The mode of the posterior and its covariance by Laplace's approximation.
     """
-    at = start.log_factors.copy()
     if not observations:
         return start
-    measured = np.log([o.seconds for o in observations])
-    weight, precision = np.linalg.inv(_errors(prices, observations)), start.precision
+    tried = [_mode(prices, observations, start, scale) for scale in SCALES]
+    return max(tried, key=lambda found: found[0])[1]
+
+
+def _mode(prices: Predictor, observations: Sequence[Observation], start: Belief, scale: float) -> tuple[float, Belief]:
+    """Logarithm of the evidence, and the belief, with a prior ``scale`` times as wide (MacKay 1992)."""
+    prior_precision = start.precision / scale**2
+    at, errors = start.log_factors.copy(), _errors(prices, observations)
+    measured, weight = np.log([o.seconds for o in observations]), np.linalg.inv(errors)
+    precision, now, slopes = prior_precision, measured, np.zeros((len(observations), len(FACTORS)))
     for _ in range(ROUNDS):
         now, slopes = _linear(prices, observations, at)
-        curvature = slopes.T @ weight @ slopes + start.precision
-        downhill = slopes.T @ weight @ (measured - now) - start.precision @ (at - start.log_factors)
-        move = np.clip(np.linalg.solve(curvature, downhill), -1.0, 1.0)
-        at, precision = at + move, curvature
-        if np.abs(move).max() < 1e-4:
+        precision = slopes.T @ weight @ slopes + prior_precision
+        downhill = slopes.T @ weight @ (measured - now) - prior_precision @ (at - start.log_factors)
+        move = np.clip(np.linalg.solve(precision, downhill), -1.0, 1.0)
+        at = at + move
+        if np.abs(move).max() < SMALL_MOVE:
             break
-    return Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
+    before = measured - (now + slopes @ (start.log_factors - at + move))  # what the prior's prices leave, linearly
+    spread = errors + slopes @ np.linalg.inv(prior_precision) @ slopes.T
+    evidence = -0.5 * float(before @ np.linalg.solve(spread, before)) - 0.5 * float(np.linalg.slogdet(spread)[1])
+    return evidence, Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:

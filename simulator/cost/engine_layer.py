@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer, where
 from simulator.cost import comms, moe
-from simulator.cost.formats import formats_of
+from simulator.cost.formats import QUANTIZED_ACTIVATIONS, formats_of
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
@@ -25,12 +25,16 @@ from simulator.cost.gemms import (
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
+    from simulator.cost.formats import Formats
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts
 
 SAMPLING_BYTES_PER_LOGIT = 16.0
 SAMPLING_KERNELS = 12
 """About four passes over fp32 logits in a dozen kernels: temperature, softmax, top-p, draw."""
+
+LINEAR_KERNELS = 4
+"""Small kernels of a linear mixer: split of the projection, norms of queries and keys, rates of decay, gated norm."""
 
 L2_OVER_MEMORY = 2.0
 """Read rate of the L2 cache over that of memory: public microbenchmarks have 4 to 5 against 2 TB/s on A100 and 5.5 to
@@ -84,12 +88,15 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
+    if not facts.generation.fused_quantization:
+        work = work + _quantization(facts, shape, formats, own, ranks)
     if shape.mla is None or not facts.device.mla_covers_projections:
         share = shape.num_attention_layers / shape.num_layers
         work = work + run_gemms(facts, own, attention_gemms(shape, ranks), formats.attention) * share
     if shape.linear is not None:
         share = shape.num_linear_layers / shape.num_layers
         work = work + run_gemms(facts, own, linear_gemms(shape, ranks), formats.attention) * share
+        work = work + facts.device.memory_bound(0.0 * own, LINEAR_KERNELS) * share
     # A dense MLP runs with the attention: on the same ranks, as many copies.
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
@@ -99,6 +106,26 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     groups = layouts.ep[:, None] + 0 * ranks
     experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, groups, formats.experts, formats.shared_experts)
     return work + experts * (shape.num_moe_layers / shape.num_layers)
+
+
+def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
+    """Kernels that turn the inputs of an average layer's products into the format of their weights.
+
+    One each for the inputs of attention, its output, the MLP and its second product: two bytes read and one written.
+    Those of routed experts are in the experts' tables.
+    """
+    dense = shape.num_dense_layers / shape.num_layers
+    widths = [
+        (formats.attention, shape.hidden + shape.o_width / ranks, 1.0),
+        (formats.dense_mlp, shape.hidden + shape.ffn / ranks, dense),
+    ]
+    if shape.moe is not None and shape.moe.shared_ffn:
+        widths += [(formats.shared_experts, shape.hidden + shape.moe.shared_ffn / ranks, 1.0 - dense)]
+    parts = Priced.zero(rows.shape)
+    for dtype, width, share in widths:
+        if dtype in QUANTIZED_ACTIVATIONS:
+            parts = parts + facts.device.memory_bound(3.0 * rows * width, 2.0) * share
+    return parts
 
 
 def attention_of_decode(

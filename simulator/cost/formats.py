@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from simulator.plan.layouts import GenerationLayouts
 
 PLAIN = ("bf16", "fp16", "fp32")
+QUANTIZED_ACTIVATIONS = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
+"""Formats whose products take quantised activations, too."""
+
 _FOUR_BITS = ("nvfp4", "mxfp4", "mxfp4_mxfp8", "int4")
 _SAME = {"fp8": ("fp8", "fp8_block"), "fp8_block": ("fp8", "fp8_block")}
 

@@ -190,7 +190,8 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
-    ``compute_advantage`` carries the passing of every sample's fields through the network once. A function reward
+    ``compute_advantage`` carries the passing of every sample's fields through the network once, and what the controller
+    does with them. A function reward
     takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers. Where a
     calibration has measured them, those seconds hold, in proportion to the samples.
 
@@ -218,7 +219,10 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     groups = (facts.group, *(other.group for other in facts.others))
     rate = sum(group.inter_node_bytes_per_s * group.nodes for group in groups)
     moved = work.tokens * BYTES_PER_TOKEN_MOVED / rate
-    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + dispatch
+    engine = facts.training
+    handled_s = engine.controller_s_per_token * work.tokens
+    handled = Cost.of_compute(Priced.of(handled_s, engine.basis("controller_s_per_token")))
+    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + handled + dispatch
 
 
 def role_costs(

@@ -83,7 +83,8 @@ class Timeline(Record):
     """One iteration, predicted or measured.
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
-    provenance of the iteration: its share on each kind of evidence.
+    provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
+    may be off (``simulator.uncertainty``).
     """
 
     schema_version: Literal[1] = 1
@@ -95,6 +96,7 @@ class Timeline(Record):
     basis: dict[str, float]
     tokens: Annotated[float, Field(ge=0, le=MOST_S)]
     num_gpus: Degree
+    cluster: str = "rl"
 
     @property
     def tokens_per_s(self) -> float:

@@ -14,6 +14,7 @@ from simulator.plan.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_cal
 from simulator.plan.timeline import MOST_S, Span, Timeline
 from simulator.play.event_queue import Scheduled, Task, critical_path, run_events
 from simulator.play.host_contention import settle, shared_host
+from simulator.uncertainty import cluster_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -176,6 +177,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         basis=basis.share(),
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,
+        cluster=cluster_of(facts, plan.schedule),
     )
 
 

@@ -62,6 +62,7 @@ def job(**changes: object) -> Facts:
         "send_s_per_byte": 1e-10,
         "host_s_per_launch": 1e-5,
         "host_s_per_expert": 1e-1,
+        "controller_s_per_token": 1e-6,
         "gather_copy_bytes_per_param": 4.0,
         "scatter_copy_bytes_per_param": 6.0,
         "attention_ratio": 1.1,
@@ -127,7 +128,9 @@ def prices(facts: Facts) -> Priced:
                 own = mine if role == "actor" else replace(mine, generation=None)
                 for cost in role_costs(facts, role, own, method).values():
                     total = total + (cost.compute + cost.comm).sum()
-    return total
+    advantage = next(call for call in facts.dataflow.calls if call.key == "compute_advantage")
+    cost = controller_cost(facts, advantage)
+    return total + (cost.compute + cost.comm).sum()
 
 
 CONSTANTS = [

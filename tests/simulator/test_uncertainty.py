@@ -1,6 +1,5 @@
-"""Protects the interval: it holds the prediction, grows with weaker evidence, and never claims what nobody checked."""
+"""Protects the interval: it holds the prediction, is that of the plan's cluster, and says only what was checked."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -8,35 +7,51 @@ import pytest
 from profiles.errors import FileFormatError
 from profiles.records import Basis
 from simulator import uncertainty
-from simulator.uncertainty import Calibration, ErrorRange, interval, load_calibration
+from simulator.uncertainty import Calibration, ErrorRange, cluster_of, device_family, interval, load_calibration
+from tests.builders import make_facts
 
 
 @pytest.fixture
 def calibration(monkeypatch):
-    """A calibration with one biased kind and one wide kind."""
-    half = {"measured": 0.05, "published": 0.15, "interpolated": 0.08, "fitted": 0.15, "analytic": 0.25, "assumed": 0.3}
-    kinds = {
-        "rl": ErrorRange(low=1.05, high=1.30, rows=9, systems=2),  # everything measured took longer than predicted
-        "training": ErrorRange(low=0.5, high=2.0, rows=40, systems=4),
+    """A biased cluster and a wide one."""
+    clusters = {
+        "rl": ErrorRange(low=0.7, high=1.4, rows=30, families=12),
+        "rl/moe": ErrorRange(low=1.05, high=1.30, rows=9, families=2),  # everything measured took longer than predicted
+        "training": ErrorRange(low=0.5, high=2.0, rows=40, families=4),
     }
-    found = Calibration(half_width=half, kinds=kinds)
+    found = Calibration(half_width={"measured": 0.05}, clusters=clusters)
     monkeypatch.setattr(uncertainty, "load_calibration", lambda: found)
     return found
 
 
 def test_the_prediction_is_always_inside(calibration):
-    low, high = interval({"measured": 1.0}, "rl")
-    assert low == pytest.approx(math.exp(-0.05)) and low < 1
-    assert high == pytest.approx(math.exp(math.hypot(math.log(1.3), 0.05)))
+    assert interval("rl/moe") == (1.0, 1.30)
 
 
-def test_weaker_evidence_widens(calibration):
-    widths = [interval({basis: 1.0}, "rl") for basis in ("measured", "interpolated", "fitted", "analytic", "assumed")]
-    assert widths == sorted(widths, key=lambda w: (-w[0], w[1])) and len(set(widths)) == 5
+def test_a_cluster_without_rows_takes_the_longest_beginning_that_has_some(calibration):
+    assert interval("rl/moe/sync/blackwell") == interval("rl/moe")
+    assert interval("rl/dense/sync/hopper") == (0.7, 1.4)
+    assert interval("never validated") == (0.5, 2.0), "the widest"
 
 
-def test_an_unknown_kind_takes_the_widest_spread(calibration):
-    assert interval({"measured": 1.0}, "never validated") == interval({"measured": 1.0}, "training")
+def test_the_cluster_of_a_plan():
+    dense, mixture = make_facts(), make_facts("grpo", "qwen3-30b-a3b", device="b200-sxm")
+    assert cluster_of(dense, "sync") == "rl/dense/sync/ampere"
+    assert cluster_of(mixture, "one-step-off") == cluster_of(mixture, "async") == "rl/moe/overlapped/blackwell"
+
+
+@pytest.mark.parametrize(
+    ("device", "family"),
+    [
+        ("h200-sxm", "hopper"),
+        ("h20-96gb-sxm", "hopper"),
+        ("gb300", "blackwell"),
+        ("rtx-a6000", "ampere"),
+        ("l40s", "other"),
+    ],
+)
+def test_families_of_devices(device, family):
+    assert device_family(device) == family
 
 
 def test_the_shipped_file_knows_every_kind_of_evidence():

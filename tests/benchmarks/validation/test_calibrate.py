@@ -1,5 +1,6 @@
-"""Protects the intervals from optimism: fitted rows stay out, rates count as times, and other sources are the test."""
+"""Protects the intervals from optimism: left-out predictions alone, families apart, few rows lean on neighbours."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -11,49 +12,86 @@ from benchmarks.validation.rows import Row
 from simulator.uncertainty import load_calibration
 
 
-def frame(ratios, fit=False, system="a"):
-    """Training rows whose measured over predicted time is as given."""
+def frame(ratios, system="a", device="b200-sxm", kind="dense", **how):
+    """Training rows, each a family, whose measured over predicted time is as given."""
+    where = {"system": system, "device": device, "model_kind": kind, "level": "A", **how}
     rows = [
-        Row("training", f"{system}{i}", "step_time_s", 100.0 * ratio, 100.0, fit=fit, system=system, device="b200-sxm")
+        Row("training", f"{system}{i}", "step_time_s", 100.0 * ratio, 100.0, family=f"{system}{i} | d | r", **where)
         for i, ratio in enumerate(ratios)
     ]
     return frame_of(rows)
 
 
-def test_fitted_rows_and_memory_do_not_count():
-    memory = frame_of([Row("training", "m", "peak_mem_gib", 1.0, 9.0)])
-    both = pd.concat([frame([1.1]), frame([5.0], fit=True, system="f"), memory], ignore_index=True)
-    assert calibrate.residuals(both).ratio.tolist() == pytest.approx([1.1])
+def test_predictions_of_left_out_families_count_and_no_others():
+    rows = frame([1.1, 1.2]).assign(left_out=[50.0, 120.0])
+    assert calibrate.residuals(rows)["size"].tolist() == pytest.approx([np.log(2.2), 0.0], abs=1e-9)
+    assert calibrate.residuals(frame([1.1], level="C")).empty
 
 
-def test_a_rate_counts_as_the_time_it_stands_for_and_once():
-    rows = [Row("training", "x", "tokens_per_s_per_gpu", 100.0, 80.0), Row("training", "x", "mfu", 0.5, 0.4)]
-    assert calibrate.residuals(frame_of(rows)).ratio.tolist() == pytest.approx([0.8])  # faster than predicted
-    with_time = [*rows, Row("training", "x", "step_time_s", 9.0, 10.0)]
-    assert calibrate.residuals(frame_of(with_time)).ratio.tolist() == pytest.approx([0.9])
+def test_a_rate_beside_a_time_does_not_count_twice():
+    rows = [
+        Row("training", "x", q, m, p, level="A", model_kind="dense", device="gb200", family="f")
+        for q, m, p in (("step_time_s", 9.0, 10.0), ("tokens_per_s_per_gpu", 100.0, 80.0), ("peak_mem_gib", 1.0, 2.0))
+    ]
+    assert calibrate.residuals(frame_of(rows))["cluster"].tolist() == ["training/dense/blackwell", "memory/dense"]
 
 
-def test_spread_leaves_one_row_in_twenty_outside_at_each_end():
-    low, high = calibrate.spread_of([1 + i / 100 for i in range(39)])
-    assert (low, high) == pytest.approx((1.01, 1.37))  # the second smallest and largest of 39
-    assert calibrate.spread_of([0.9, 1.2]) == (0.9, 1.2)
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [
+        (("rl", "step_time_s", "moe", "one-step-off", "gb200"), "rl/moe/overlapped/blackwell"),
+        (("rl", "tokens_per_s_per_gpu", "dense", "sync", "h200-sxm"), "rl/dense/sync/hopper"),
+        (("rl", "train_time_s", "moe", "sync", "MI300X"), "stage/train_time_s/moe/other"),
+        (("generation", "tpot_ms", "dense", "", "a100-80gb-sxm"), "generation/tpot_ms/dense/ampere"),
+        (("training", "tflops_per_gpu", "moe", "sync", "b300"), "training/moe/blackwell"),
+        (("training", "mfu_basis", "moe", "sync", "b300"), ""),
+    ],
+)
+def test_clusters(row, path):
+    assert calibrate.cluster(*row) == path
 
 
-def test_coverage_on_other_sources_is_reported():
-    both = pd.concat([frame([0.9, 1.0, 1.1]), frame([2.0, 2.1], system="b")], ignore_index=True)
-    (line,) = calibrate.coverage(both)
-    assert line["covered"] == 1.0 and line["covered, source left out"] == 0.0
+def test_nine_of_ten_lie_inside_and_a_small_cluster_leans_on_its_neighbours():
+    many = frame(np.exp(np.linspace(0.0, 0.4, 41)))
+    alone = calibrate.half_width(calibrate.residuals(many), "training/dense/blackwell")
+    assert alone == pytest.approx(0.37, abs=0.02)
+    few = frame([1.01, 1.02], system="few", device="h100-80gb-sxm")
+    both = calibrate.residuals(pd.concat([many, few], ignore_index=True))
+    assert calibrate.half_width(both, "training/dense/hopper") > 0.3
+    assert calibrate.half_width(both, "training/dense/blackwell") == pytest.approx(alone, abs=0.03)
+
+
+def test_a_device_without_tables_says_nothing_of_others():
+    both = calibrate.residuals(
+        pd.concat([frame([1.1] * 9), frame([3.0] * 9, device="mi300x-192gb")], ignore_index=True)
+    )
+    assert calibrate.half_width(both, "training/dense/blackwell") == pytest.approx(np.log(1.1))
+    assert calibrate.half_width(both, "training/dense/other") == pytest.approx(np.log(3.0))
+
+
+def test_coverage_is_by_the_rows_of_other_families():
+    (line,) = calibrate.coverage(pd.concat([frame([1.0] * 9), frame([2.0], system="b")], ignore_index=True))
+    assert line["inside"] == 0.9 and line["rows"] == 10
+    assert line["bias"] < 0, "what took longer than predicted was predicted too fast"
 
 
 def test_the_file_keeps_what_is_declared(tmp_path):
     path = tmp_path / "uncertainty.yaml"
-    path.write_text("# why\nhalf_width:  # by evidence\n  measured: 0.05\nkinds: {}\n")
+    path.write_text("# why\nhalf_width:  # by evidence\n  measured: 0.05\nclusters: {}\n")
     calibrate.write_calibration(frame([0.9, 1.2]), path)
     assert path.read_text().startswith("# why\nhalf_width:  # by evidence\n  measured: 0.05\n")
-    spread = load_calibration(path).kinds["training"]
-    assert (spread.low, spread.high, spread.rows, spread.systems) == (0.9, 1.2, 2, 1)
-    calibrate.write_calibration(frame([0.8, 1.2]), path)
-    assert yaml.safe_load(path.read_text())["kinds"]["training"]["low"] == 0.8
+    found = load_calibration(path).clusters["training/dense"]
+    assert (found.rows, found.families) == (2, 2) and found.low * found.high == pytest.approx(1.0, abs=1e-3)
+    assert set(yaml.safe_load(path.read_text())["clusters"]) == {
+        "training",
+        "training/dense",
+        "training/dense/blackwell",
+    }
+
+
+def test_every_prediction_has_its_interval():
+    found = calibrate.with_intervals(frame([0.9, 1.2]))
+    assert (found["low"] < found["predicted"]).all() and (found["predicted"] < found["high"]).all()
 
 
 def test_the_page_has_every_part_and_no_placeholder():

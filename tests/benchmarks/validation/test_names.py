@@ -113,7 +113,6 @@ def test_roles_with_models_of_their_own():
         ("A800-80GB", "a800-80gb-sxm"),
         ("A100-40GB", "a100-40gb-sxm"),
         ("H20", "h20-96gb-sxm"),
-        ("MI300X 192GB", "mi300x-192gb"),
         ("RTX A6000", "rtx-a6000"),
     ],
 )
@@ -122,7 +121,7 @@ def test_parts(text, name):
     assert device_profile(name).name == name
 
 
-@pytest.mark.parametrize("text", ["V100", "H100 NVL", "H100 PCIe", "MI250"])
+@pytest.mark.parametrize("text", ["V100", "H100 NVL", "H100 PCIe", "MI300X"])
 def test_a_part_without_tables_is_refused(text):
     with pytest.raises(NotPredicted, match=f"no operator tables for {text}"):
         published_device(text)
@@ -138,8 +137,6 @@ def test_derived_parts_are_never_faster_than_their_die():
     for name, derived in DERIVED.items():
         spec, base = device_profile(name).spec, load_device(derived.base).spec
         assert derived.base in device_names()
-        if "another maker" in derived.because:
-            continue
         assert spec.sustained("bf16") <= base.sustained("bf16") and spec.nvlink_bytes_per_s <= base.nvlink_bytes_per_s
         assert spec != base
 

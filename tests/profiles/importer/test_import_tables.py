@@ -139,6 +139,10 @@ def test_every_engine_has_its_own_table_beside_the_common_one(tmp_path: Path) ->
     assert sorted(path.stem for path in folder.glob("*.parquet")) == names
     assert read_card(folder / f"{names[1]}.yaml").sources == (("sglang", "0.5.14"),)
     assert set(read(folder, names[2]).dtype) == {"nvfp4"}
+    # One part of the common table may be that engine's, too.
+    both = pd.concat([gemm(), gemm(dtype="fp8_block")])
+    folder = run(tmp_path, {**members, f"{H100}/gemm/trtllm/1.3.0rc20/gemm_perf.parquet": both})
+    assert set(read(folder, names[2]).dtype) == {"bf16", "fp8_block"}
 
 
 def test_fp8_cache_window_and_kernel_of_an_engine(tmp_path: Path) -> None:

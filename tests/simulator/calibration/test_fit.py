@@ -103,7 +103,7 @@ def test_simulate_prices_with_the_factors_that_were_fitted():
     facts = calibrated(case.facts, calibration_of(Belief(hidden, START.covariance), {"compute_advantage": 0.01}))
     spans = {span.call: span.duration_s for span in simulate(case.plan, facts).spans}
     predicted = Prices([case], {"compute_advantage": 0.01}).calls_s(0, hidden)
-    assert spans == pytest.approx(predicted)
+    assert spans == pytest.approx(predicted, rel=1e-3)  # host factors lie between points
     assert spans["compute_advantage"] == pytest.approx(0.01 * case.facts.workload.num_samples)
     assert case.facts.calibration is UNCALIBRATED
     assert simulate(case.plan, uncalibrated(facts)).iteration_s == pytest.approx(

@@ -1,0 +1,28 @@
+"""Holds the accuracy that the page prints: nothing may become worse by more than two points without saying so."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.validation.ablation import predicted
+from benchmarks.validation.accuracy import figures
+from benchmarks.validation.calibrate import coverage
+from benchmarks.validation.leave_out import left_out
+from tests.benchmarks.validation.conftest import PUBLISHED
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "accuracy.json"
+POINTS = 0.02
+
+
+@pytest.mark.thorough
+def test_families_left_out_are_predicted_as_well_as_the_page_says(tmp_path: Path) -> None:
+    for name in ("rl_steps.csv", "training.csv"):
+        shutil.copy(PUBLISHED / name, tmp_path / name)
+    frame = left_out(predicted(tmp_path), tmp_path)
+    committed, found = json.loads(COMMITTED.read_text()), figures(frame)
+    worse = {name: (committed.get(name), value) for name, value in found.items() if value > committed[name] + POINTS}
+    assert worse == {}, "run `make accuracy` and look at what became worse"
+    lines = [line for line in coverage(frame) if line["rows"] >= 10]
+    assert min(line["inside"] for line in lines) >= 0.8

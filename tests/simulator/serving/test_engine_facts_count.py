@@ -1,0 +1,57 @@
+"""Protects that no constant of a generation engine stands in its file without a price or a memory that reads it."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from profiles.engine_facts import GenerationEngine
+from profiles.models.catalogue import load_model
+from simulator.cost import generate
+from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout
+from simulator.serving.engine import serve_on
+from simulator.serving.run import Load
+from tests.builders import make_facts
+
+MODEL = load_model("qwen3-8b")
+ONE = GenerationLayout(dp=1, tp=2, max_num_seqs=2048, kv_cache_bytes=0)
+OF_TRANSITIONS = {"transition_fixed_s", "reload_bytes_per_s", "gather_s_per_layer_per_gpu"} | {
+    "sync_s_per_byte",
+    "sync_growth_per_doubling",
+}
+"""Read by the price of weights on their way into the engine, which tests of its own protect (test_reshard)."""
+
+ELSEWHERE = {"wake_s"}
+"""Read where calls of several ranks are played (test_host_costs)."""
+
+NUMBERS = [f.name for f in fields(GenerationEngine) if f.type == "float"]
+
+
+def seen(engine: GenerationEngine) -> tuple[float, ...]:
+    """What one engine makes of a rollout and of a served load that its cache does not hold."""
+    facts = replace(make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12"), generation=engine)
+    layouts = GenerationLayouts.of([ONE])
+    rollout = float(generate.generation_cost(facts, MODEL, layouts).time.s[0])
+    load = Load(
+        3072,
+        1024,
+        400,
+        500,
+        front_end_s=engine.front_end_s,
+        front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
+    )
+    layout = ONE.model_copy(update={"max_num_seqs": int(engine.max_num_seqs)})
+    served = serve_on(facts, MODEL, layout, load)
+    reserve = facts.generation.memory_reserve_bytes
+    return (rollout, served.ttft_s, served.tpot_s, reserve)
+
+
+@pytest.mark.parametrize("name", sorted(set(NUMBERS) - OF_TRANSITIONS - ELSEWHERE))
+def test_every_constant_changes_a_prediction(name: str) -> None:
+    base = make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12").generation
+    value = getattr(base, name)
+    changed = replace(
+        base, **{name: 0.5 * value if value else {"admits_with_output": 1.0, "keeps_for_running": 1.0}.get(name, 0.05)}
+    )
+    assert not np.allclose(seen(base), seen(changed), rtol=1e-9), f"{name}: no prediction reads it"
