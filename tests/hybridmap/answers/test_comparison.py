@@ -1,10 +1,10 @@
-"""Protects what a validation says: errors have the right sign, spreads the right width, corrections the right size."""
+"""Protects what a validation says: errors have the right sign, spreads the right width."""
 
 from pathlib import Path
 
 import pytest
 
-from hybridmap.validation.comparison import TRIVIAL_S, Timing, compare, corrections, memory_amounts
+from hybridmap.validation.comparison import TRIVIAL_S, Timing, compare, memory_amounts
 from hybridmap.validation.lanes import lanes, write_lanes
 from hybridmap.validation.transfers import predicted_bytes, transfer_amounts, weights_amounts
 from profiles.workload import LengthDistribution, Workload
@@ -62,12 +62,6 @@ def test_errors_are_prediction_over_median_less_one() -> None:
 def test_next_to_nothing_has_no_error() -> None:
     tiny = Timing(level="call", name="x", predicted_s=0, measured_s=TRIVIAL_S / 2, low_s=0, high_s=1)
     assert tiny.error is None
-
-
-def test_corrections_are_measured_over_predicted_and_remove_the_error() -> None:
-    predicted = timeline("simulated", 2.0, 1.0)
-    found = corrections(compare(predicted, 3.0, MEASURED), {c: c for c in ("generate_sequences", "update_actor")})
-    assert {api: factor for api, (factor, _) in found.items()} == {"generate_sequences": 0.5, "update_actor": 2.0}
 
 
 def test_memory_is_paired_by_pool() -> None:
