@@ -1,6 +1,6 @@
 """Price of generation: prefill of the prompts and decode steps under continuous batching, for many layouts at once.
 
-decode step = max(launch floor, GPU work of all layers + head) + host time per step and per sequence
+decode step = max(launch floor, GPU work of all layers + head) + host time; max of all where the engine plans ahead
 stage       = sum over the slowest replica's decode steps + its prefills, which share the steps with decode
 """
 
@@ -118,7 +118,7 @@ def generation_cost(
     Notes
     -----
     Makespan of the fullest replica under continuous batching (Orca, Yu et al. 2022; vLLM, Kwon et al. 2023). On
-    published decode steps it is 7 % off on the mean, on HybridFlow's Fig 15 12 % (docs/accuracy.md).
+    published decode steps it is 5 % off on the median, 8 % on the mean, on HybridFlow's Fig 15 12 % (docs/accuracy.md).
     """
     facts = facts.of_engine
     profiles = _in_cache(facts, shape, layouts, profiles_of(facts, layouts))
@@ -245,8 +245,8 @@ def decode_step(
 
     Notes
     -----
-    Terms and constants: host time per step and sequence are fits of each engine's release; vLLM's published steps are 4
-    % off on the mean with them, 8 to 9 % without (docs/accuracy.md).
+    Host time per step and sequence are fits of each engine's release; where the engine plans ahead a step is the longer
+    of host and GPU. Published steps are 5 % off on the median, 8 % on the mean (docs/accuracy.md).
     """
     facts = facts.of_engine
     group = np.maximum(active / layouts.pp[:, None], 1.0)
