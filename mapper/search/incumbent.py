@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,9 @@ FEW_ROLES = 3
 
 FEW_SIZES = 64
 """Pool sizes of a group that a first look at a large cluster takes: evenly spread ones, whose sums fill the cluster."""
+
+MOST_PAIRS = 2_000_000
+"""Pairs of rows that are tried at once."""
 
 NEVER = np.iinfo(np.int64).max
 
@@ -256,3 +259,39 @@ def _drawn(instance: Instance, device_types: list[str], sizes: list[Ints]) -> In
         more = s[columns[-1]] - s[0]
         left[device_type], budget = left[device_type] - more, budget - instance.weight[device_type] * more
     return np.stack(columns, axis=1)
+
+
+def polished(instance: Instance, choice: Choice, ticks: int) -> tuple[Choice, int]:
+    """The choice, of ``ticks`` with calls as priced, with two roles at a time in their best rows, pools as they are.
+
+    A quick choice fills the memory in turns; what one role could give to another only both together show.
+    """
+    for _ in range(TURNS):
+        before = ticks
+        for first, second in combinations(instance.tables, 2):
+            choice, ticks = _pair_polished(instance, choice, ticks, first, second)
+        if ticks == before:
+            break
+    return choice, ticks
+
+
+def _pair_polished(instance: Instance, choice: Choice, ticks: int, first: str, second: str) -> tuple[Choice, int]:
+    pool_of = {role: pool for pool in choice.pools for role in pool[0].roles}
+    rows = [instance.rows(role, *pool_of[role]) for role in (first, second)]
+    if len(rows[0]) * len(rows[1]) > MOST_PAIRS:
+        return choice, ticks
+    axes = {first: rows[0][:, None], second: rows[1][None, :]}
+    at = {role: axes.get(role, np.asarray([[choice.rows[role]]])) for role in choice.rows}
+    durations = {key: t.astype(np.float64)[0] for key, t in instance.ticks["controller"].items()}
+    for role, row in at.items():
+        durations |= {key: t[row].astype(np.float64) for key, t in instance.ticks[role].items()}
+    ends = makespan(instance, tuple(group for group, _ in choice.pools), durations)
+    for group, _ in choice.pools:
+        resident = sum(instance.resident_mib[role][at[role]] for role in group.roles)
+        transient = reduce(np.maximum, [instance.transient_mib[role][at[role]] for role in group.roles])
+        ends = np.where(resident + transient <= instance.capacity_mib[group.device_type], ends, np.inf)
+    best = np.unravel_index(int(np.argmin(ends)), ends.shape)
+    if not ends[best] < ticks:
+        return choice, ticks
+    chosen = {first: int(rows[0][best[0]]), second: int(rows[1][best[1]])}
+    return Choice(choice.pools, choice.rows | chosen), int(ends[best])

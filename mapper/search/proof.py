@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from mapper.candidates.pareto import non_dominated_by_group
 from mapper.model.choices import fits, ticks_of
 from mapper.model.solver import Solution, solve
 from mapper.model.variables import Choice
 from mapper.progress import tell
-from mapper.search.incumbent import greedy, thinned
-from mapper.search.prune import prune_beyond
+from mapper.search.incumbent import greedy, polished, thinned
+from mapper.search.prune import prune_beyond, restricted
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
@@ -41,12 +44,32 @@ def best_as_priced(
     tell("leaving out what cannot be faster", best_s=limit * instance.tick_s)
     start, limit = _closer(instance, start, limit)
     pruned, kept = prune_beyond(instance, limit)
+    pruned, kept = _without_beaten(pruned, kept, start)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
+    if instance.neighbours is None:
+        inside, closer = polished(pruned, inside, limit)
+        if closer < limit:
+            return best_as_priced(instance, seed, time_limit_s, _in_whole(inside, kept), cutoff, workers)
     tell("proving that nothing is faster", best_s=limit * instance.tick_s)
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
     assert solution.choice is not None, "the quick choice survives its own pruning"
     return _in_whole(solution.choice, kept), solution
+
+
+def _without_beaten(instance: Instance, kept: dict[str, Ints], start: Choice) -> tuple[Instance, dict[str, Ints]]:
+    """A pruned instance without rows that another beats in ticks and MiB, those of ``start`` aside.
+
+    Tables also have rows that only a plain plan, or another plan beside the best, has a use for.
+    """
+    rows = {}
+    for role, table in instance.tables.items():
+        resident, transient = instance.resident_mib[role], instance.transient_mib[role]
+        columns = [table.num_gpus, *instance.ticks[role].values(), resident, resident + transient]
+        best = non_dominated_by_group(table.device_type, np.stack(columns, axis=1).astype(np.float64))
+        own = np.flatnonzero(kept[role] == start.rows[role]) if role in start.rows else best[:0]
+        rows[role] = np.union1d(best, own)
+    return restricted(instance, rows), {role: kept[role][mine] for role, mine in rows.items()}
 
 
 def _in_whole(choice: Choice, kept: dict[str, Ints]) -> Choice:

@@ -75,7 +75,7 @@ def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: NDArra
         return
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise FileFormatError(f"{path}: column '{name}' holds {column.type}, numbers or names are expected")
-    values = column.to_numpy()
+    values = numbers_of(column.combine_chunks())
     with np.errstate(invalid="ignore"):
         good = np.isfinite(values) & ((values >= 0) if name in MAY_BE_ZERO else (values > 0))
     if good.all():
@@ -88,6 +88,26 @@ def _check_column(path: Path, name: str, column: pa.ChunkedArray, failed: NDArra
         if name in MAY_BE_EMPTY and unknown:
             continue
         raise _wrong(path, row + 1, name, "is empty" if unknown else f"is {value}")
+
+
+def numbers_of(column: pa.Array) -> NDArray[Any]:
+    """The numbers of a column, missing ones as NaN; pyarrow's own way loads pandas first, a third of a second.
+
+    Parameters
+    ----------
+    column
+        Whole or floating-point numbers, ``[N]``.
+
+    Returns
+    -------
+    NDArray[Any]
+        The same, ``[N]``.
+    """
+    import numpy as np
+
+    if column.null_count or not len(column):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.asarray(np.from_dlpack(column))
 
 
 def _wrong(path: Path, row: int, name: str, what: str) -> FileFormatError:

@@ -174,6 +174,13 @@ def test_loading_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == ["gemm.parquet"]
 
 
+def test_a_table_is_read_without_pandas() -> None:
+    ask = "from profiles.store import load_device; load_device('h100-80gb-sxm').gemm(64, 64, 64)"
+    code = f"import sys; {ask}; print([m for m in ('pandas', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[1])
+    assert done.stdout.strip() == "[]"
+
+
 def test_importing_the_store_pulls_in_no_table_reader() -> None:
     code = "import sys, profiles.store; print([m for m in ('pandas', 'pyarrow', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[1])

@@ -12,7 +12,7 @@ from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
 from mapper.problem import make_problem
 from mapper.search import incumbent
-from mapper.search.incumbent import _allocations, _picked, _worth_picking, greedy
+from mapper.search.incumbent import _allocations, _picked, _worth_picking, greedy, polished
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
 from tests.mapper.exhaustive import exhaustive
@@ -165,3 +165,16 @@ def test_a_row_runs_on_any_larger_pool(equal: bool) -> None:
 def test_nothing_fits() -> None:
     x = toy_instance("ppo", PPO, 0, capacity_mib=-1)
     assert greedy(x) == (None, 0)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(2, 9), st.integers(10, 40))
+def test_polished_it_still_fits_and_is_no_worse(seed: int, gpus: int, capacity: int) -> None:
+    x = toy_instance("ppo", PPO, seed, num_gpus=gpus, capacity_mib=capacity)
+    choice, ticks = greedy(x)
+    if choice is None:
+        return
+    better, fewer = polished(x, choice, ticks)
+    assert fewer <= ticks
+    assert better.pools == choice.pools
+    check(x, better, fewer)
