@@ -168,6 +168,9 @@ def test_a_hybrid_layer_is_the_mean_of_its_mixers() -> None:
     for name, shape in (("hybrid", hybrid), ("full", full)):
         short, long = (compute.dense_layer(facts, shape, batch(65536.0, s), ONE, ONE) for s in (2048.0, 65536.0))
         growth[name] = (long.forward.s[0] / short.forward.s[0], long.backward.s[0] / short.backward.s[0])
-    assert all(0.0 < hybrid_s - 1.0 < (full_s - 1.0) / 2 for hybrid_s, full_s in zip(growth["hybrid"], growth["full"], strict=True))
+    assert all(
+        0.0 < hybrid_s - 1.0 < (full_s - 1.0) / 2
+        for hybrid_s, full_s in zip(growth["hybrid"], growth["full"], strict=True)
+    )
     experts = compute.attention_layer(facts, load_model("qwen3.5-397b-a17b"), batch(), 8 * ONE, ONE)
     assert experts.forward.s[0] > 0
