@@ -6,6 +6,8 @@ Symbols: ``tokens`` T of the micro-batch, ``h`` hidden, ``q``, ``kv`` attention 
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from profiles.records import Basis, Priced, longer
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
+    linear_gemms,
     linear_training,
     mlp_gemms,
     mlp_width_per_token,
@@ -231,16 +234,42 @@ def _layer(
     mlp: list[tuple[Floats, Floats]],
     dtype: str,
 ) -> LayerTime:
-    gemms = attention_gemms(shape, tp) + mlp
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)
-    forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
+    if shape.linear is None:
+        gemms = attention_gemms(shape, tp) + mlp
+        forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
+    else:
+        full = shape.num_attention_layers / shape.num_layers
+        linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
+        attention, attention_backward = attention * full + linear, attention_backward * full + linear_backward
+        share = shape.num_linear_layers / shape.num_layers
+        parts = [(attention_gemms(shape, tp), full), (linear_gemms(shape, tp), share), (mlp, 1.0)]
+        each = [
+            [time * weight for time in linear_training(facts, tokens, gemms, dtype, batch.sustained)]
+            for gemms, weight in parts
+            if gemms
+        ]
+        forward, inputs, weights = (functools.reduce(operator.add, times) for times in zip(*each, strict=True))
     return LayerTime(
         forward=forward + attention + small,
         backward_input=inputs,
         backward_weight=weights,
         backward_other=attention_backward + small * 2.0,
     )
+
+
+def _linear_mixer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
+    """Kernels of an average layer's linear mixer, forward and backward; ranks of a context group share the chunks.
+
+    Backward is analytic: as flash attention's, five products of a chunk's matrices for two.
+    """
+    assert shape.linear is not None
+    ranks = np.asarray(tp, dtype=np.int64)
+    heads = (np.maximum(count // ranks, 1) for count in (shape.linear.k_heads, shape.linear.v_heads))
+    forward = facts.device.linear_prefill(batch.sequences, batch.length, *heads) * (1.0 / cp)
+    forward = forward * (shape.num_linear_layers / shape.num_layers)
+    return forward, (forward * FLASH_BACKWARD_FLOP_RATIO).at_best(Basis.ANALYTIC)
 
 
 def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:

@@ -157,3 +157,20 @@ def test_attention_backward_is_derived_and_says_so() -> None:
     layer = compute.dense_layer(facts, load_model("llama-3.1-8b"), batch(4096, 4096), ONE, ONE)
     assert layer.backward_other.share()["analytic"] == 1.0
     assert layer.forward.share()["analytic"] < 1.0
+
+
+def test_a_hybrid_layer_is_the_mean_of_its_mixers() -> None:
+    """Three gated delta nets to one attention layer: their kernels grow with the tokens, not with the length."""
+    facts = make_facts(device="h100-80gb-sxm")
+    hybrid = load_model("qwen3.5-9b")
+    full = replace(hybrid, linear=None, num_linear_layers=0)
+    growth = {}
+    for name, shape in (("hybrid", hybrid), ("full", full)):
+        short, long = (compute.dense_layer(facts, shape, batch(65536.0, s), ONE, ONE) for s in (2048.0, 65536.0))
+        growth[name] = (long.forward.s[0] / short.forward.s[0], long.backward.s[0] / short.backward.s[0])
+    assert all(
+        0.0 < hybrid_s - 1.0 < (full_s - 1.0) / 2
+        for hybrid_s, full_s in zip(growth["hybrid"], growth["full"], strict=True)
+    )
+    experts = compute.attention_layer(facts, load_model("qwen3.5-397b-a17b"), batch(), 8 * ONE, ONE)
+    assert experts.forward.s[0] > 0
