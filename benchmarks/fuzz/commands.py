@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-LEFT_OUT = ("ui", "profile", "run", "validate")
+LEFT_OUT = ("ui", "mcp", "watch", "profile", "run", "validate")
 """Commands that start processes, and stay or measure for minutes: their files and sections are targets of their own."""
 
 FILES = {

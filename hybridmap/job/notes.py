@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def notes(facts: Facts) -> list[str]:
     """One line for each thing to look at; empty for most jobs."""
-    return [*_calibrated(facts), *_positions(facts), *_reward(facts), *_vocabularies(facts)]
+    return [*_calibrated(facts), *_layers(facts), *_positions(facts), *_reward(facts), *_vocabularies(facts)]
 
 
 def _calibrated(facts: Facts) -> list[str]:
@@ -19,6 +19,19 @@ def _calibrated(facts: Facts) -> list[str]:
         return []
     apart = f"; they contradict each other in {', '.join(layer.apart)}" if layer.apart else ""
     return [f"prices are calibrated by {layer.source}{apart}"]
+
+
+def _layers(facts: Facts) -> list[str]:
+    """Kinds of layers that prices or memory do not know yet."""
+    out = []
+    for shape in {spec.shape.name: spec.shape for spec in facts.roles.values()}.values():
+        if shape.sparse is not None:
+            out.append(f"{shape.name}: its sparse attention is priced as if every query read every token")
+        if shape.linear is not None and shape.linear.kind == "mamba2":
+            out.append(f"{shape.name}: its Mamba layers are priced as gated delta nets of their sizes")
+        if shape.linear is not None:
+            out.append(f"{shape.name}: the KV cache is counted without the state of its linear layers")
+    return out
 
 
 def _positions(facts: Facts) -> list[str]:

@@ -104,8 +104,10 @@ def numbers_of(column: pa.Array) -> NDArray[Any]:
         The same, ``[N]``.
     """
     import numpy as np
+    import pyarrow as pa
 
-    if column.null_count or not len(column):
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if column.null_count or not len(column) or not plain:  # words are no key of a price, and do no harm
         return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.asarray(np.from_dlpack(column))
 
