@@ -55,6 +55,7 @@ def mean_of_20(curve, start):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_shorter_safe_rlhf_run_holds_its_cost_under_the_limit_while_the_reward_rises(tmp_path):
     rows = shortened("safe-rlhf", 130, tmp_path)
     rewards, costs = ([row[name] for row in rows] for name in ("reward", "costs"))
