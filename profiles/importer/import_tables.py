@@ -28,8 +28,9 @@ import pyarrow.parquet as pq
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.importer import convert
+from profiles.importer.rules import Part, Slots, TableRule
 from profiles.importer.source import PACKAGE, Source, open_source, version_key
-from profiles.importer.tables import ADDITIONS, ALLOWED_FAMILIES, RULES, SLOWER_THAN_LARGER, Part, Slots, TableRule
+from profiles.importer.tables import ADDITIONS, ALLOWED_FAMILIES, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ SYSTEMS = {
     "l40s": "l40s",
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
+SLOWER_THAN_LARGER = 1.25
 SLOWER_THAN_PEERS = 1.25
 """Beyond it a GEMM row holds something else than the GEMM (a host floor, a quantisation, a hiccup): the fastest row of
 the other engines takes its place, and the sidecar counts such rows."""
