@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from profiles.host_times import BETWEEN_CALLS, IN_PASSES, slowed
 from profiles.workload import LengthDistribution
 from simulator.facts import DeviceGroup
 from simulator.uncertainty import load_calibration
@@ -55,25 +56,6 @@ MOST_OF_LIMIT = 0.95
 """A scaled mean response length stops at this share of the limit: closer to it the lognormal has no solution."""
 
 _RATES = ("reload_bytes_per_s", "offload_bytes_per_s")
-_TIMES = (
-    "launch_s_per_layer",
-    "prefill_launch_s_per_layer",
-    "host_s_per_step",
-    "host_s_per_sequence",
-    "transition_fixed_s",
-    "collective_launch_s",
-    "gather_s_per_layer_per_gpu",
-    "rollout_s_per_sequence",
-    "sync_s_per_byte",
-    "iteration_fixed_s",
-    "export_s_per_tensor",
-    "send_s_per_tensor",
-    "send_s_per_byte",
-    "host_s_per_launch",
-    "controller_s_per_token",
-    "host_s_per_expert",
-    "step_fixed_s",
-)
 
 
 def default_errors(facts: Facts) -> dict[Family, float]:
@@ -144,10 +126,9 @@ def _slower(rates: Mapping[str, float], factor: float) -> dict[str, float]:
 
 def _with_host(engine: _Engine, factor: float) -> _Engine:
     """An engine whose own times are ``factor`` times as long and whose copies run at 1 / ``factor`` of the rate."""
-    names = {field.name for field in fields(engine)}
-    times = {name: getattr(engine, name) * factor for name in _TIMES if name in names}
-    rates = {name: getattr(engine, name) / factor for name in _RATES if name in names}
-    return replace(engine, **times, **rates)
+    rates = {field.name for field in fields(engine)} & set(_RATES)
+    slower = slowed(engine, factor, (*IN_PASSES, *BETWEEN_CALLS))
+    return replace(slower, **{name: getattr(engine, name) / factor for name in rates})
 
 
 def with_response(work: Workload, factor: float) -> Workload:

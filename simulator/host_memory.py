@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import memory
+from simulator.cost import engine_memory, memory
 from simulator.cost.role_layouts import head_of
 from simulator.feasibility import layouts_of
 
@@ -80,4 +80,4 @@ def _asleep(entry: RolePlan, plan: Plan, facts: Facts) -> float:
         return 0.0
     spec, layout = facts.roles[entry.role], layouts_of(entry, plan).generation
     assert layout is not None, f"{entry.role} generates"
-    return float(memory.generation_weight_bytes(spec.shape, layout, DTYPE_BYTES[spec.precision])[0])
+    return float(engine_memory.generation_weight_bytes(spec.shape, layout, DTYPE_BYTES[spec.precision])[0])

@@ -13,6 +13,7 @@ from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError, UnknownNameError
 from simulator.cost import reshard
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from simulator.systems.run import run_system
@@ -92,7 +93,7 @@ def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> flo
         facts = run_facts(system, algorithm, models, num_gpus)
         half = max(1, num_gpus // 2)
         engine = GenerationLayouts(*np.asarray([[max(1, half // tg)], [tg], [1], [1]], dtype=np.int64))
-        return float(reshard.weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
+        return float(weight_sync_cost(facts, spec.shape, half, engine, spec.precision).time.s[0])
     methods: dict[str, Resharding] = {
         "hybridflow": "hybridflow",
         "hybridflow-v": "hybridflow-v",

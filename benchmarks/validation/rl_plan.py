@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.validation.names import NotPredicted, integer, is_empty, number, per_rank, text_of
 from benchmarks.validation.trainers import recompute_of
 from profiles.units import DTYPE_BYTES
-from simulator.cost import memory
+from simulator.cost import engine_memory
 from simulator.feasibility import check_plan
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, Schedule, placement_name
@@ -148,8 +148,8 @@ def _engine(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list
         dp=num_gpus // (tp * pp), tp=tp, pp=pp, ep=ep, max_num_seqs=int(facts.generation.max_num_seqs), kv_cache_bytes=0
     )
     columns = GenerationLayouts.of([layout])
-    weights = memory.generation_weight_bytes(spec.shape, columns, DTYPE_BYTES[spec.precision])
-    work = memory.generation_working_bytes(facts, spec.shape, columns)
+    weights = engine_memory.generation_weight_bytes(spec.shape, columns, DTYPE_BYTES[spec.precision])
+    work = engine_memory.generation_working_bytes(facts, spec.shape, columns)
     room = share * facts.memory_capacity_bytes - float(np.sum(weights + work)) - facts.generation.memory_reserve_bytes
     if room <= 0:
         raise NotPredicted(f"{share:.0%} of a GPU does not hold the engine's weights")

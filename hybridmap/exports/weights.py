@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES, GIB
-from simulator.cost.memory import generation_weight_bytes
+from simulator.cost.engine_memory import generation_weight_bytes
 from simulator.feasibility import layouts_of, memories_on
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mapper.candidates.pareto import non_dominated_by_group
 from mapper.candidates.plain import plain_engine
 from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
-from simulator.cost import generate, memory, pricing, reshard
+from simulator.cost import engine_memory, generate, pricing, reshard
 from simulator.cost.kv_budget import longest_bytes, with_kv_budget
 from simulator.plan.layouts import GenerationLayouts
 from simulator.rollout.drain import most_segments
@@ -148,9 +148,9 @@ def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
     """
     shape, precision = facts.roles[role].shape, facts.roles[role].precision
     own = 0.0 if facts.generation.shares_weights else 1.0
-    weights = own * memory.generation_weight_bytes(shape, engine, DTYPE_BYTES[precision])
+    weights = own * engine_memory.generation_weight_bytes(shape, engine, DTYPE_BYTES[precision])
     cache = longest_bytes(facts, shape, engine)
-    return np.asarray(weights + cache + memory.generation_working_bytes(facts, shape, engine), dtype=np.float64)
+    return np.asarray(weights + cache + engine_memory.generation_working_bytes(facts, shape, engine), dtype=np.float64)
 
 
 def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
@@ -190,8 +190,8 @@ def _priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_st
     return EngineCandidates(
         engine=engine,
         seconds=called.time.s,
-        weight_bytes=memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
-        working_bytes=memory.generation_working_bytes(facts, spec.shape, engine),
+        weight_bytes=engine_memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
+        working_bytes=engine_memory.generation_working_bytes(facts, spec.shape, engine),
         num_priced=len(engine),
         asked=np.zeros(len(engine), dtype=np.int64),
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import pricing, reshard
+from simulator.cost import pricing
+from simulator.cost.weight_sync import weight_sync_cost
 
 if TYPE_CHECKING:
     from mapper.candidates.table import RoleTable
@@ -36,7 +37,7 @@ class WeightSync:
         for i in np.unique(table.device_type).tolist():
             rows = np.flatnonzero(table.device_type == i)
             there = self.facts.on(self.facts.device_types[i])
-            cost = reshard.weight_sync_cost(home, spec.shape, senders, engine.take(rows), spec.precision, there)
+            cost = weight_sync_cost(home, spec.shape, senders, engine.take(rows), spec.precision, there)
             called = pricing.as_called(home, pricing.call_of_kind(home, "transition"), cost, senders)
             out[rows] = np.rint(called.time.s / self.tick_s)
         return out

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from profiles.calibration import FACTORS, UNCALIBRATED, Calibration, digest_of, factors_of_calls
+from profiles.host_times import IN_PASSES, slowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from profiles.calibration import CalibrationFile
-    from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.records import Floats
     from simulator.facts import Facts
-
-    _Engine = TypeVar("_Engine", GenerationEngine, TrainingEngine)
-
-HOST_TIMES = (
-    "launch_s_per_layer",
-    "prefill_launch_s_per_layer",
-    "host_s_per_step",
-    "host_s_per_sequence",
-    "rollout_s_per_sequence",
-    "collective_launch_s",
-    "forward_s_per_layer",
-    "backward_s_per_layer",
-    "forward_s_per_pass",
-    "backward_s_per_pass",
-    "step_fixed_s",
-)
-"""Constants of an engine that are time of the host."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +89,8 @@ def calibrated(facts: Facts, calibration: Calibration) -> Facts:
     host = {side: calibration.host.get(side, 1.0) for side in ("generation", "training")}
     return replace(
         facts,
-        generation=_with_host(facts.generation, host["generation"]),
-        training=_with_host(facts.training, host["training"]),
+        generation=slowed(facts.generation, host["generation"], IN_PASSES),
+        training=slowed(facts.training, host["training"], IN_PASSES),
         calibration=calibration,
     )
 
@@ -117,8 +100,8 @@ def uncalibrated(facts: Facts) -> Facts:
     host = facts.calibration.host
     return replace(
         facts,
-        generation=_with_host(facts.generation, 1.0 / host.get("generation", 1.0)),
-        training=_with_host(facts.training, 1.0 / host.get("training", 1.0)),
+        generation=slowed(facts.generation, 1.0 / host.get("generation", 1.0), IN_PASSES),
+        training=slowed(facts.training, 1.0 / host.get("training", 1.0), IN_PASSES),
         calibration=UNCALIBRATED,
     )
 
@@ -173,10 +156,3 @@ def combined(beliefs: Sequence[Belief]) -> Belief:
     weighted = sum(belief.precision @ belief.log_factors for belief in beliefs)
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     return Belief(covariance @ weighted, covariance)
-
-
-def _with_host(engine: _Engine, factor: float) -> _Engine:
-    if factor == 1.0:
-        return engine
-    names = {field.name for field in fields(engine)}
-    return replace(engine, **{name: getattr(engine, name) * factor for name in HOST_TIMES if name in names})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Priced, exposed
-from simulator.cost import comms, memory
+from simulator.cost import comms, parameters
 from simulator.cost.call_cost import Cost, choose
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def data_parallel_cost(
     Source: ZeRO (Rajbhandari et al. 2020), FSDP (Zhao et al. 2023). Buckets are whole layers, so one layer's share is
     bare; buckets of a size of their own may hide a little more.
     """
-    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
     gather = comms.collective(facts, "all_gather", params * facts.activation_bytes, ranks, inside)
@@ -82,8 +82,8 @@ def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
         Parameters, ``[C]``.
     """
     if facts.implementation.lora_rank:
-        return memory.adapter_params(shape, facts.implementation.lora_rank, layouts)
-    return memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+        return parameters.adapter_params(shape, facts.implementation.lora_rank, layouts)
+    return parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
 
 
 def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
@@ -122,7 +122,7 @@ def quantisation_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layo
     """
     if not facts.implementation.training_dtype.startswith("fp8"):
         return Priced.zero((len(layouts),))
-    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     return facts.device.memory_bound(params * (facts.activation_bytes + 2.0), 0)
 
 

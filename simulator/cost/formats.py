@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import memory
+from simulator.cost import parameters
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -78,7 +78,7 @@ def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) 
     routed = shape.moe.num_experts * shape.expert_params * shape.num_moe_layers / tp / pp if shape.moe else 0.0
     shared = shape.shared_expert_params * shape.num_moe_layers / ranks / pp
     dense = shape.dense_mlp_params * shape.num_dense_layers / ranks / pp
-    rest = float(memory.generation_params(shape, layouts)[0]) - ends - routed - shared - dense
+    rest = float(parameters.generation_params(shape, layouts)[0]) - ends - routed - shared - dense
     parts = (
         (ends, "bf16"),
         (routed, formats.experts),

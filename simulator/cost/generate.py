@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.records import Floats, Priced
 from profiles.units import DTYPE_BYTES
-from simulator.cost import memory
+from simulator.cost import engine_memory
 from simulator.cost.call_cost import Cost
 from simulator.cost.engine_layer import (
     attention_of_decode,
@@ -84,9 +84,9 @@ def generation_bytes(
         Bytes by class, ``[C]`` each.
     """
     return {
-        "generation weights": memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
+        "generation weights": engine_memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
         "kv cache": stated_bytes(facts, shape, layouts, steady_steps),
-        "generation workspace": memory.generation_working_bytes(facts, shape, layouts),
+        "generation workspace": engine_memory.generation_working_bytes(facts, shape, layouts),
     }
 
 

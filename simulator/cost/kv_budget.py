@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import memory
+from simulator.cost import engine_memory
 from simulator.plan.plan import MOST_BYTES
 from simulator.rollout.drain import rollout_profile
 from simulator.rollout.steady import steady_state
@@ -174,7 +174,7 @@ def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
     Floats
         Bytes, ``[C]``.
     """
-    return memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
+    return engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
 
 
 def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:

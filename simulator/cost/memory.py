@@ -13,79 +13,19 @@ import numpy as np
 
 from simulator.cost.gemms import ACTIVATION_BYTES
 from simulator.cost.micro_batches import num_micro_batches
+from simulator.cost.parameters import adapter_params, mlp_width, params_per_gpu
 from simulator.cost.token_quantiles import RARE, TYPICAL, tokens_at
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
-    from profiles.records import Floats, Numbers
+    from profiles.records import Floats
     from simulator.facts import Facts
-    from simulator.plan.layouts import GenerationLayouts, Layouts
+    from simulator.plan.layouts import Layouts
 
 LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "in-place": 2.0, "fused": 0.0, "fp32": 0.0}
 """Per logit alive at the loss, by loss head. Parallel: bf16 logits (2), fp32 copy (4) that the softmax reuses, fp32
 gradient (4). Unfused: log-softmax keeps its own fp32 output (4), and the bf16 gradient (2) lives beside the fp32 one.
 In-place: bf16 logits, which the gradient overwrites. The others work in chunks and keep none."""
-
-MOE_BUFFERS = 3.0
-"""Rows of the hidden width that an MoE layer keeps per routed token: permuted, sorted by expert, and the output before
-it is combined."""
-
-
-def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: Numbers) -> Floats:
-    """Parameters on the fullest GPU: its layers' share plus the larger end of the model (embedding or head).
-
-    Parameters
-    ----------
-    shape, head
-        The model; its end, the vocabulary (``lm``) or a scalar a token.
-    tp, pp, ep
-        Degrees, shapes broadcast.
-
-    Returns
-    -------
-    Floats
-        Parameters, the broadcast shape.
-
-    Notes
-    -----
-    Exact for Hugging Face's tensors of the model; uneven pipelines hold ``ceil(L / p)`` layers on the fullest stage.
-    """
-    layers = np.ceil(shape.num_layers / pp)
-    experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
-    moe_layers = moe_layers_of_stage(shape, layers)
-    dense_layers = np.minimum(layers - moe_layers, shape.num_dense_layers)
-    mlps = shape.num_dense_layers * shape.dense_mlp_params + shape.num_moe_layers * shape.moe_mlp_params
-    shared = (shape.layer_params - mlps) / shape.num_layers
-    dense = layers * shared + dense_layers * shape.dense_mlp_params
-    if shape.moe:
-        dense = dense + moe_layers * (shape.moe_mlp_params - experts)
-    sliced_experts = moe_layers * experts / np.where(ep > 1, ep, tp)
-    last = shape.hidden if head == "scalar" else shape.embedding_params if shape.tied_embeddings else shape.head_params
-    first = shape.embedding_params + shape.vision_params
-    ends = np.where(pp > 1, np.maximum(first, last), shape.num_params_of(head) - _layers(shape))
-    whole = np.where(pp > 1, 0, shape.vision_params)
-    return np.asarray((dense + ends + whole) / tp + sliced_experts, dtype=np.float64)
-
-
-def moe_layers_of_stage(shape: ModelShape, layers: Numbers) -> Floats:
-    """Mixtures of experts in the stage that has most of them.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    layers
-        Layers of a stage, any shape.
-
-    Returns
-    -------
-    Floats
-        Layers, the shape of ``layers``. Dense layers come first, or the kinds alternate evenly (Llama-4, Nemotron-H).
-    """
-    flags = shape.moe.moe_layers if shape.moe else ()
-    if list(flags) == sorted(flags):
-        return np.minimum(layers, float(shape.num_moe_layers))
-    return np.asarray(np.ceil(layers * (shape.num_moe_layers / shape.num_layers)), dtype=np.float64)
 
 
 def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, trained: bool) -> dict[str, Floats]:
@@ -124,40 +64,6 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     return out
 
 
-def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
-    """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    rank
-        Rank of the adapters.
-    layouts
-        Layouts, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Parameters, ``[C]``.
-
-    Notes
-    -----
-    Source: LoRA (Hu et al. 2021); both factors are taken as cut, where some trainers keep one of them whole.
-    """
-    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
-    matrices = 3 if shape.gated_mlp else 2
-    mlps = float(matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers)
-    experts = 0.0
-    if shape.moe is not None:
-        shared = shape.hidden + shape.moe.shared_ffn if shape.moe.shared_ffn else 0
-        mlps += matrices * shared * shape.num_moe_layers
-        experts = matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
-    sliced = (heads + mlps / shape.num_layers) / layouts.tp
-    whole = experts / shape.num_layers / np.where(layouts.ep > 1, layouts.ep, layouts.tp)
-    return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
-
-
 def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES) -> Floats:
     """Saved activations of one layer per token, on one rank, by recompute level.
 
@@ -178,7 +84,7 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
     Floats
         Bytes per token of one layer, ``[C]``.
     """
-    width = _mlp_width(shape)
+    width = mlp_width(shape)
     everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
     selective = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
     per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * element_bytes
@@ -370,112 +276,6 @@ def inference_bytes(
     return out
 
 
-def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
-    """Bytes of the generation copy of the weights on one GPU.
-
-    Parameters
-    ----------
-    shape, layouts
-        The model; layouts, ``[C]``.
-    precision_bytes
-        Bytes of one weight.
-
-    Returns
-    -------
-    Floats
-        Bytes, ``[C]``.
-    """
-    return generation_params(shape, layouts) * precision_bytes
-
-
-def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once.
-
-    Parameters
-    ----------
-    shape, layouts
-        The model; layouts, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Parameters, ``[C]``.
-    """
-    params = params_per_gpu(shape, "lm", layouts.attention_ranks, layouts.pp, np.ones(len(layouts)))
-    if shape.moe is not None:
-        layers = moe_layers_of_stage(shape, np.ceil(shape.num_layers / layouts.pp))
-        experts = layers * shape.moe.num_experts * shape.expert_params
-        params = params + (experts / layouts.tp - experts / layouts.attention_ranks)
-    return params
-
-
-def widest_layer_tensor(shape: ModelShape) -> int:
-    """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked.
-
-    Parameters
-    ----------
-    shape
-        The model.
-
-    Returns
-    -------
-    int
-        Parameters.
-    """
-    gate_up = (2 if shape.gated_mlp else 1) * shape.hidden
-    experts = shape.moe.num_experts * shape.moe.expert_ffn if shape.moe else 0
-    return gate_up * max(shape.ffn if shape.num_dense_layers else 0, experts)
-
-
-def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
-
-    No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
-    attention's (query, key, value, output) and the feed-forward's (gate, up, product).
-
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Bytes, ``[C]``.
-    """
-    inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * _mlp_width(shape))
-    width = 2 * shape.hidden + inner / layouts.tp
-    logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
-    chunk: float | Floats = facts.generation.max_batched_tokens
-    if facts.generation.static_batches:
-        chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
-    return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
-
-
-def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
-    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    tp, pp
-        Ranks that share a sequence's heads, and stages; shapes broadcast.
-    element_bytes
-        Bytes of one element of the cache.
-
-    Returns
-    -------
-    Floats
-        Bytes, the broadcast shape.
-    """
-    if shape.mla is not None:
-        per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
-    else:
-        per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
-    return np.asarray(per_layer * np.ceil(shape.num_attention_layers / pp) * element_bytes, dtype=np.float64)
-
-
 def total(classes: dict[str, Floats]) -> Floats:
     """Sum over the classes.
 
@@ -492,23 +292,10 @@ def total(classes: dict[str, Floats]) -> Floats:
     return np.asarray(sum(classes.values()), dtype=np.float64)
 
 
-def _mlp_width(shape: ModelShape) -> float:
-    """Widest feed-forward a token goes through: the dense one, or its routed and shared experts and their buffers."""
-    if shape.moe is None:
-        return float(shape.ffn)
-    routed = shape.moe.experts_per_token * (shape.moe.expert_ffn + MOE_BUFFERS * shape.hidden / 3)
-    return float(max(routed + shape.moe.shared_ffn, shape.ffn if shape.num_dense_layers else 0))
-
-
-def _layers(shape: ModelShape) -> int:
-    """Parameters of all layers together."""
-    return shape.layer_params
-
-
 def _alive_params(shape: ModelShape, layouts: Layouts) -> Floats:
     """Parameters that ZeRO 3 has gathered at once: two layers, and both ends of the model, which are one unit."""
-    ends = shape.num_params - _layers(shape)
-    return np.asarray((2 * _layers(shape) / shape.num_layers + ends) / layouts.tp, dtype=np.float64)
+    ends = shape.num_params - shape.layer_params
+    return np.asarray((2 * shape.layer_params / shape.num_layers + ends) / layouts.tp, dtype=np.float64)
 
 
 def _at_level(layouts: Layouts, level: int) -> Layouts:

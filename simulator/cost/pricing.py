@@ -10,6 +10,7 @@ from profiles.records import Basis, Priced
 from simulator.cost import generate, memory, reshard, score, scoring_copy, train
 from simulator.cost.call_cost import Cost
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.plan.dataflow import CONTROLLER, Call
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _transition(
     spec = facts.roles[role]
     if layouts.separate_generation:
         senders = layouts.weights.num_gpus
-        return reshard.weight_sync_cost(facts, spec.shape, senders, engine, spec.precision, there)
+        return weight_sync_cost(facts, spec.shape, senders, engine, spec.precision, there)
     return reshard.transition_cost(facts, spec.shape, layouts.weights, engine, spec.precision, method)
 
 

@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Basis, Floats, Priced, longer, where
+from profiles.records import Floats, Priced, longer, where
 from profiles.units import DTYPE_BYTES
-from simulator.cost import comms, memory
+from simulator.cost import comms, engine_memory, parameters
 from simulator.cost.call_cost import Cost
 from simulator.plan.groups import BUCKET_ELEMENTS, LINK_BUCKET_BYTES, Degrees, transition_shares
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from profiles.models.shape import ModelShape
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts, Layouts
     from simulator.plan.plan import Resharding
-
-
-CHANGED_SHARE = 0.15
-"""Of the bf16 weights that a step of reinforcement learning changes by a bit or more, with what names them; assumed."""
 
 
 def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int, pg: int, tg: int) -> float:
@@ -166,7 +162,7 @@ def transition_cost(
     whole = shape.num_params * DTYPE_BYTES[precision]
     if method == "hybridflow":
         same = shares_weights(facts, training, generation)
-        handled = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+        handled = engine_memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
         moved = _gather_shards(facts, training, generation, handled)
     else:
         same = np.zeros(len(training), dtype=np.bool_)
@@ -228,7 +224,7 @@ def conversion_bucket_bytes(
     """
     one = DTYPE_BYTES[precision]
     stages = np.maximum(training.pp // generation.pp, 1)
-    widest = stages * memory.widest_layer_tensor(shape)
+    widest = stages * parameters.widest_layer_tensor(shape)
     gathered = np.where(stages == 1, np.maximum(widest, shape.embedding_params), widest) / generation.tp
     nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
     bucket = np.maximum(np.where(nested, gathered, 0.0), BUCKET_ELEMENTS)
@@ -254,7 +250,7 @@ def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, pre
         Bytes, ``[C]``.
     """
     whole = shape.num_params * DTYPE_BYTES[precision]
-    largest = max(shape.embedding_params, memory.widest_layer_tensor(shape)) * DTYPE_BYTES[precision]
+    largest = max(shape.embedding_params, parameters.widest_layer_tensor(shape)) * DTYPE_BYTES[precision]
     return np.full(len(generation), 2.0 * min(whole, max(largest, LINK_BUCKET_BYTES)))
 
 
@@ -342,66 +338,3 @@ def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayout
     general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
     nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
     return where(nested, inside, general)
-
-
-def weight_sync_cost(
-    facts: Facts,
-    shape: ModelShape,
-    trainer_gpus: ArrayLike,
-    generation: GenerationLayouts,
-    precision: str,
-    receiver: Facts | None = None,
-) -> Cost:
-    """Time to bring new weights from a trainer pool to a dedicated generation pool.
-
-    A bucketed broadcast: the trainer sends the model once through its own NICs, each NVLink domain of the receiving
-    pool takes it in once through its NICs while it hands the buckets on inside, and the slower side paces. Pools that
-    share one domain use NVLink; GPUs of another type share none. On top come the engine's own terms, as in the
-    transition, and where it hands tensors over one by one from a single rank, the host time of that: per byte, growing
-    by a share with each doubling of the domains that the tree of receivers reaches.
-
-    Parameters
-    ----------
-    facts, shape
-        What is known of job, device and engines; the model.
-    trainer_gpus
-        GPUs of the trainer's pool, ``[C]``.
-    generation
-        Engine layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
-    receiver
-        The job seen from the generation pool's GPUs, where those are of another type.
-
-    Returns
-    -------
-    Cost
-        Seconds, ``[C]``.
-
-    Notes
-    -----
-    Analytic but for the engine's terms, which are fitted on OpenRLHF's bars of Fig 14 (18 % off on the mean with them,
-    30 to 50 % without one).
-    """
-    senders = np.asarray(trainer_gpus, dtype=np.float64)
-    whole = shape.num_params * DTYPE_BYTES[precision]
-    shard = memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
-    there = receiver or facts
-    domain, its_domain = facts.group.nvlink_domain_gpus, there.group.nvlink_domain_gpus
-    out = comms.domain_bandwidth(facts) * np.minimum(senders / domain, 1.0)
-    into = comms.domain_bandwidth(there) * np.minimum(generation.num_gpus / its_domain, 1.0)
-    across = whole / np.minimum(out, into) + facts.device.spec.inter_node_latency_s
-    inside = shard / there.device.spec.nvlink_bytes_per_s
-    near = (senders + generation.num_gpus <= domain) & (there.group.device == facts.group.device)
-    bases = np.where(near, Basis.ANALYTIC, comms.network_basis(facts))
-    moved = Priced.of(np.where(near, inside, np.maximum(across, inside)), bases)
-    engine = facts.generation
-    domains = np.maximum((senders + generation.num_gpus) / domain, 1.0)
-    tree = whole * (1.0 + engine.sync_growth_per_doubling * np.log2(domains))
-    handed = engine.priced(sync_s_per_byte=tree).at_best(engine.basis("sync_growth_per_doubling"))
-    software = engine.priced(transition_fixed_s=1.0) + conversion_time(facts, shard) + handed
-    named = facts.training.priced(send_s_per_tensor=num_tensors(shape), send_s_per_byte=whole)
-    if facts.implementation.weight_sync == "changes":
-        kept = (conversion_time(facts, shard) + named) * CHANGED_SHARE
-        return Cost.serial((engine.priced(transition_fixed_s=1.0) + kept).at_best(Basis.ASSUMED), moved * CHANGED_SHARE)
-    return Cost.serial(software + named, moved)

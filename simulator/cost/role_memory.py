@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import generate, memory, reshard, scoring_copy
+from simulator.cost import engine_memory, generate, memory, reshard, scoring_copy
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
 from simulator.cost.token_quantiles import RARE, TYPICAL
 
@@ -136,7 +136,7 @@ def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:
     """Bytes of the generation weights on one GPU."""
     assert layouts.generation is not None, f"{role} generates"
     spec = facts.roles[role]
-    return memory.generation_weight_bytes(spec.shape, layouts.generation, DTYPE_BYTES[spec.precision])
+    return engine_memory.generation_weight_bytes(spec.shape, layouts.generation, DTYPE_BYTES[spec.precision])
 
 
 def _with_offload(calls: tuple[Call, ...], needs: RoleMemory, layouts: RoleLayouts, trained: bool) -> RoleMemory:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced
-from simulator.cost import comms, compute, memory
+from simulator.cost import comms, compute, parameters
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.host_launches import launches_of_layer, paced
 from simulator.cost.micro_batches import head_tokens, micro_batch
@@ -65,7 +65,7 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     cost = cost + per_call(facts, layouts)
     if not np.any(layouts.zero_stage == 3):
         return cost
-    params = memory.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * facts.activation_bytes
+    params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * facts.activation_bytes
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
     gather = comms.collective(facts, "all_gather", params, layouts.dp * layouts.cp, inside)
     bare = facts.implementation.fsdp_exposure

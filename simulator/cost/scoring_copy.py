@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Priced, where
-from simulator.cost import comms, memory
+from simulator.cost import comms, memory, parameters
 from simulator.cost.reshard import export_time
 
 if TYPE_CHECKING:
@@ -96,6 +96,6 @@ def copy_bytes(
     dict[str, Floats]
         Bytes by class, ``[C]`` each.
     """
-    weights = memory.params_per_gpu(shape, head, copy.tp, copy.pp, copy.ep) * facts.activation_bytes
+    weights = parameters.params_per_gpu(shape, head, copy.tp, copy.pp, copy.ep) * facts.activation_bytes
     largest = shape.hidden * max(shape.vocab, shape.ffn, shape.q_width) * facts.activation_bytes
     return {"scoring weights": weights, "gather buffer": np.maximum(2.0 * largest - memory.total(working), 0.0)}

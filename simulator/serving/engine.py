@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import engine_layer, memory
+from simulator.cost import engine_layer, engine_memory
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.serving.loop import serve
@@ -57,7 +57,8 @@ def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precisi
     layouts = GenerationLayouts.of([layout])
     element = DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
     layer = (
-        memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0] / shape.num_attention_layers
+        engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0]
+        / shape.num_attention_layers
     )
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
     slots = -(-layout.max_num_seqs // layout.attention_dp)

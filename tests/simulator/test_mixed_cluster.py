@@ -11,7 +11,7 @@ import pytest
 from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
-from simulator.cost.reshard import weight_sync_cost
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import DeviceGroup, Facts
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.layouts import GenerationLayouts

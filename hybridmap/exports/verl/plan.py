@@ -10,7 +10,7 @@ from hybridmap.exports.verl.batches import context_degree, micro_batch, section_
 from hybridmap.exports.verl.limits import notes_on
 from hybridmap.exports.verl.places import ROLLOUT
 from profiles.errors import InputError, UnknownNameError
-from simulator.cost import memory
+from simulator.cost import engine_memory
 from simulator.cost.kv_budget import bytes_of_tokens
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import (
@@ -190,8 +190,8 @@ def _kv_cache(config: VerlConfig, layout: GenerationLayout, facts: Facts) -> int
     if config.get(stated) is not None:
         return config.whole(stated, MOST_BYTES)
     spec, columns = facts.roles["actor"], GenerationLayouts.of([layout])
-    weights = float(memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
-    workspace = float(memory.generation_working_bytes(facts, spec.shape, columns)[0])
+    weights = float(engine_memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
+    workspace = float(engine_memory.generation_working_bytes(facts, spec.shape, columns)[0])
     share = config.share(f"{ROLLOUT}.gpu_memory_utilization") * facts.memory_capacity_bytes
     tokens = np.asarray([layout.max_num_seqs * facts.workload.padded_length])
     useful = float(bytes_of_tokens(facts, spec.shape, columns, tokens)[0])

@@ -7,7 +7,7 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
-from simulator.cost import generate, memory
+from simulator.cost import engine_memory, generate, memory
 from simulator.cost.kv_budget import kv_budget_bytes
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts, Layouts
@@ -34,7 +34,7 @@ def fitting_slots(facts: Facts, tp: int) -> int:
     left = facts.memory_room_bytes - facts.generation.memory_reserve_bytes - 2 * resident - 2 * frozen - copy
     work = facts.workload
     load = work.num_samples * tp // 16
-    per_sequence = memory.kv_bytes_per_token(LLAMA, np.asarray([tp]), np.asarray([1]))[0] * (290 + 1024)
+    per_sequence = engine_memory.kv_bytes_per_token(LLAMA, np.asarray([tp]), np.asarray([1]))[0] * (290 + 1024)
     most = min(load, int(facts.generation.max_num_seqs), int(left / per_sequence))
     return -(-load // -(-load // most))
 

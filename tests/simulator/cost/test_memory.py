@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.models.catalogue import load_model
-from simulator.cost import memory
+from simulator.cost import engine_memory, memory, parameters
 from simulator.facts import Implementation, LossHead
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
@@ -61,9 +61,9 @@ def test_bytes_per_parameter_and_the_papers_lower_bounds(model: str, fewest: flo
 def test_pipeline_stages_hold_their_layers_and_the_larger_end() -> None:
     layer = LLAMA.attention_params + LLAMA.norm_params_per_layer + LLAMA.dense_mlp_params
     for pp, layers in ((2, 16), (5, 7), (32, 1)):
-        found = memory.params_per_gpu(LLAMA, "lm", *(np.asarray([x]) for x in (1, pp, 1)))
+        found = parameters.params_per_gpu(LLAMA, "lm", *(np.asarray([x]) for x in (1, pp, 1)))
         assert found[0] == layers * layer + LLAMA.embedding_params
-    scalar = memory.params_per_gpu(LLAMA, "scalar", *(np.asarray([1]) for _ in range(3)))
+    scalar = parameters.params_per_gpu(LLAMA, "scalar", *(np.asarray([1]) for _ in range(3)))
     assert scalar[0] == LLAMA.num_params_of("scalar")
 
 
@@ -72,7 +72,7 @@ def test_expert_parallelism_spreads_whole_experts() -> None:
     assert shape.moe is not None
     experts = shape.num_layers * shape.moe.num_experts * shape.expert_params
     alone, spread, sliced = (
-        memory.params_per_gpu(shape, "lm", np.asarray([tp]), np.asarray([1]), np.asarray([ep]))[0]
+        parameters.params_per_gpu(shape, "lm", np.asarray([tp]), np.asarray([1]), np.asarray([ep]))[0]
         for tp, ep in ((1, 1), (1, 4), (4, 1))
     )
     assert alone == shape.num_params
@@ -160,7 +160,7 @@ def test_fsdp_gathers_two_layers_and_the_ends_with_their_gradients() -> None:
 
 
 def adapters(model: str, rank: int = 16, **degrees: object) -> float:
-    return float(memory.adapter_params(load_model(model), rank, one(**degrees))[0])
+    return float(parameters.adapter_params(load_model(model), rank, one(**degrees))[0])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_only_adapters_have_gradients_and_optimizer_states() -> None:
 
 def test_kv_cache_per_token() -> None:
     def kv(model: str, tp: int, pp: int = 1) -> float:
-        return float(memory.kv_bytes_per_token(load_model(model), np.asarray([tp]), np.asarray([pp]))[0])
+        return float(engine_memory.kv_bytes_per_token(load_model(model), np.asarray([tp]), np.asarray([pp]))[0])
 
     assert kv("llama-2-7b", 1) == 524_288  # 2 x 32 layers x 4096 x 2 bytes
     assert kv("llama-2-7b", 8) == 524_288 / 8
@@ -218,12 +218,14 @@ def test_kv_cache_per_token() -> None:
 
 def test_generation_weights_and_workspace() -> None:
     layouts = GenerationLayouts(*np.asarray([[4, 1, 1], [1, 4, 1], [1, 1, 4], [64, 64, 64]]))
-    found = memory.generation_weight_bytes(LLAMA, layouts, 2.0)
+    found = engine_memory.generation_weight_bytes(LLAMA, layouts, 2.0)
     layer = LLAMA.attention_params + LLAMA.norm_params_per_layer + LLAMA.dense_mlp_params
     assert found.tolist() == [PARAMS * 2, PARAMS * 2 / 4, (8 * layer + LLAMA.embedding_params) * 2]
     facts = make_facts()
     more = GenerationLayouts(layouts.dp, layouts.tp, layouts.pp, layouts.max_num_seqs * 2)
-    grown = memory.generation_working_bytes(facts, LLAMA, more) - memory.generation_working_bytes(facts, LLAMA, layouts)
+    grown = engine_memory.generation_working_bytes(facts, LLAMA, more) - engine_memory.generation_working_bytes(
+        facts, LLAMA, layouts
+    )
     assert grown == pytest.approx(64 * 32000 * 10 / np.asarray([1, 4, 1]))
 
 

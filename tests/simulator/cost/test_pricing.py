@@ -13,9 +13,10 @@ from mapper.candidates import layouts
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from profiles.workload import LengthDistribution
-from simulator.cost import generate, pricing, reshard
+from simulator.cost import generate, pricing
 from simulator.cost.role_layouts import RoleLayouts, head_of
 from simulator.cost.role_memory import role_memory
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
@@ -263,7 +264,7 @@ def test_new_weights_reach_engines_elsewhere_as_a_weight_sync() -> None:
     assert layouts.separate_generation
     found = pricing.call_cost(facts, call_of(facts.dataflow, "transition"), layouts)
     shape = facts.roles["actor"].shape
-    assert found.time.s == reshard.weight_sync_cost(facts, shape, np.asarray([8]), layouts.generation, "bf16").time.s
+    assert found.time.s == weight_sync_cost(facts, shape, np.asarray([8]), layouts.generation, "bf16").time.s
     together = pricing.call_cost(
         facts, call_of(facts.dataflow, "transition"), replace(layouts, separate_generation=False)
     )

@@ -10,7 +10,7 @@ import pytest
 
 from profiles.errors import InputError
 from profiles.models.catalogue import load_model
-from simulator.cost.memory import generation_weight_bytes
+from simulator.cost.engine_memory import generation_weight_bytes
 from simulator.cost.reshard import (
     export_time,
     named_gather_time,
@@ -19,8 +19,8 @@ from simulator.cost.reshard import (
     transition_cost,
     transition_peak_bytes,
     transition_volume_bytes,
-    weight_sync_cost,
 )
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of
 from simulator.plan.groups import METHODS, Degrees, transition_shares

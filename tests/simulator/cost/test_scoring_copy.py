@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.cost import comms, memory, scoring_copy
+from simulator.cost import comms, parameters, scoring_copy
 from simulator.cost.pricing import call_cost
 from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
@@ -66,7 +66,7 @@ def test_the_copy_lies_beside_the_training_shards_while_it_scores_and_no_longer(
     same = role_memory(facts, "critic", layouts_of(planned(facts, TRAINED).role("critic")))
     assert needs.resident_bytes == same.resident_bytes
     copy = needs.transient["compute_values"]
-    params = memory.params_per_gpu(shape, "scalar", np.asarray([2]), np.asarray([1]), np.asarray([1]))
+    params = parameters.params_per_gpu(shape, "scalar", np.asarray([2]), np.asarray([1]), np.asarray([1]))
     assert float(copy["scoring weights"][0]) == float(params[0]) * 2
     working = float(copy["activations"][0] + copy["logits"][0])
     assert float(copy["gather buffer"][0]) == max(2 * 32000 * 4096 * 2 - working, 0)  # the embedding twice

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.problem import set_partitions
-from simulator.cost import reshard
+from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts
 from simulator.feasibility import layouts_of
 from simulator.plan.dataflow import CONTROLLER, STAGES, build_dataflow
@@ -237,7 +237,7 @@ def test_the_transition_to_a_pool_of_engines_is_a_weight_sync() -> None:
     facts, plan = apart()
     engine = layouts_of(plan.role("actor")).generation
     assert engine is not None
-    by_hand = reshard.weight_sync_cost(facts, TINY, np.asarray([4]), engine, "bf16")
+    by_hand = weight_sync_cost(facts, TINY, np.asarray([4]), engine, "bf16")
     timeline = simulate(plan, facts)
     spans = {span.call: span for span in timeline.spans}
     assert spans["transition"].duration_s == pytest.approx(float(by_hand.time.s[0]))

@@ -1,0 +1,83 @@
+"""Memory of an engine on one GPU: its weights, the working set of its largest step, and its cache by token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.cost.gemms import ACTIVATION_BYTES
+from simulator.cost.parameters import generation_params, mlp_width
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
+    from profiles.records import Floats, Numbers
+    from simulator.facts import Facts
+    from simulator.plan.layouts import GenerationLayouts
+
+
+def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision_bytes: float) -> Floats:
+    """Bytes of the generation copy of the weights on one GPU.
+
+    Parameters
+    ----------
+    shape, layouts
+        The model; layouts, ``[C]``.
+    precision_bytes
+        Bytes of one weight.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    return generation_params(shape, layouts) * precision_bytes
+
+
+def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
+
+    No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
+    attention's (query, key, value, output) and the feed-forward's (gate, up, product).
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+    """
+    inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * mlp_width(shape))
+    width = 2 * shape.hidden + inner / layouts.tp
+    logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
+    chunk: float | Floats = facts.generation.max_batched_tokens
+    if facts.generation.static_batches:
+        chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
+    return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
+
+
+def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:
+    """KV cache of one token on one GPU; heads (or the MLA latent) are replicated when ranks outnumber them.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp, pp
+        Ranks that share a sequence's heads, and stages; shapes broadcast.
+    element_bytes
+        Bytes of one element of the cache.
+
+    Returns
+    -------
+    Floats
+        Bytes, the broadcast shape.
+    """
+    if shape.mla is not None:
+        per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
+    else:
+        per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
+    return np.asarray(per_layer * np.ceil(shape.num_attention_layers / pp) * element_bytes, dtype=np.float64)
