@@ -202,6 +202,36 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
     return _layer(facts, shape, batch, tp, cp, tokens, mlp_gemms(shape, width), dtype)
 
 
+def second_products(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, dtype: str) -> Priced:
+    """Every second product of a dense layer once more: keys, output and up projection.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``; nothing for mixtures, whose products are no plain ones.
+
+    Notes
+    -----
+    Source: torchtitan's per-operator policy of activation checkpoints, which keeps the first of each two products.
+    """
+    if shape.moe is not None or shape.mla is not None:
+        return Priced.zero(np.broadcast_shapes(tokens.shape, tp.shape))
+    t, h = np.asarray(tp, dtype=np.float64), float(shape.hidden)
+    wide = [(shape.kv_width / t, h + 0 * t), (h + 0 * t, shape.q_width / t), (shape.ffn / t, h + 0 * t)]
+    return run_gemms(facts, tokens, wide, dtype, sustained=True)
+
+
 def attention_layer(
     facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
 ) -> LayerTime:
@@ -236,18 +266,24 @@ def _layer(
 ) -> LayerTime:
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)
+    projections = attention_gemms(shape, tp)
+    mixer, ffn = (("qkv",) * (len(projections) - 1) + ("output",), ("gate_up", "down")[: len(mlp)])
     if shape.linear is None:
-        gemms = attention_gemms(shape, tp) + mlp
-        forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
+        gemms, names = projections + mlp, mixer + ffn
+        forward, inputs, weights = linear_training(facts, tokens, gemms, names, dtype, batch.sustained)
     else:
         full = shape.num_attention_layers / shape.num_layers
         linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
         attention, attention_backward = attention * full + linear, attention_backward * full + linear_backward
         share = shape.num_linear_layers / shape.num_layers
-        parts = [(attention_gemms(shape, tp), full), (linear_gemms(shape, tp), share), (mlp, 1.0)]
+        parts = [
+            (projections, mixer, full),
+            (linear_gemms(shape, tp), ("qkv", "output"), share),
+            (mlp, ffn, 1.0),
+        ]
         each = [
-            [time * weight for time in linear_training(facts, tokens, gemms, dtype, batch.sustained)]
-            for gemms, weight in parts
+            [time * weight for time in linear_training(facts, tokens, gemms, names, dtype, batch.sustained)]
+            for gemms, names, weight in parts
             if gemms
         ]
         forward, inputs, weights = (functools.reduce(operator.add, times) for times in zip(*each, strict=True))
