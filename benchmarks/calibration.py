@@ -2,8 +2,8 @@
 
     python -m benchmarks.calibration --rl rl_steps.csv --training training.csv --out DIR
 
-Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (and of trainers, with
-or without LoRA); the row with the most published stages (the first of them) is calibrated on, by the prior and the fit of
+Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (days of a development
+version are one; LoRA is not full training); the row with the most published stages (the first of them) is calibrated on, by the prior and the fit of
 ``hybridmap calibrate``; the family's other rows are predicted. ``families.csv`` has each family, ``rows.csv`` each row,
 ``summary.json`` the means, and as ``every row in turn`` those with each row of a family calibrated on once.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ STAGES = {
     "refit_time_s": "transition",
     "step_time_s": STEP,
 }
+COMMIT = re.compile(r",?\s*\b[A-Za-z]+ [0-9a-f]{8}\b")
+"""``bridge 372b8f03``: a day of a development version."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
         num = sum(number(cells.get(stage)) is not None for stage in STAGES)
-        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release_of("rl", cells))
+        release = COMMIT.sub(" ", release_of("rl", cells))
+        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release)
         found.append(Known(text_of(cells.get("id")), family, num, measured, (cells, facts, plan)))
     return found
 

@@ -25,9 +25,8 @@ def release_of(kind: str, cells: dict[str, object]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Lower case and spaces, without remarks in parentheses, commits, and what only says how a checkpoint was tuned."""
+    """Lower case and spaces, without remarks in parentheses and what only says how a checkpoint was tuned."""
     words = re.sub(r"\([^()]*\)", " ", text.lower())
-    words = re.sub(r",?\s*\b[a-z]+ [0-9a-f]{8}\b", " ", words)  # "bridge 372b8f03": days of one development version
     words = re.sub(r"[-_\s]+", " ", words)
     words = re.sub(r"\b(meta|instruct|chat|base|2507|2501)\b", " ", words)
     return " ".join(words.split())
