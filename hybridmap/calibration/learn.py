@@ -159,9 +159,12 @@ def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tu
             if not seconds:
                 continue
             mean = float(np.mean(seconds))
-            error = float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else SINGLE_STEP_ERROR
-            out.append(Observation(i, group, mean, error))
+            out.append(Observation(i, group, mean, _error(seconds, mean)))
     return out
+
+
+def _error(seconds: Sequence[float], mean: float) -> float:
+    return float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else SINGLE_STEP_ERROR
 
 
 def seconds_of(step: LoggedStep, group: tuple[str, ...]) -> float | None:
