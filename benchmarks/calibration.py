@@ -2,10 +2,11 @@
 
     python -m benchmarks.calibration --rl rl_steps.csv --training training.csv --out DIR
 
-Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (days of a development
-version are one; LoRA is not full training); the row with the most published stages (the first of them) is calibrated on, by the prior and the fit of
-``hybridmap calibrate``; the family's other rows are predicted. ``families.csv`` has each family, ``rows.csv`` each row,
-``summary.json`` the means, and as ``every row in turn`` those with each row of a family calibrated on once.
+Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (days of a
+development version are one; LoRA is not full training); the row with the most published stages (the first of them) is
+calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are predicted.
+``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in turn`` those
+with each row of a family calibrated on once.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class LearnedLengths(_Section):
 class CalibrationFile(_Section):
     """``calibration.yaml``: logarithms of ``FACTORS`` with their covariance, and what they were learned from.
 
-    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why; ``prior_scale`` is how much
-    wider than usual prices were taken to be uncertain before.
+    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why; ``prior_scale`` is how
+    much wider than usual prices were taken to be uncertain before.
     """
 
     schema_version: Literal[2] = 2

@@ -61,8 +61,8 @@ WIDTHS = {
     "reference": 0.05,
     "transition": 0.30,
 }
-"""Standard deviations before anything was measured, of prices that are as good as they usually are: families of published
-training rows lie 0.12 from each other, with the noise of their rows. What is priced badly is found by its scale."""
+"""Standard deviations before anything was measured, of prices that are as good as they usually are: families of
+published training rows lie 0.12 from each other, with the noise of their rows. What is priced badly has its scale."""
 
 
 FAR = 2.5
