@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate mutation clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -93,7 +93,7 @@ validate: $(VENV)/.dev
 	$(VALIDATE) --out validation-out
 
 accuracy: $(VENV)/.dev
-	$(VALIDATE) --docs docs/accuracy.md
+	$(VALIDATE) --docs docs/accuracy.md --committed benchmarks/validation/committed.csv
 
 # What each fitted constant is worth: errors with it and with its term left out; some minutes.
 ablation: $(VENV)/.dev
@@ -101,6 +101,10 @@ ablation: $(VENV)/.dev
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate
+
+# Would the tests see it? Each fitted constant a fifth up and down against the gate on accuracy; an hour.
+mutation: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.validation.moved_constants
 
 # Every example planned, simulated, exported, imported again and reported: a minute or two.
 round-trip: $(VENV)/.light
