@@ -213,7 +213,9 @@ class MoeShape:
     def __post_init__(self) -> None:
         require_positive(self, "num_experts", "experts_per_token", "expert_ffn", "num_groups", "groups_per_token")
         if self.num_experts % self.num_groups or self.groups_per_token > self.num_groups:
-            raise InputError(f"{self.num_experts} experts do not come from {self.groups_per_token} of {self.num_groups} groups")
+            raise InputError(
+                f"{self.num_experts} experts do not come from {self.groups_per_token} of {self.num_groups} groups"
+            )
         if self.shared_ffn != 0:
             require_positive(self, "shared_ffn")
         if self.experts_per_token > self.num_experts:

@@ -114,9 +114,14 @@ def activation_bytes_per_token(
     Floats
         Bytes per token of one layer, ``[C]``.
     """
-    width = mlp_width(shape)
-    everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
-    kept = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
+    width, mixer = mlp_width(shape), float(2 * shape.q_width + 2 * shape.kv_width)
+    if shape.linear is not None:
+        linear = shape.linear.in_width + 2 * shape.linear.value_width
+        mixer = (shape.num_attention_layers * mixer + shape.num_linear_layers * linear) / shape.num_layers
+    if shape.num_mlp_free_layers:
+        width = width * (1.0 - shape.num_mlp_free_layers / shape.num_layers)
+    everything = 4 * shape.hidden + mixer + 3 * width
+    kept = 2 * shape.hidden + mixer + 2 * width
     if selective == "every-second-product":
         kept = 2 * shape.hidden + 2 * shape.q_width + shape.kv_width + width
     per_level = np.asarray([everything, kept, shape.hidden], dtype=np.float64) * element_bytes

@@ -236,7 +236,7 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     each = rows / moe.experts_per_token
     inside = comms.ranks_in_domain(facts, ep, 1)
     domains = -(-ep // inside)
-    to_ranks, to_domains = _distinct(inside, moe.experts_per_token), _domains_reached(moe, domains)
+    to_ranks, to_domains = _distinct(inside, moe.experts_per_token), domains_reached(moe, domains)
     away = each * to_domains * (1.0 - 1.0 / domains) * row_bytes
     there = comms.exchange_through_domains(facts, each * to_ranks * row_bytes, away, inside, domains)
     if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
@@ -245,8 +245,21 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     return longer(measured, there * 2.0)
 
 
-def _domains_reached(moe: MoeShape, domains: Ints) -> Floats:
-    """NVLink domains that a token's experts lie in, on the mean of even routing: those of the groups it chooses."""
+def domains_reached(moe: MoeShape, domains: Ints) -> Floats:
+    """NVLink domains that a token's experts lie in, on the mean of even routing.
+
+    Parameters
+    ----------
+    moe
+        The mixture, with the groups that its experts are chosen from.
+    domains
+        Equal domains that its experts are spread over, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Domains, ``[C]``; no more than the groups that a token chooses, where a group lies in one.
+    """
     if moe.num_groups == 1:
         return _distinct(domains, moe.experts_per_token)
     n, groups = np.asarray(domains, dtype=np.float64), float(moe.num_groups)

@@ -130,7 +130,11 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     launches = launches_of_layer(facts, shape, layouts)
     forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
     backward = paced(facts, launched(facts, backward, "backward_s_per_layer"), launches * BACKWARD)
-    again = choose(layouts.recompute == 2, forward * recomputed_share(facts, shape, layouts), choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
+    again = choose(
+        layouts.recompute == 2,
+        forward * recomputed_share(facts, shape, layouts),
+        choose(layouts.recompute == 1, Cost.of_compute(small), nothing),
+    )
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":
         return Pass(forward, backward + again, *(launched(facts, nothing, end) for end in ends))

@@ -191,7 +191,11 @@ def test_adapters_of_fused_layers_share_a_factor_and_only_targets_have_them() ->
 def test_adapters_of_several_runs_lie_beside_each_other() -> None:
     one_run, four = (
         memory.resident_bytes(
-            replace(make_facts(), implementation=Implementation(lora_rank=16, lora_adapters=n)), LLAMA, "lm", one(), True
+            replace(make_facts(), implementation=Implementation(lora_rank=16, lora_adapters=n)),
+            LLAMA,
+            "lm",
+            one(),
+            True,
         )
         for n in (1, 4)
     )
@@ -212,7 +216,8 @@ def test_recomputation_of_some_layers_keeps_the_activations_of_the_others() -> N
 
 def test_checkpoints_on_the_host_leave_two_layers_on_the_device() -> None:
     here, there = (
-        training(one(recompute="full"), implementation=Implementation(checkpoints=place)) for place in ("device", "host")
+        training(one(recompute="full"), implementation=Implementation(checkpoints=place))
+        for place in ("device", "host")
     )
     working = 2 * memory.activation_bytes_per_token(LLAMA, one(), 2.0)[0] * 2048
     assert there["activations"] - working == pytest.approx((here["activations"] - working) * 2 / 32)

@@ -64,7 +64,7 @@ def test_experts_of_a_few_groups_are_on_a_few_nodes() -> None:
     assert shape.moe is not None
     grouped, free = shape.moe, replace(shape.moe, num_groups=1, groups_per_token=1)
     nodes = np.asarray([1, 2, 4, 8, 16])
-    found, without = (moe._domains_reached(part, nodes) for part in (grouped, free))
+    found, without = (moe.domains_reached(part, nodes) for part in (grouped, free))
     assert np.all(found <= without + 1e-9)
     assert found[0] == pytest.approx(1.0, abs=0.01)
     assert 3.5 < found[3] <= 4.0 < 5.0 < without[3]
