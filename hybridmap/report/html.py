@@ -86,15 +86,23 @@ def chart(key: str, label: str) -> str:
     return f'<div class="chart" id="chart-{key}" role="img" aria-label="{escape(label, quote=True)}"></div>'
 
 
+def _proof_card(content: Content) -> tuple[str, str, str]:
+    """What the search proved; of other prices it proved nothing."""
+    file = content.file
+    if content.notes:
+        return "proof", "of other prices", "plan the job again"
+    return "proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"
+
+
 def _summary(content: Content) -> str:
-    timeline, file = content.best.timeline, content.file
+    timeline = content.best.timeline
     low, high = interval_s(timeline)
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     cards = [
         ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s"),
         ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
         ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
-        ("proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"),
+        _proof_card(content),
     ]
     if content.measured is not None:
         off = content.measured.iteration_s / timeline.iteration_s - 1
