@@ -21,7 +21,9 @@ GAP = 3
 """Columns between two cells, of a table and of a block."""
 
 _COMMAND = re.compile(r"^(\s*|next\s+)(hybridmap|cd) ")
-_BOUND = re.compile(r"(?<=\d) (?=(?:s|%|x|GiB|GPUs?|samples?|tokens?|engines?|nodes?)\b)|(?<= x) | (?=->)|(?<=->) |(?<=[a-z]) (?=[\d.,]+ s\b)")
+_BOUND = re.compile(
+    r"(?<=\d) (?=(?:s|%|x|GiB|GPUs?|samples?|tokens?|engines?|nodes?)\b)|(?<= x) | (?=->)|(?<=->) |(?<=[a-z]) (?=[\d.,]+ s\b)"
+)
 """Spaces at which no line ends: between a number and its unit, around an arrow."""
 
 

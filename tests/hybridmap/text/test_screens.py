@@ -50,7 +50,10 @@ ANSWERS = {
     "plan JOB.yaml --top 3": "about ",
     "simulate OUT/plan.json": "about ",
     "fit JOB.yaml": "fits: ",
-    "what-if JOB.yaml --set workload.response_length=128": ("workload.response_length=128 has ", "the job as given has "),
+    "what-if JOB.yaml --set workload.response_length=128": (
+        "workload.response_length=128 has ",
+        "the job as given has ",
+    ),
     "explain --plan OUT/plan.json --time-limit 1": "of about ",
     "robust JOB.yaml --draws 1": "the plan holds: ",
     "frontier JOB.yaml": "from ",
