@@ -48,8 +48,8 @@ def mixer_forward(facts: Facts, linear: LinearShape, tokens: Floats, tp: Ints) -
     -----
     Source: Mamba-2 (Dao and Gu 2024), section 6: a chunk of Q tokens takes ``2 Q P + 4 N P`` FLOPs a token and head and
     ``2 Q N`` a token and group, for heads of P and states of N. Bytes a token: the convolution reads and writes its
-    width, the scan reads it, writes its output and passes a state of each chunk four times in FP32, the gated norm reads
-    twice and writes once. Nothing was measured on it: expect tens of percent of this part.
+    width, the scan reads it, writes its output and passes a state of each chunk four times in FP32, the gated norm
+    reads twice and writes once. Nothing was measured on it: expect tens of percent of this part.
     """
     t = np.asarray(tp, dtype=np.float64)
     heads, groups = linear.v_heads / t, np.maximum(linear.k_heads / t, 1.0)
