@@ -27,10 +27,11 @@ T = TypeVar("T")
 Sums = dict[tuple[str, Box], int]
 """By checkpoint tensor and box."""
 
+
 def box_sum(values: torch.Tensor, box: Box, shape: tuple[int, ...], name: str) -> torch.Tensor:
     """Sum over the elements of ``box`` of bits times a weight of the place in the whole tensor, modulo 2^64.
 
-    A scalar int64 where ``values`` are: nothing waits for it. It takes ``SCRATCH_BYTES`` at most, however large the box.
+    A scalar int64 where ``values`` are: nothing waits for it. It takes ``SCRATCH_BYTES`` at most, whatever the box.
     """
     total = torch.zeros((), dtype=torch.int64, device=values.device)
     for part in pieces(values.shape):

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 from executor import collectives
 from executor.engines.disaggregated import ReceivingEngine, SendingEngine
-from executor.engines.entry import LayoutOptions
+from executor.engines.entry import PLAIN
 from executor.engines.hybrid import HybridEngine
 from executor.engines.megatron import cpu_shim, session
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
@@ -120,7 +120,7 @@ def training_calls(trainer, batch, *, value_head=False):
     }
 
 
-def trainer_case(name, degrees, rank, path, batch, options=LayoutOptions(), **changes):
+def trainer_case(name, degrees, rank, path, batch, options=PLAIN, **changes):
     """A trainer of the registry alone."""
     spec = EngineSpec(spec_of(path, **changes), name, options=options)
     made = spec.build(Identity("A", rank, degrees.num_ranks), "", degrees).trainer
@@ -154,7 +154,7 @@ def pools_case(training, degrees, rank, path, *, sends):
         trainer = EngineSpec(spec, training).training_engine(identity, "", degrees)
         made = SendingEngine(trainer, link)
     else:
-        senders = lambda arch: TRAINING[training].layout(arch, degrees, LayoutOptions())  # noqa: E731
+        senders = lambda arch: TRAINING[training].layout(arch, degrees, PLAIN)  # noqa: E731
         generator = lambda arch, dtype, _clock: PretendVllm(rank, degrees, arch, dtype)  # noqa: E731
         made = ReceivingEngine(identity, "", spec, link, senders, generator)
     return {"load": made.load, "to_generation": made.to_generation}
@@ -190,8 +190,8 @@ def main(folder):
     path.write_text(json.dumps(MODEL))
     cpu_shim.STAND_IN = torch.device(NAME)
     for name, (_, degrees, rank, _) in CASES.items():
-        collectives._HANDLES.clear()
-        session._STATES.clear()
+        collectives._HANDLES.clear()  # noqa: SLF001
+        session._STATES.clear()  # noqa: SLF001
         with (
             pretended_world(rank, degrees.num_ranks),
             patch.object(PoolBroadcast, "_join", lambda *_: PretendChannel()),

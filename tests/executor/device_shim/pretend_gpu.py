@@ -115,7 +115,7 @@ class Watch(MemoryMeter):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        space, name = func.namespace, func._schema.name.split("::")[1]
+        space, name = func.namespace, func._schema.name.split("::")[1]  # noqa: SLF001
         if space in ("c10d", "_c10d_functional"):
             self._collective(name, args)
             if name in _ONE_BY_ONE:  # torch has no fake of these
@@ -185,7 +185,7 @@ def pretended_world(rank, num_ranks):
             patch.object(dist, "all_gather_object", everyone_has_mine),
             patch.object(fsdp, "init_device_mesh", _with_values(fsdp.init_device_mesh)),
             patch.object(DeviceMesh, "__getitem__", _with_values(DeviceMesh.__getitem__)),
-            patch.object(DeviceMesh, "_concatenate", _with_values(DeviceMesh._concatenate)),
+            patch.object(DeviceMesh, "_concatenate", _with_values(DeviceMesh._concatenate)),  # noqa: SLF001
         ):
             yield
     finally:

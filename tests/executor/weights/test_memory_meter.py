@@ -1,4 +1,4 @@
-"""Protects the memory meter: the peak is that of the storages that live at once, and an operation's cost is constant."""
+"""Protects the memory meter: its peak is of the storages that live at once, and an operation's cost is constant."""
 
 import torch
 
@@ -27,7 +27,7 @@ def test_an_operation_looks_at_no_other_tensor(monkeypatch):
     tensors = [torch.empty(1) for _ in range(3000)]
     meter = MemoryMeter(tensors)
     asked = []
-    monkeypatch.setattr(meter, "_live", Watched(meter._live, asked))
+    monkeypatch.setattr(meter, "_live", Watched(meter._live, asked))  # noqa: SLF001
     with meter:
         torch.empty(8)
     assert len(asked) <= 4
