@@ -61,7 +61,7 @@ def wrap(
 def _norms_without_waiting() -> None:
     """Without Transformer Engine and Apex 0.16.1 reads every tensor's norm on the host: one wait for each parameter."""
     if clip_grads.l2_norm_impl is local_multi_tensor_l2_norm:
-        clip_grads.l2_norm_impl, clip_grads.multi_tensor_scale_impl = _norm, _scale
+        vars(clip_grads).update(l2_norm_impl=_norm, multi_tensor_scale_impl=_scale)
 
 
 def _norm(_chunk: int, _overflow: Any, lists: list[list[torch.Tensor]], _each: bool) -> tuple[torch.Tensor, None]:
