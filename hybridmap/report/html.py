@@ -14,7 +14,6 @@ from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg, color_of
 from hybridmap.text.fit import classes_of, memory_rows, peak_terms
 from hybridmap.text.notation import (
-    LEGEND,
     generation_text,
     gib,
     gpus_text,
@@ -22,10 +21,10 @@ from hybridmap.text.notation import (
     memory_text,
     percent,
     scoring_text,
-    stages_text,
     training_text,
 )
 from hybridmap.text.plan import interval_s, speed_lines
+from hybridmap.text.worked import worked_lines
 from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:
@@ -160,12 +159,12 @@ def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
         texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
         rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
     layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
-    told = [stages_text(shown.timeline.stages), *speed_lines(shown.timeline)]
+    told = [*worked_lines(plan), *speed_lines(shown.timeline)]
     lines = "".join(f"<p>{escape(line)}</p>" for line in told)
     hidden = "" if visible else " hidden"
     return (
         f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, content.facts)}'
-        f'<ul class="legend">{legend}</ul>{layouts}<p class="about">{escape(LEGEND)}</p>{lines}</div>'
+        f'<ul class="legend">{legend}</ul>{layouts}{lines}</div>'
     )
 
 
