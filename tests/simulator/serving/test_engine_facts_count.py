@@ -88,7 +88,7 @@ def test_every_rule_changes_a_prediction(name: str) -> None:
     facts = replace(facts, workload=replace(facts.workload, samples_per_prompt=8))
     assert getattr(facts.generation, name) != SWITCHES[name]
     turned = replace(facts, generation=replace(facts.generation, **{name: SWITCHES[name]}))
-    shape, layout = load_model("gpt-oss-20b"), ONE.model_copy(update={"max_num_seqs": 64})
+    shape, layout = load_model("gpt-oss-20b"), ONE.model_copy(update={"max_num_seqs": 2})
     layouts = GenerationLayouts.of([layout])
 
     def all_of(facts: Facts) -> list[float]:
