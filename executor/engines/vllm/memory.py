@@ -17,7 +17,7 @@ START_RESERVE_BYTES = 2 * GIB
 
 
 def memory_share(free_bytes: int, total_bytes: int, weights_bytes: int, cache_bytes: int) -> float:
-    """The ``gpu_memory_utilization`` of vLLM for what the plan gives this rank, beside a trainer that lies there already.
+    """The ``gpu_memory_utilization`` of vLLM for what the plan gives this rank beside a trainer that lies there.
 
     Parameters
     ----------
