@@ -106,4 +106,4 @@ class EmptiedStorages:
         for storage in storages:
             if not storage.nbytes():
                 storage.resize_(self._sizes[id(storage)])
-                storage.fill_(0)  # type: ignore[no-untyped-call]
+                storage.fill_(0)  # type: ignore[attr-defined]
