@@ -88,7 +88,7 @@ def what_if(
 ) -> tuple[Case, tuple[Case, ...]]:
     """The job of ``path`` as given, and every combination of ``settings``, each planned under the job's objective.
 
-    All jobs are read before the first search, so a wrong setting fails at once. ``calibration`` is that of ``load_job``.
+    All jobs are read before the first search, so a wrong setting fails at once. ``calibration``: as in ``load_job``.
 
     Raises
     ------
