@@ -178,6 +178,13 @@ def interval_s(timeline: Timeline) -> tuple[float, float]:
     return low * timeline.iteration_s, high * timeline.iteration_s
 
 
+def interval_source(timeline: Timeline) -> str:
+    """What an interval rests on: a calibration, where it leaves less open than errors against published runs."""
+    low, _ = interval(timeline.cluster)
+    calibrated = timeline.log_deviation is not None and math.exp(-NINETY * timeline.log_deviation) > low
+    return "what the calibration leaves open" if calibrated else "errors against published runs (docs/accuracy.md)"
+
+
 def _three_digits(seconds: float) -> str:
     """Three digits at least: an interval that is itself an estimate carries no more."""
     return f"{seconds:,.{max(0, 2 - math.floor(math.log10(seconds)))}f}"
