@@ -59,7 +59,9 @@ class _EngineFile(BaseModel):
     grouped_query_kernels: tuple[int, ...] | None = None
     window_frees_cache: bool = True
     share_holds_activations: bool = True
+    caches_every_head: bool = False
     static_batches: bool = False
+    gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
     sequence_parallel: bool = True
@@ -107,7 +109,9 @@ class GenerationEngine(_Engine):
     ``grouped_query_kernels``: numbers of query heads for which a decode kernel reads a KV head once, from an FP8 cache;
     ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
-    ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
+    ``caches_every_head``: the cache has room for keys and values of every query head.
+    ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
+    are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
     (expert parallel), and its attention may run as copies (data-parallel attention).
@@ -151,6 +155,8 @@ class GenerationEngine(_Engine):
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
+    caches_every_head: bool = False
+    gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
     element_wise_ratio: float = 1.0
@@ -259,6 +265,8 @@ def load_generation_engine(name: str) -> GenerationEngine:
             window_frees_cache=file.window_frees_cache,
             share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
+            caches_every_head=file.caches_every_head,
+            gathers_every_batch=file.gathers_every_batch,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,
             bases=_bases(file),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
 """``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
 
+FEWEST_GPUS = {"7B": 8, "13B": 16, "34B": 32, "70B": 64}
+"""Where the paper's curves begin: the smallest count without running out of memory."""
+
 GPUS_PER_STAGE = 8
 """Algorithm 2 lets p grow to N_l / U only: at most one pipeline stage per machine."""
 
@@ -79,8 +82,16 @@ def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None
 
 @cache
 def baseline(system: str, algorithm: str, models: str, num_gpus: int) -> Outcome:
-    """Iteration of another system on the same job."""
-    return run_system(system, paper_facts(algorithm, models, num_gpus)).timeline.iteration_s, ""
+    """Iteration of another system on the same job.
+
+    A batch that recipes state for a GPU is the one that is fastest on the fewest GPUs, where it is tuned, and kept.
+    """
+    sizes = role_sizes(models, paper_facts(algorithm, models, num_gpus).dataflow.roles).values()
+    fewest, batch = max(FEWEST_GPUS[size] for size in sizes), None
+    if num_gpus > fewest and SYSTEMS[system].device_batches:
+        batch = run_system(system, paper_facts(algorithm, models, fewest)).device_batch
+    run = run_system(system, paper_facts(algorithm, models, num_gpus), batch)
+    return run.timeline.iteration_s, f"{batch} sequences a GPU, as on {fewest} GPUs" if batch else ""
 
 
 def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> float:

@@ -8,6 +8,7 @@ whole on one copy of the attention, cut over the GPUs of that copy.
 from __future__ import annotations
 
 from dataclasses import replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,6 +175,8 @@ def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
     Floats
         Bytes, ``[C]``.
     """
+    if facts.generation.caches_every_head and shape.mla is None:
+        shape = replace(shape, num_kv_heads=shape.num_heads)
     return engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
 
 

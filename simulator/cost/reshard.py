@@ -178,7 +178,11 @@ def transition_cost(
     if facts.implementation.sleeping_engine == "keeps-weights":
         software = software + facts.device.host_copy(handled) * 2.0  # pinned: engines keep a place for it
     nothing = Priced.zero(same.shape)
-    return Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+    once = Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+    if not engine.gathers_every_batch:
+        return once
+    load = np.ceil(facts.workload.num_samples / generation.dp)
+    return once * np.ceil(load / generation.max_num_seqs)
 
 
 def conversion_time(facts: Facts, handled: Floats) -> Priced:

@@ -142,6 +142,10 @@ def engine_rows(
         if rest or engine_fault(shape, t, p) or not 1 <= replicas <= facts.workload.num_samples:
             continue
         load = -(-facts.workload.num_samples // replicas)
+        if system.device_batches:
+            for slots in sorted({min(batch * t * p, load) for batch in system.device_batches}):
+                yield (replicas, t, p, slots)
+            continue
         waves = [w for w in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, MAX_WAVES) if w <= load]
         for slots in sorted({min(-(-load // w), most) for w in waves}):
             yield (replicas, t, p, slots)

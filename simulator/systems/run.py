@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, permutations
 from typing import TYPE_CHECKING
 
@@ -39,15 +39,25 @@ class SystemRun:
     facts: Facts
     timeline: Timeline
 
+    @property
+    def device_batch(self) -> int | None:
+        """Sequences that a GPU generates at once, where the system's recipes state that."""
+        engine = self.plan.role("actor").generation
+        if not self.system.device_batches or engine is None:
+            return None
+        return engine.max_num_seqs // (engine.tp * engine.pp)
 
-def run_system(name: str, facts: Facts) -> SystemRun:
-    """The fastest plan of a system for the job of ``facts``.
+
+def run_system(name: str, facts: Facts, device_batch: int | None = None) -> SystemRun:
+    """The fastest plan of a system for the job of ``facts``, with a given batch of a GPU where its recipes have one.
 
     Raises ``UnknownNameError`` for an unknown system and ``InfeasibleError`` where its plans do not fit.
     """
     if name not in SYSTEMS:
         raise UnknownNameError("system", name, SYSTEMS)
     system = SYSTEMS[name]
+    if device_batch is not None and system.device_batches:
+        system = replace(system, device_batches=(device_batch,))
     own = system.facts_of(facts)
     plan = fastest_plan(system, own)
     return SystemRun(system, plan, own, simulate(plan, own))

@@ -53,6 +53,9 @@ class System:
         How its trainer is built; ``None`` keeps the job's own.
     recompute, micro_batches, offloads
         What its recipes try, in this order; the fastest that fits is taken.
+    device_batches
+        Sequences that a GPU generates at once, times the GPUs of a replica, where a recipe states that; else what
+        whole waves need.
     """
 
     name: str
@@ -70,6 +73,7 @@ class System:
     implementation: Implementation | None = field(default=None)
     recompute: tuple[Recompute, ...] = ("full",)
     micro_batches: tuple[int, ...] = (1, 2, 4, 8)
+    device_batches: tuple[int, ...] = ()
     offloads: tuple[tuple[Offload, ...], ...] = ((),)
 
     def facts_of(self, facts: Facts) -> Facts:
@@ -85,6 +89,8 @@ class System:
 
 
 _EAGER = Implementation(kernels="eager", loss_head="unfused")
+_SCORING_ACTOR = replace(_EAGER, old_log_prob="trainer")
+"""Both compute the actor's log-probs in a pass of its own when they make experience."""
 
 SYSTEMS: dict[str, System] = {
     system.name: system
@@ -99,7 +105,8 @@ SYSTEMS: dict[str, System] = {
             zero_stage=3,
             pads_prompts=True,
             resharding="ds-chat",
-            implementation=_EAGER,
+            implementation=_SCORING_ACTOR,
+            device_batches=(1, 2, 4, 8, 16, 32, 64),
             micro_batches=(1,),
         ),
         System(
@@ -111,7 +118,7 @@ SYSTEMS: dict[str, System] = {
             generation="openrlhf-vllm@0.2.5",
             separate_generator=True,
             zero_stage=3,
-            implementation=_EAGER,
+            implementation=_SCORING_ACTOR,
             micro_batches=(1, 2, 4),
         ),
         System(
