@@ -8,7 +8,6 @@ whole on one copy of the attention, cut over the GPUs of that copy.
 from __future__ import annotations
 
 from dataclasses import replace
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np

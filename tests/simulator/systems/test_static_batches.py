@@ -1,4 +1,4 @@
-"""Protects how DeepSpeed-Chat generates: batches that a recipe states, each of which gathers, in a cache of every head."""
+"""Protects how DeepSpeed-Chat generates: batches that a recipe states, each gathers, in a cache of every head."""
 
 from dataclasses import replace
 
