@@ -176,7 +176,9 @@ def step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> St
 def samples_of_a_pack(cells: Mapping[str, Any], seq_len: int) -> int:
     """Samples that share a sequence and do not attend to each other; 1 where the row packs none."""
     words = " ".join(text_of(cells.get(name)) for name in ("notes", "other_settings", "task")).lower()
-    return max(1, round(seq_len / SQUAD_TOKENS)) if "squad" in words and "pack" in words else 1
+    system = text_of(cells.get("system")).lower()
+    squad = "squad" in words or "nemo" in system or "megatron" in system  # what their fine-tuning is measured on
+    return max(1, round(seq_len / SQUAD_TOKENS)) if squad and "pack" in words else 1
 
 
 def _layout(
