@@ -52,11 +52,13 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
 
 
 def note_not_exported(source: Source, out: Points) -> None:
-    """Note number formats, which no export sets."""
+    """Note number formats and drafts, which no export sets."""
     for role, spec in source.facts.roles.items():
         if spec.precision != "bf16":
             place = f"models.{role}.precision"
             out.cannot(place, f"{spec.precision} is not exported; set the engine's quantization by hand")
+    if source.facts.speculation is not None:
+        out.cannot("speculation", "drafts are not exported; set the engine's speculative_config by hand")
     dtype = source.facts.implementation.training_dtype
     if dtype != "bf16":
         out.cannot("implementation.training_dtype", f"{dtype} is not exported; set the trainer's number format by hand")

@@ -33,6 +33,7 @@ from hybridmap.job.schema import (
     ImplementationSection,
     MemorySection,
     RoleSection,
+    SpeculationSection,
     WorkloadSection,
     as_role,
 )
@@ -86,6 +87,9 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
+    speculation: SpeculationSection | None = Field(
+        default=None, description="Speculative decoding in generation; none if left out."
+    )
     memory: MemorySection = MemorySection()
     objective: Objective = Field(
         default=ObjectiveSection(minimise="time"),
@@ -121,7 +125,8 @@ class Job(Section, title="hybridmap job"):
 
     @property
     def _left_out(self) -> set[str]:
-        return {"run"} if self.calibration else {"run", "calibration"}
+        empty = {key for key in ("calibration", "speculation") if not getattr(self, key)}
+        return {"run", *empty}
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""
