@@ -36,11 +36,16 @@ from profiles.workload import MOST_TOKENS
 from simulator.facts import (
     TRAINING_DTYPES,
     AttentionKernel,
+    Captured,
+    EngineDriver,
+    ExpertActivation,
+    ExpertDispatch,
     Implementation,
     Kernels,
     LossHead,
     OldLogProb,
     SleepingEngine,
+    WeightSync,
 )
 
 BUILT = Implementation()
@@ -210,6 +215,27 @@ class ImplementationSection(Section, title="Implementation"):
         default=BUILT.expert_imbalance,
         description="Rows of the fullest expert-parallel rank over the mean; 1 is even routing.",
     )
+    expert_dispatch: ExpertDispatch = Field(
+        default=BUILT.expert_dispatch,
+        description="How tokens reach experts of other ranks: NCCL's all-to-all, DeepEP, or HybridEP (hybrid).",
+    )
+    expert_overlap: Flag = Field(
+        default=BUILT.expert_overlap,
+        description="The exchange of tokens runs beside the compute of another micro-batch.",
+    )
+    grouped_experts: Flag = Field(
+        default=BUILT.grouped_experts,
+        description="The experts of a rank are one grouped product; without it they run one after the other.",
+    )
+    expert_activation: ExpertActivation = Field(
+        default=BUILT.expert_activation,
+        description="One fused kernel, or one per tensor operation (unfused), as for gpt-oss's clamped SwiGLU.",
+    )
+    captured: list[Captured] = Field(
+        default_factory=lambda: list(BUILT.captured),
+        description="Parts of a trainer's layer that CUDA graphs hold, so that the host launches none of them.",
+        examples=[["iteration"]],
+    )
     old_log_prob: OldLogProb | None = Field(
         default=None,  # priced as the engine's; an export keeps the other system's own default
         description="Who gives the log-probs of the policy ratio: the generation engine with the samples (the price's "
@@ -219,6 +245,16 @@ class ImplementationSection(Section, title="Implementation"):
         default=BUILT.sleeping_engine,
         description="What a colocated engine does with its weights while the trainer runs: drop them, or keep them in "
         "host memory (vLLM's sleep level 1).",
+    )
+    weight_sync: WeightSync = Field(
+        default=BUILT.weight_sync,
+        description="What goes to a dedicated pool: all weights, or those that a step has changed.",
+    )
+    engine_driver: EngineDriver = Field(
+        default=BUILT.engine_driver,
+        description="Who starts the steps of an engine that spans GPUs: its own processes; Ray, which waits for each "
+        "step (NeMo-RL); or Ray's compiled graph (NeMo-RL on vLLM before 0.21), to which every worker of another node "
+        "sends its results.",
     )
     fsdp_exposure: Annotated[float, Number("a share from 0 to 1", ge=0, le=1)] = Field(
         default=BUILT.fsdp_exposure,
