@@ -62,7 +62,7 @@ def _factor_lines(learned: Learned) -> list[str]:
     shown: list[str] = []
     for name, factor in learned.belief.factors.items():
         left = learned.belief.deviations[name]
-        if left < KNOWN * WIDTHS[name]:
+        if left < KNOWN * learned.belief.scale * WIDTHS[name]:
             low, high = factor * math.exp(-NINETY * left), factor * math.exp(NINETY * left)
             what = "learned" if not shown else ""
             shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")

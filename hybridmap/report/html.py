@@ -14,7 +14,6 @@ from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg, color_of
 from hybridmap.text.fit import classes_of, memory_rows, peak_terms
 from hybridmap.text.notation import (
-    LEGEND,
     generation_text,
     gib,
     gpus_text,
@@ -22,10 +21,10 @@ from hybridmap.text.notation import (
     memory_text,
     percent,
     scoring_text,
-    stages_text,
     training_text,
 )
 from hybridmap.text.plan import interval_s, speed_lines
+from hybridmap.text.worked import worked_lines
 from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:
@@ -87,15 +86,23 @@ def chart(key: str, label: str) -> str:
     return f'<div class="chart" id="chart-{key}" role="img" aria-label="{escape(label, quote=True)}"></div>'
 
 
+def _proof_card(content: Content) -> tuple[str, str, str]:
+    """What the search proved; of other prices it proved nothing."""
+    file = content.file
+    if content.notes:
+        return "proof", "of other prices", "plan the job again"
+    return "proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"
+
+
 def _summary(content: Content) -> str:
-    timeline, file = content.best.timeline, content.file
+    timeline = content.best.timeline
     low, high = interval_s(timeline)
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     cards = [
         ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s"),
         ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
         ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
-        ("proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"),
+        _proof_card(content),
     ]
     if content.measured is not None:
         off = content.measured.iteration_s / timeline.iteration_s - 1
@@ -152,12 +159,12 @@ def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
         texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
         rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
     layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
-    told = [stages_text(shown.timeline.stages), *speed_lines(shown.timeline)]
+    told = [*worked_lines(plan), *speed_lines(shown.timeline)]
     lines = "".join(f"<p>{escape(line)}</p>" for line in told)
     hidden = "" if visible else " hidden"
     return (
         f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, content.facts)}'
-        f'<ul class="legend">{legend}</ul>{layouts}<p class="about">{escape(LEGEND)}</p>{lines}</div>'
+        f'<ul class="legend">{legend}</ul>{layouts}{lines}</div>'
     )
 
 

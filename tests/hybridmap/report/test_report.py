@@ -132,6 +132,14 @@ def test_runners_up_have_their_reason(planned):
     assert all(re.match(r"[+-][\d.]+ %: ", each.why) for each in content.shown[1:])
 
 
+def test_a_plan_with_edited_times_is_priced_again_and_proves_nothing(planned, content):
+    file = read_plan_file(planned.plan)
+    edited = file.model_copy(update={"iteration_s": file.iteration_s / 2, "bound_s": file.bound_s / 2})
+    text = page(content_of(edited, job_from_document(file.job)))
+    assert "Prices changed since the plan was made" in text and "of other prices" in text
+    assert f"bound {edited.bound_s:,.2f} s" not in text and "of other prices" not in page(content)
+
+
 def test_sensitivity_is_the_plan_priced_again(content):
     now = content.best.timeline.iteration_s
     assert content.sensitivity
