@@ -98,9 +98,9 @@ class HybridEngine(WrappedTrainer):
             return
         with self.trainer.present():
             self._transition()
-        self.generator.ready()
         if self._back is not None:
             self._send_trainer_to_sleep()
+        self.generator.ready()
 
     def _transition(self) -> None:
         source, count = self.trainer.tensors(), self.collectives.count

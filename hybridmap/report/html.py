@@ -23,7 +23,7 @@ from hybridmap.text.notation import (
     scoring_text,
     training_text,
 )
-from hybridmap.text.plan import interval_s, speed_lines
+from hybridmap.text.plan import interval_s, interval_source, speed_lines
 from hybridmap.text.worked import worked_lines
 from simulator.uncertainty import range_of
 
@@ -251,8 +251,9 @@ def _provenance(content: Content) -> str:
     lines.append(
         f"Nine in ten of runs like the {spread.rows} published ones of {spread.families} families (model, device and "
         f"engine release, each left out of what constants were fitted on) take {spread.low:.2f} to {spread.high:.2f} "
-        f"times what is predicted: {low:,.1f} to {high:,.1f} s."
+        "times what is predicted."
     )
+    lines.append(f"90 % interval {low:,.1f} to {high:,.1f} s, from {interval_source(timeline)}.")
     engines = content.job.document["engines"]
     made = [
         ("hybridmap", content.file.hybridmap_version),
