@@ -63,8 +63,8 @@ _DEVICES: tuple[tuple[str, str], ...] = (
 )
 
 
-def published_model(text: str) -> ModelShape:
-    """The shape of the model that a table names.
+def published_model(text: str, trained: bool = False) -> ModelShape:
+    """The shape of the model that a table names, to be ``trained`` or served.
 
     Raises
     ------
@@ -80,18 +80,18 @@ def published_model(text: str) -> ModelShape:
     keys = _keys(name)
     for key in keys:
         if key in _known():
-            return _priced(_load(_known()[key]))
+            return _priced(_load(_known()[key]), trained)
     for start, what in INEXPRESSIBLE.items():
         if keys[0].startswith(start):
             raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
     raise NotPredicted(f"no architecture known for '{name}'")
 
 
-def _priced(shape: ModelShape) -> ModelShape:
+def _priced(shape: ModelShape, trained: bool) -> ModelShape:
     """Refuse shapes of whose layers some have no price yet."""
     if shape.sparse is not None:
         raise NotPredicted(f"{shape.name}: its sparse attention layers have no price yet")
-    if shape.linear is not None and shape.linear.kind == "mamba2":
+    if shape.linear is not None and shape.linear.kind == "mamba2" and not trained:
         raise NotPredicted(f"{shape.name}: its Mamba layers have no price yet")
     return shape
 

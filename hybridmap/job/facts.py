@@ -46,7 +46,8 @@ def facts_of(job: Job) -> Facts:
 
 def _implementation(job: Job) -> Implementation:
     stated = job.implementation.model_dump(exclude_none=True)
-    return Implementation(**{**stated, "captured": tuple(stated["captured"])})
+    lists = {key: tuple(value) for key, value in stated.items() if isinstance(value, list)}
+    return Implementation(**{**stated, **lists})
 
 
 def layers_of(job: Job) -> list[CalibrationFile]:

@@ -28,7 +28,10 @@ def _layers(facts: Facts) -> list[str]:
         if shape.sparse is not None:
             out.append(f"{shape.name}: its sparse attention is priced as if every query read every token")
         if shape.linear is not None and shape.linear.kind == "mamba2":
-            out.append(f"{shape.name}: its Mamba layers are priced as gated delta nets of their sizes")
+            out.append(
+                f"{shape.name}: its Mamba layers are priced by roofline where they train, and as gated delta nets of "
+                "their sizes in engines"
+            )
         if shape.linear is not None:
             out.append(f"{shape.name}: the KV cache is counted without the state of its linear layers")
     return out

@@ -37,13 +37,16 @@ from simulator.facts import (
     TRAINING_DTYPES,
     AttentionKernel,
     Captured,
+    CheckpointPlace,
     EngineDriver,
     ExpertActivation,
     ExpertDispatch,
     Implementation,
     Kernels,
+    LoraTarget,
     LossHead,
     OldLogProb,
+    SelectiveRecompute,
     SleepingEngine,
     WeightSync,
 )
@@ -205,6 +208,24 @@ class ImplementationSection(Section, title="Implementation"):
     )
     lora_rank: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=BUILT.lora_rank, description="Rank of the adapters on every linear layer; 0 trains all weights."
+    )
+    lora_targets: list[LoraTarget] = Field(
+        default_factory=lambda: list(BUILT.lora_targets), description="The projections that have adapters."
+    )
+    lora_adapters: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
+        default=BUILT.lora_adapters, description="Adapters of runs that train beside each other."
+    )
+    selective_recompute: SelectiveRecompute = Field(
+        default=BUILT.selective_recompute,
+        description="What selective recomputation computes again: element-wise parts, or every second product "
+        "(torchtitan).",
+    )
+    recompute_layers: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
+        default=BUILT.recompute_layers,
+        description="How many layers of a stage full recomputation computes again; all of them if left out.",
+    )
+    checkpoints: CheckpointPlace = Field(
+        default=BUILT.checkpoints, description="Where the inputs of layers wait that are computed again."
     )
     packed_tokens: Tokens | None = Field(
         default=BUILT.packed_tokens,

@@ -77,12 +77,12 @@ def launches_of_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floa
     attention = ATTENTION + eager + (2 * QUANTISED if fp8 else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
     attention = attention + np.where(layouts.cp > 1, RING_STEP * layouts.cp, 0)
     attention = attention * (0.0 if "attention" in built.captured else 1.0)
+    attention = attention * (1.0 - shape.num_mixer_free_layers / shape.num_layers)
     dense = DENSE_MLP + (2 * QUANTISED if fp8 else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
-    if shape.moe is None:
-        return np.asarray(attention + dense, dtype=np.float64)
-    sparse = _of_experts(facts, shape, layouts)
-    share = shape.num_moe_layers / shape.num_layers
-    return np.asarray(attention + sparse * share + dense * (1.0 - share), dtype=np.float64)
+    found = attention + dense * (shape.num_dense_layers / shape.num_layers)
+    if shape.moe is not None:
+        found = found + _of_experts(facts, shape, layouts) * (shape.num_moe_layers / shape.num_layers)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _of_experts(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
