@@ -64,7 +64,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     NotPredicted
         Something is missing that no default would be honest for.
     """
-    device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
+    device = device_profile(published_device(text_of(cells.get("gpu_kind")), tabled=False))
     algorithm = _algorithm(cells)
     num_gpus = _whole(cells, "num_gpus")
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)

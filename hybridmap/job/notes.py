@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from profiles.calibration import FACTORS
+
 if TYPE_CHECKING:
     from simulator.facts import Facts
 
@@ -18,7 +20,10 @@ def _calibrated(facts: Facts) -> list[str]:
     if not layer.source:
         return []
     apart = f"; they contradict each other in {', '.join(layer.apart)}" if layer.apart else ""
-    return [f"prices are calibrated by {layer.source}{apart}"]
+    said = [name.replace("_", " ") for name in layer.learned]
+    others = [name.replace("_", " ") for name in FACTORS if name not in layer.learned]
+    rest = f"; {', '.join(others)} as tables and engine files have them" if others else ""
+    return [f"prices are calibrated by {layer.source}: {', '.join(said) or 'nothing'}{rest}{apart}"]
 
 
 def _layers(facts: Facts) -> list[str]:

@@ -19,7 +19,8 @@ def out(tmp_path_factory):
     few = {}
     for option, name in words.items():
         table = pd.read_csv(PUBLISHED / name, dtype=str, keep_default_na=False)
-        kept = table[table["model"].str.contains("Llama-3.1-8B|Llama 3.1 8B|Qwen3-4B|Qwen3-32B", regex=True)]
+        families = "Llama-3.1-8B|Llama 3.1 8B|Qwen3-4B|Qwen3-32B|deepseek-llm-7b"
+        kept = table[table["model"].str.contains(families, regex=True)]
         few[option] = folder / name
         kept.to_csv(few[option], index=False)
     old = sys.argv
@@ -56,8 +57,15 @@ def test_the_summary_is_the_mean_of_the_rows(out):
 def test_a_calibration_on_a_published_row_makes_no_family_much_worse(out):
     """One row is as uncertain as what it is to correct: belief moves by part of it."""
     rows = pd.read_csv(out / "rows.csv")
-    errors = rows[rows["first"]][["before", "after"]].abs()
+    errors = rows[rows["first"] & ~rows["family"].str.contains("mi300x")][["before", "after"]].abs()
     assert (errors["after"] - errors["before"]).mean() < 0.02
+
+
+def test_a_device_without_tables_is_calibrated_by_one_log(out):
+    """MI300X by its data sheet is half the time that it takes; one run's stages foretell another algorithm's run."""
+    found = json.loads((out / "summary.json").read_text())["rl without tables"]
+    assert found["rows"] == 1
+    assert found["before"] > 0.3 > 0.1 > found["after"]
 
 
 def test_a_table_without_families_has_no_errors():
