@@ -38,7 +38,7 @@ def facts_of(job: Job) -> Facts:
         device=first.device,
         training=load_training_engine(job.engines.training),
         generation=load_generation_engine(job.engines.generation),
-        implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
+        implementation=_implementation(job),
         others=tuple(others),
         memory_headroom=job.memory.headroom,
         speculation=_speculation(job),
@@ -63,6 +63,12 @@ def _speculation(job: Job) -> Speculation | None:
     speculation = Speculation(tuple(shares), None if section.draft is None else load_known(section.draft))
     speculation.require_drafts_for(_role("actor", job.models["actor"]).shape)
     return speculation
+
+
+def _implementation(job: Job) -> Implementation:
+    stated = job.implementation.model_dump(exclude_none=True)
+    lists = {key: tuple(value) for key, value in stated.items() if isinstance(value, list)}
+    return Implementation(**{**stated, **lists})
 
 
 def layers_of(job: Job) -> list[CalibrationFile]:

@@ -264,10 +264,11 @@ def decode_step(
     launching = facts.generation.basis("launch_s_per_layer", "collective_launch_s")
     floor = Priced.of(launch * (shape.num_layers + draft_layers(facts)), launching)
     # Each attention copy has a scheduler of its own, and they work at the same time.
-    busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0)
+    busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
+    ahead = facts.generation.plans_ahead and facts.implementation.engine_driver == "own"
     if facts.speculation is not None:  # each draft is set up anew, from tokens that the host must have seen
         host = host + facts.generation.priced(host_s_per_step=facts.speculation.drafted + 0.0 * active)
-    if facts.generation.plans_ahead and facts.speculation is None:
+    if ahead and facts.speculation is None:
         return Cost.serial(gpu + _beyond(floor + host, busy), comm)
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)
@@ -288,6 +289,14 @@ def _checked(
     gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group * tokens)
     comm = layer_reduces(facts, shape, layouts, group * tokens) * float(shape.num_layers)
     return Cost.serial(gpu, comm + pipeline_hops(facts, shape, layouts, group * tokens))
+
+
+def _read_back(facts: Facts, layouts: GenerationLayouts) -> Priced:
+    """What a step waits for the results that workers of other nodes send to the engine's scheduler, ``[C, 1]``."""
+    ranks = layouts.tp * layouts.pp
+    remote = ranks - np.minimum(ranks, facts.group.gpus_per_node)
+    used = facts.implementation.engine_driver == "ray-graph"
+    return facts.generation.priced(host_s_per_remote_rank=np.where(used, remote, 0.0)[:, None])
 
 
 def _beyond(host: Priced, busy: Priced) -> Priced:
