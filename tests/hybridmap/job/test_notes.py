@@ -10,7 +10,7 @@ from tests.builders import make_facts
     ("model", "told"),
     [
         ("deepseek-v3.2", ["sparse attention is trained and scored as if every query read every token"]),
-        ("nvidia-nemotron-nano-9b-v2", ["Mamba layers are priced as"]),
+        ("nvidia-nemotron-nano-9b-v2", ["Mamba layers are priced by roofline where they train"]),
         ("qwen3-next-80b-a3b-instruct", []),
     ],
 )
