@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hybridmap.answers.fit import Fit
     from hybridmap.exports.export import Export
-    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.exports.imported import Imported
     from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
@@ -255,7 +255,7 @@ def import_verl(
 
     ``environment``: variables that the script finds set; those of this process are not looked at.
     """
-    from hybridmap.exports.verl.import_run import Given
+    from hybridmap.exports.imported import Given
     from hybridmap.exports.verl.import_run import import_verl as read
     from hybridmap.exports.verl.read import read_verl_config
 

@@ -132,7 +132,8 @@ def what_ran(
         return Ran(job_from_document(file.job, f"{plan}: job"), file.plan)
     if device is None:
         raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
 
     assert script is not None

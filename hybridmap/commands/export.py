@@ -22,6 +22,7 @@ class System(StrEnum):
     VERL = "verl"
     NEMO_RL = "nemo-rl"
     OPENRLHF = "openrlhf"
+    SLIME = "slime"
 
 
 def export(
@@ -41,7 +42,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a launch script for verl, NeMo-RL or OpenRLHF.
+    """Write a launch script for verl, NeMo-RL, OpenRLHF or slime.
 
     The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
     notes and, where verl has no key for the plan's pools, a trainer subclass. What is written is priced beside the

@@ -12,8 +12,8 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from hybridmap.exports.imported import Imported
     from hybridmap.exports.verl.advice import Advice
-    from hybridmap.exports.verl.import_run import Imported
     from hybridmap.exports.verl.read import VerlConfig
     from hybridmap.job.job import Job
     from mapper.result import Result
@@ -77,7 +77,8 @@ def import_run(
     Simulates the run as it is configured, finds the best plan for the same job, and lists the keys to change. Writes
     both plans, and the job, into a folder.
     """
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
     from hybridmap.files.plan import require_folder
 

@@ -200,6 +200,14 @@ def _unit_text(layout: ParallelLayout) -> str:
     return f"{layout.micro_batch} samples" if budget is None else f"{budget:,} tokens"
 
 
+def pins_samples(source: Source) -> bool:
+    """Whether the job pins a micro-batch as a number of samples; all systems count tokens by their own recipes."""
+    pins = source.job.document["pin"]
+    stages = (pins.get(role) or {} for role in source.facts.roles)
+    layouts = (each.get(stage) or {} for each in stages for stage in ("training", "inference"))
+    return any(isinstance(layout.get("micro_batch"), int) for layout in layouts) or source.facts.workload.pads_prompts
+
+
 def all_in_tokens(source: Source) -> Source:
     """The plan with every micro-batch but a served reward model's as a budget of tokens."""
     for entry in source.plan.roles:

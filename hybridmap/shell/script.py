@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from hybridmap.shell.builtins import Builtins
 from hybridmap.shell.conditions import Status, negated
 from hybridmap.shell.syntax import line_of, parse_shell
-from hybridmap.shell.values import MOST_STEPS, Missing, State, Text, Unknown, merged, union, unknown
+from hybridmap.shell.values import MOST_STEPS, Array, Missing, State, Text, Unknown, merged, union, unknown
 from profiles.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Shell(Builtins):
         if command is None:  # a redirection alone
             return True
         self.budget.enter()
+        given = [each["Word"] for each in statement.get("Redirs", ()) if each["Op"] == "<<<"]
+        self.line = self.text(given[-1]) if given else None
         try:
             apart = statement.get("Background") or command["Type"] == "Subshell"
             status = self._apart(lambda: self._command(command)) if apart else self._command(command)
@@ -277,7 +280,9 @@ def read_script(
     FileFormatError
         It is no bash, or has what is not understood here; says what and where.
     """
-    shell = Shell(source, {name: Text(value) for name, value in environment.items()}, folder, status_of)
+    own = Text(os.path.abspath(source)) if folder is not None else unknown("$0", ("$0",))
+    variables: dict[str, Text | Array] = {name: Text(value) for name, value in environment.items()}
+    shell = Shell(source, {"BASH_SOURCE": Array((("0", own),)), **variables}, folder, status_of)
     try:
         shell.read(text)
     except RecursionError:

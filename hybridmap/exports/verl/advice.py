@@ -18,7 +18,7 @@ from profiles.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.exports.imported import Imported
     from hybridmap.exports.verl.read import VerlConfig
     from hybridmap.job.job import Job
     from mapper.result import Result

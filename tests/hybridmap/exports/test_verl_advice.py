@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from hybridmap.exports.export import Source
+from hybridmap.exports.imported import Given
 from hybridmap.exports.verl.advice import advise
-from hybridmap.exports.verl.import_run import Given, import_verl
+from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
 from mapper.search.find_plan import find_plan
 from simulator.play.simulate import simulate
