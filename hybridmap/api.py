@@ -228,7 +228,7 @@ def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[s
     return trace_document(timelines, plan)
 
 
-def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> Export:
+def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf", "slime"]) -> Export:
     """A plan for another RL system: its settings, its files, and where it cannot follow."""
     from hybridmap.exports.export import Source
     from hybridmap.exports.systems import SYSTEMS

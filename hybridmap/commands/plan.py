@@ -49,7 +49,7 @@ def plan(
         typer.Option(
             "--target",
             metavar="SYSTEM/TRAINER",
-            help="Search what this system runs: verl/fsdp, verl/megatron, nemo-rl/dtensor, nemo-rl/megatron, openrlhf.",
+            help="Search what this system runs: verl/fsdp, verl/megatron, nemo-rl/dtensor, nemo-rl/megatron, openrlhf, slime.",
             show_default=False,
         ),
     ] = None,

@@ -224,8 +224,8 @@ PLACEMENT = {
     "openrlhf": r"(rollout|vllm|ds|data|reward|critic|ref|actor)\.(?!eps_clip|lora|normalize|clip_range).*"
     r"|train\.(batch_size|micro_batch_size|colocate.*|dynamic_batch_enable|max_tokens_per_gpu)",
     "nemo-rl": r"grpo\.num_.*|data\..*|cluster\..*|policy\..*",
-    "slime": r".*-(size|len|per-gpu|gpus|nodes|per-node|per-engine|per-prompt|per-.*-stage|static|requests|parallel|data)"
-    r"|recompute-.*|decoder-last-.*|colocate",
+    "slime": r".*-(size|len|per-gpu|gpus|nodes|per-node|per-engine|per-prompt|per-.*-stage|static|requests|parallel)"
+    r"|recompute-.*|decoder-last-.*|colocate|balance-data",
 }
 """Settings that say where and how fast; every other one is about the algorithm and must be in the system's table."""
 TABLES = {
