@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.job.problems import described
+from hybridmap.shell.values import has_gap
 from profiles.errors import InputError
 from simulator.plan.plan import MOST
 
@@ -33,8 +34,23 @@ class Keys:
     notes: tuple[str, ...] = ()
 
     def get(self, key: str) -> Any:
-        """The value of a key, given or by default; ``None`` where neither is."""
-        return self.given[key] if key in self.given else self.defaults.get(key)
+        """The value of a key, given or by default; ``None`` where neither is.
+
+        Raises ``InputError`` for one that is given and known only where the run starts.
+        """
+        value = self.given[key] if key in self.given else self.defaults.get(key)
+        if isinstance(value, str) and has_gap(value):
+            raise InputError(
+                f"{self.source}: {key}={value} is known only where the script runs; give --env NAME=VALUE, or write it"
+            )
+        return value
+
+    def path(self, key: str) -> str:
+        """A model's path: what its folder is called must be known, where it lies need not be."""
+        value = self.given.get(key)
+        if isinstance(value, str) and not has_gap(value.rstrip("/").rsplit("/", 1)[-1]):
+            return value
+        return self.text(key)
 
     def whole(self, key: str, least: int = 1) -> int:
         """A value that must be a whole number."""

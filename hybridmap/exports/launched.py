@@ -67,8 +67,8 @@ def launched(
     return command.words[at + 1 :]
 
 
-def flags_of(source: str, words: tuple[Text, ...]) -> dict[str, list[str]]:
-    """Words as flags with their values; ``InputError`` for a value that is known only where the script runs."""
+def flags_of(words: tuple[Text, ...]) -> dict[str, list[str]]:
+    """Words as flags with their values; what is known only where the script runs shows as ``${NAME}``."""
     out: dict[str, list[str]] = {}
     last = ""
     for word in words:
@@ -77,8 +77,5 @@ def flags_of(source: str, words: tuple[Text, ...]) -> dict[str, list[str]]:
             last, sign, value = name.removeprefix("--").partition("=")
             out[last] = [value] if sign else []
         elif last:
-            if word.missing:
-                out[last].append(f"${{{', '.join(word.missing)}}}")
-            else:
-                out[last].append(name)
+            out[last].append(name)
     return out

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
 
 Pins = dict[str, dict[str, Any]]
+OWN = "hybridmap"
+"""Our own executor, which runs whatever is planned."""
 RELAXED = "the bound is that of a search which leaves out that all models of a process have one layout"
 LIMITED = {"tp": 1, "pp": 1, "ep": 1}
 """What FSDP leaves of a layout: data and sequence parallelism."""
@@ -101,6 +103,9 @@ _NEMO_RL = Rule(
     "the reference is the policy's workers with other weights: its GPUs, its layout",
     "nemo_rl/algorithms/grpo.py:869, the policy initialises it",
 )
+_NEMO_RL_WAITS = Rule(
+    "sharing GPUs with engines, the policy waits in host memory meanwhile", "nemo_rl/algorithms/grpo.py:1876"
+)
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -149,9 +154,11 @@ TARGETS: dict[str, Target] = {
             engine_pipeline=True,
             rules=(
                 _NEMO_RL,
+                _NEMO_RL_WAITS,
                 Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
             ),
             followed=followed_by_nemo_rl,
+            offloads=True,
         ),
         Target(
             "nemo-rl/megatron",
@@ -161,8 +168,9 @@ TARGETS: dict[str, Target] = {
             one_layout=True,
             fsdp=False,
             engine_pipeline=True,
-            rules=(_NEMO_RL,),
+            rules=(_NEMO_RL, _NEMO_RL_WAITS),
             followed=followed_by_nemo_rl,
+            offloads=True,
         ),
         Target(
             "openrlhf",
@@ -225,10 +233,27 @@ def target_of(text: str) -> Target:
     name, _, release = system.partition("@")
     found = TARGETS.get(f"{name}/{trainer}" if trainer else name)
     if found is None:
-        raise UnknownNameError("target", text, TARGETS)
+        raise UnknownNameError("target", text, (*TARGETS, OWN))
     if release and not f"{found.version}.".startswith(f"{release}."):
-        raise InputError(f"--target {text}: the rules here are those of {name} {found.version}")
+        raise InputError(f"target {text}: the rules here are those of {name} {found.version}")
     return found
+
+
+def planned(job: Job, target: str | None, search: Callable[[Job], Result]) -> tuple[Result, Job, list[str]]:
+    """The best plan of a job for the target that is named, else for the job's own, else for any.
+
+    With the plan comes the job that is then run, and what is to be said of both. Errors as in ``target_of`` and
+    ``plan_for``.
+    """
+    name = target or job.target
+    if name is None or name == OWN:
+        return search(job), job, []
+    system = target_of(name)
+    found = plan_for(job, system, search)
+    rules = [f"{rule.text} ({rule.source})" for rule in system.rules]
+    changed = [f"{point.place}: {point.text}" for point in found.points]
+    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", *changed]
+    return found.result, job_from_document({**found.job.document, "target": name}), held
 
 
 def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Planned:

@@ -31,3 +31,16 @@ def flat(content: object, prefix: str = "") -> dict[str, Any]:
             inner = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
             out |= inner
     return out
+
+
+def override_text(value: Any) -> str:
+    """A value as a Hydra override writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, list):
+        return f"[{','.join(override_text(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{override_text(each)}" for key, each in value.items()) + "}"
+    return str(value)

@@ -95,6 +95,11 @@ class Job(Section, title="hybridmap job"):
     schedule: Schedule = Field(
         default=ScheduleSection(), description="How iterations follow each other.", examples=["sync", "one-step-off"]
     )
+    target: Name | None = Field(
+        default=None,
+        description="The system that is to run it, whose rules hold the search: what `plan --target` names.",
+        examples=["verl/megatron", "verl@0.9/fsdp", "nemo-rl/megatron", "openrlhf", "slime@0.3", "hybridmap"],
+    )
     search: SearchSection = SearchSection()
     pin: PinSection = PinSection()
     calibration: list[Layer] = Field(
@@ -121,7 +126,8 @@ class Job(Section, title="hybridmap job"):
 
     @property
     def _left_out(self) -> set[str]:
-        return {"run"} if self.calibration else {"run", "calibration"}
+        unsaid = {name for name, value in (("calibration", self.calibration), ("target", self.target)) if not value}
+        return {"run", *unsaid}
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""

@@ -38,7 +38,8 @@ class Builtins(Tester):
         super().__init__(source, dict(variables))
         self.folder, self.status_of = folder, status_of
         self.script = ""
-        self.commands: list[tuple[int, tuple[Text, ...], Missing]] = []
+        self.depth = 0
+        self.commands: list[tuple[int, tuple[Text, ...], Missing, int | None]] = []
         self.unread: list[str] = []
         self.depends: Missing = ()
         self.printed: list[Text] | None = None
@@ -87,12 +88,18 @@ class Builtins(Tester):
         name = written(node, self.script)
         if words[0].value in _QUIET:
             return (f"the status of {name}",)
-        self.commands.append((line_of(node), tuple(words), union(self.depends, self.state.doubt)))
+        self.commands.append((line_of(node), tuple(words), union(self.depends, self.state.doubt), self._end(node)))
         known = None if any(w.missing for w in words) else self.status_of(tuple(w.value for w in words))
         if self.printed is not None and known is not False:
             self.printed.append(unknown(f"$({name})", (f"$({name})",)))
         self._nested(words)
         return (f"the status of {name}",) if known is None else known
+
+    def _end(self, node: Node) -> int | None:
+        """The byte of the script behind the last word, before a ``"$@"`` that ends it; ``None`` inside another text."""
+        words = node["Args"]
+        last = words[-2] if len(words) > 1 and written(words[-1], self.script) in ('"$@"', "$@") else words[-1]
+        return int(last["End"]["Offset"]) if self.depth == 1 else None
 
     def _nested(self, words: list[Text]) -> None:
         """A script that another shell is given as a word: ``bash -c TEXT``, also behind ``srun`` or ``docker``."""

@@ -31,10 +31,12 @@ class Shell(Builtins):
         """Read a script, or a piece of one that a command was given."""
         self.budget.enter()
         outer, self.script = self.script, text
+        self.depth += 1
         try:
             return self.run(parse_shell(text, self.source))
         finally:
             self.script = outer
+            self.depth -= 1
             self.budget.leave()
 
     def run(self, statements: list[Node]) -> Status:
@@ -240,11 +242,15 @@ class Shell(Builtins):
 
 @dataclass(frozen=True)
 class Command:
-    """A program that the script starts: its line, its words, and what decides whether it is started at all."""
+    """A program that the script starts: its line, its words, and what decides whether it is started at all.
+
+    ``end``: the byte of the script behind its words, before a last ``"$@"``; ``None`` for one inside another text.
+    """
 
     line: int
     words: tuple[Text, ...]
     depends: Missing
+    end: int | None = None
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,7 @@ ALGORITHM: dict[str, Default] = {
 def export_nemo_rl(source: Source) -> Export:
     """The plan for NeMo-RL 0.7; ``InputError`` for an algorithm with a critic, which its GRPO loop does not run."""
     ours, points = followed(source)
-    found = Settings()
-    _work(ours, found)
-    _policy(ours, found)
-    _generation(ours, found)
-    _cluster(ours, found)
-    values = found.values
+    values = nemo_rl_settings(ours).values
     recipe = yaml.safe_dump(_nested(values), sort_keys=False)
     written = as_written(recipe, RECIPE, ours)
     times = Times(source.iteration_s(), written.iteration_s())
@@ -93,6 +88,14 @@ def export_nemo_rl(source: Source) -> Export:
     return replace(
         whole, files={SCRIPT: script, RECIPE: "\n".join(head) + recipe, "NOTES.md": notes_text(whole, title)}
     )
+
+
+def nemo_rl_settings(source: Source) -> Settings:
+    """Every key that the plan decides; ``source`` is one that NeMo-RL can follow."""
+    found = Settings()
+    for part in (_work, _policy, _generation, _cluster):
+        part(source, found)
+    return found
 
 
 def as_written(recipe: str, name: str, source: Source) -> Source:

@@ -80,12 +80,13 @@ def _policy(source: Source, out: Points) -> Source:
     layout = (_for_dtensor if uses_fsdp(source) else for_megatron)(layout, out)
     layout = whole_pool("actor", "training", layout, source.plan.pool_of("actor"), out, SYSTEM)
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
-    if any(entry.offload for entry in source.plan.roles):
-        out.cannot("offload", "it moves states to host memory around generation by itself; no key says more")
+    # Sharing GPUs with engines it moves its states to host memory around generation (nemo_rl/algorithms/grpo.py:1876),
+    # and the reference's weights wait there to swap with the policy's.
+    offload = () if source.actor.separate_generation else ("parameters", "optimizer")
     score = [e.inference for e in source.plan.roles if e.role != "reward" and e.inference is not None]
     scoring = layout.model_copy(update={"micro_batch": smallest(score), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
-    source = source.with_entry("actor", training=layout, inference=scoring, offload=())
+    source = source.with_entry("actor", training=layout, inference=scoring, offload=offload)
     if not source.has("reference"):
         return source
     planned = source.plan.role("reference").inference
@@ -96,7 +97,7 @@ def _policy(source: Source, out: Points) -> Source:
             f"the reference is the policy's workers with other weights, in their layout {degrees_text(scoring)}; the "
             f"plan has {degrees_text(planned)}",
         )
-    return source.with_entry("reference", inference=scoring, offload=())
+    return source.with_entry("reference", inference=scoring, offload=("swap",))
 
 
 def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:

@@ -50,6 +50,10 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         _implementation(keys, megatron),
         {"actor": (training, scoring), "reference": (None, scoring)},
         _engine(keys),
+        {
+            "actor": ("parameters", "optimizer") if keys.get("policy.generation.colocated.enabled") else (),
+            "reference": ("swap",),
+        },
         **_schedule(keys),
         notes=tuple(_notes(keys)),
     )

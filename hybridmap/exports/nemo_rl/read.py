@@ -97,6 +97,8 @@ def keys_of_recipe(text: str, name: str) -> Keys:
 
 def keys_of(source: str, given: Mapping[str, Any]) -> Keys:
     """Settings with every reference to another one followed; ``InputError`` for one that leads nowhere."""
+    if any(key.startswith(("ppo.", "value.")) for key in given):
+        raise InputError(f"{source}: a recipe of its PPO, which has a value model, is not read; those of GRPO are")
     merged = {**DEFAULTS, **given}
     return Keys(
         source,
@@ -107,7 +109,8 @@ def keys_of(source: str, given: Mapping[str, Any]) -> Keys:
 
 
 def _followed(source: str, key: str, value: Any, values: Mapping[str, Any], depth: int) -> Any:
-    if not isinstance(value, str) or "${" not in value or (key not in DEFAULTS and not key.endswith("_mb_tokens")):
+    tokens = key.startswith("policy.") and key.endswith("_mb_tokens")
+    if not isinstance(value, str) or "${" not in value or (key not in DEFAULTS and not tokens):
         return value
     if depth > 20:
         raise InputError(f"{source}: {key}={value}: points to itself")

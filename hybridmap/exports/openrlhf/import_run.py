@@ -15,7 +15,7 @@ from profiles.errors import InputError, UnknownNameError
 from simulator.plan.plan import ParallelLayout, TokenBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 DEFAULTS: dict[str, Any] = {
@@ -54,7 +54,7 @@ _TRAINER = "openrlhf.cli.train_ppo_ray"
 def read_openrlhf(path: Path, environment: Mapping[str, str], text: str | None = None) -> Keys:
     """The flags of a launch script; ``text`` where it is no file yet. Errors as in ``launched``."""
     words = launched(path, environment, lambda word: word == _TRAINER, _TRAINER, text)
-    given = {name: _value(values) for name, values in flags_of(str(path), words).items()}
+    given = {name: _value(values) for name, values in flags_of(words).items()}
     return Keys(str(path), given, DEFAULTS)
 
 
@@ -74,8 +74,8 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
     models = {}
     for role in roles:
         key = f"{NAMES['actor' if role == 'reference' else role]}.model_name_or_path"
-        stated = keys.get(key) or keys.text("actor.model_name_or_path")
-        models[role] = known_model(keys.source, f"--{key}", str(stated), named, role)
+        stated = keys.path(key if key in keys.given else "actor.model_name_or_path")
+        models[role] = known_model(keys.source, f"--{key}", stated, named, role)
     pools = _pools(keys, roles)
     prompts, samples = keys.whole("rollout.batch_size"), keys.whole("rollout.n_samples_per_prompt")
     response = keys.whole("rollout.max_new_tokens") if keys.get("rollout.max_new_tokens") else 1024
@@ -93,7 +93,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         },
         keys.whole("actor.num_gpus_per_node"),
         pools,
-        {"training": "fsdp", "generation": "vllm"},
+        {"training": "fsdp" if _zero_stage(keys) == 3 else "megatron-core", "generation": "vllm"},
         {"old_log_prob": "trainer", "lora_rank": keys.whole("ds.lora.rank", 0)},
         {role: _layouts(keys, role, next(num for inside, num in pools if role in inside)) for role in roles},
         Engine(
@@ -103,8 +103,16 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         ),
         _offload(keys, roles),
         **_schedule(keys),
-        notes=("DeepSpeed is priced by the sharding engine there is",),
+        notes=tuple(_notes(keys)),
     )
+
+
+def _notes(keys: Keys) -> Iterator[str]:
+    stage = keys.whole("ds.zero_stage", 0)
+    engine = "FSDP" if stage > 1 else "Megatron-Core"
+    yield f"DeepSpeed has no profile; priced as {engine} shards{', with ZeRO 2 taken for 3' if stage == 2 else ''}"
+    if keys.get("algo.dynamic_filtering_enable"):
+        yield "dynamic filtering: prompts that are sampled and dropped are not priced"
 
 
 def _roles(keys: Keys, algorithm: str) -> tuple[str, ...]:
@@ -140,13 +148,19 @@ def _layouts(keys: Keys, role: str, num_gpus: int) -> tuple[ParallelLayout | Non
     tp, cp = keys.whole("ds.tensor_parallel_size"), keys.whole("ds.ring_attn_size")
     if num_gpus % (tp * cp):
         raise InputError(f"{keys.source}: {role}: {num_gpus} GPUs do not divide into tp x ring = {tp * cp}")
-    zero = keys.whole("ds.zero_stage", 0)
+    zero = _zero_stage(keys)
     common: dict[str, Any] = {"dp": num_gpus // (tp * cp), "tp": tp, "cp": cp}
     common_training = common | {"recompute": "full" if keys.get("actor.gradient_checkpointing_enable") else "none"}
     training = ParallelLayout(**common_training, zero_stage=zero, micro_batch=_micro(keys, "train", cp))
     forward_zero = zero if role in ("actor", "critic") else 3 if zero == 3 else 0
     scoring = ParallelLayout(**common, zero_stage=forward_zero, micro_batch=_micro(keys, "rollout", cp))
     return training, scoring
+
+
+def _zero_stage(keys: Keys) -> int:
+    """DeepSpeed's stage; no engine here has the second alone, so it is read as the third, which shards more."""
+    stage = keys.whole("ds.zero_stage", 0)
+    return 3 if stage == 2 else stage
 
 
 def _micro(keys: Keys, stage: str, cp: int) -> int | TokenBudget:

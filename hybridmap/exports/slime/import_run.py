@@ -55,7 +55,7 @@ def read_slime(path: Path, environment: Mapping[str, str], text: str | None = No
         return False
 
     words = launched(path, environment, is_trainer, " or ".join(PROGRAMS), text)
-    given: dict[str, Any] = {name: _value(values) for name, values in flags_of(str(path), words).items()}
+    given: dict[str, Any] = {name: _value(values) for name, values in flags_of(words).items()}
     return Keys(str(path), {**given, "program": found[-1]}, DEFAULTS)
 
 
@@ -72,7 +72,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         raise UnknownNameError("--advantage-estimator", str(estimator), ALGORITHMS)
     reference = bool(keys.get("use-kl-loss")) or keys.number("kl-coef") > 0
     roles = ("actor", "reference") if reference else ("actor",)
-    model = known_model(keys.source, "--hf-checkpoint", str(keys.get("hf-checkpoint")), named)
+    model = known_model(keys.source, "--hf-checkpoint", keys.path("hf-checkpoint"), named)
     num_gpus = keys.whole("actor-num-nodes") * keys.whole("actor-num-gpus-per-node")
     apart = not keys.get("colocate")
     pools = ((roles, num_gpus), *((((), keys.whole("rollout-num-gpus")),) if apart else ()))
