@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -48,7 +48,7 @@ tests-of-plans: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/profiles tests/simulator tests/mapper
 
 tests-of-the-face: $(VENV)/.dev
-	$(BIN)/pytest $(SHORT) tests/hybridmap tests/test_architecture.py
+	$(BIN)/pytest $(SHORT) tests/hybridmap tests/test_architecture.py tests/test_requirements.py
 
 # What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
 thorough: $(VENV)/.dev browser
@@ -74,6 +74,32 @@ $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $<
 	touch $@
 
+# The light install and the first example on every later Python that the machine has, each in an environment of its own.
+LATER_PYTHONS := 3.12 3.13 3.14
+pythons:
+	@for version in $(LATER_PYTHONS); do \
+		export PYENV_VERSION=$$version; \
+		if python$$version -c "" 2>/dev/null; then \
+			echo "Python $$version"; \
+			$(MAKE) --no-print-directory plan PYTHON=python$$version VENV=$(VENV)-$$version >/dev/null || exit 1; \
+		else echo "Python $$version: not on this machine"; fi; \
+	done
+
+# The pins of the light install with the hashes of their files; the newest that constraints.txt allows.
+UV_VERSION := 0.13.9
+lock: $(VENV)/.light
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" \
+		-c constraints.txt pyproject.toml -o requirements.txt
+
+# What the light install brings, with licences, as a CycloneDX file: sbom.cdx.json.
+sbom:
+	$(MAKE) --no-print-directory VENV=$(VENV)-light $(VENV)-light/.light
+	test -x $(VENV)-sbom/bin/python || $(PYTHON) -m venv $(VENV)-sbom
+	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--of JSON -o sbom.cdx.json $(VENV)-light/bin/python
+
 fast: $(VENV)/.dev
 	$(BIN)/pytest -m "not slow and not thorough and not long and not external"
 
@@ -93,7 +119,7 @@ validate: $(VENV)/.dev
 	$(VALIDATE) --out validation-out
 
 accuracy: $(VENV)/.dev
-	$(VALIDATE) --docs docs/accuracy.md
+	$(VALIDATE) --docs docs/accuracy.md --committed benchmarks/validation/committed.csv
 
 # What each fitted constant is worth: errors with it and with its term left out; some minutes.
 ablation: $(VENV)/.dev
@@ -101,6 +127,13 @@ ablation: $(VENV)/.dev
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate
+
+# Would the tests see it? Each fitted constant a fifth up and down against the gate on accuracy, and lines of prices,
+# bounds and advantages changed one by one (what lived: `mutmut results`); an hour each.
+mutation: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.validation.moved_constants
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
+	$(BIN)/python -m mutmut run
 
 # Every example planned, simulated, exported, imported again and reported: a minute or two.
 round-trip: $(VENV)/.light
@@ -110,9 +143,10 @@ round-trip: $(VENV)/.light
 loop: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.loop --out loop-out
 
-$(VENV)/.light: pyproject.toml constraints.txt
+$(VENV)/.light: pyproject.toml requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
 # Everything by its pin, engines included, without the resolver: requirements-test.txt says why.
@@ -123,4 +157,4 @@ $(VENV)/.dev: pyproject.toml requirements-test.txt
 	touch $(VENV)/.light $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-* sbom.cdx.json mutants site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

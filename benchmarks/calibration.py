@@ -2,15 +2,18 @@
 
     python -m benchmarks.calibration --rl rl_steps.csv --training training.csv --out DIR
 
-Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release; the row with the
-most published stages (the first of them) is calibrated on, by the prior and the fit of ``hybridmap calibrate``; the
-family's other rows are predicted. ``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means.
+Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (days of a
+development version are one; LoRA is not full training); the row with the most published stages (the first of them) is
+calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are predicted.
+``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in turn`` those
+with each row of a family calibrated on once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +37,7 @@ from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
 from profiles.calibration import FACTORS
 from profiles.errors import HybridmapError
 from simulator.calibration.factors import Belief, calibrated, calibration_of, layer_of, prior
-from simulator.calibration.fit import Observation, fit_to
+from simulator.calibration.fit import SINGLE_STEP_ERROR, Observation, fit_to
 from simulator.play.simulate import build_timeline, price_calls
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ STAGES = {
     "refit_time_s": "transition",
     "step_time_s": STEP,
 }
+COMMIT = re.compile(r",?\s*\b[A-Za-z]+ [0-9a-f]{8}\b")
+"""``bridge 372b8f03``: a day of a development version."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
         num = sum(number(cells.get(stage)) is not None for stage in STAGES)
-        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release_of("rl", cells))
+        release = COMMIT.sub(" ", release_of("rl", cells))
+        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release)
         found.append(Known(text_of(cells.get("id")), family, num, measured, (cells, facts, plan)))
     return found
 
@@ -130,6 +136,7 @@ def training_rows(table: pd.DataFrame) -> list[Known]:
         if measured is None:
             continue
         family = family_of(shape.name, device, release_of("training", cells))
+        family += " | lora" * ("lora" in text_of(cells.get("task")).lower())
         found.append(Known(text_of(cells.get("id")), family, 1, measured, step))
     return found
 
@@ -158,7 +165,7 @@ class TrainerPrices:
 def training_after(known: Known, others: Sequence[Known]) -> list[float]:
     """Predictions of other rows by what one row says."""
     prices = TrainerPrices([row.given for row in (known, *others)])
-    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s)], prior())
+    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s, SINGLE_STEP_ERROR)])
     return [prices.at(i, belief) for i in range(1, len(others) + 1)]
 
 
@@ -174,25 +181,26 @@ def compared(
     before: Callable[[Sequence[Known]], list[float]],
     after: Callable[[Known, Sequence[Known]], list[float]],
 ) -> pd.DataFrame:
-    """Relative errors before and after of every row of a family but the one that was calibrated on."""
+    """Relative errors before and after of every row by each other row of its family; ``first`` is the fullest row's."""
     records = []
     for family in dict.fromkeys(row.family for row in rows):
         own = [row for row in rows if row.family == family]
-        known = max(own, key=lambda row: row.stages)
-        others = [row for row in own if row is not known]
-        if not others:
-            continue
-        for row, plain_s, fitted_s in zip(others, before(others), after(known, others), strict=True):
-            errors = {"before": plain_s / row.measured_s - 1.0, "after": fitted_s / row.measured_s - 1.0}
-            records.append({"table": kind, "family": family, "calibrated_on": known.name, "id": row.name, **errors})
-    return pd.DataFrame(records, columns=["table", "family", "calibrated_on", "id", "before", "after"])
+        fullest = max(own, key=lambda row: row.stages)
+        for known in own if len(own) > 1 else ():
+            others = [row for row in own if row is not known]
+            for row, plain_s, fitted_s in zip(others, before(others), after(known, others), strict=True):
+                errors = {"before": plain_s / row.measured_s - 1.0, "after": fitted_s / row.measured_s - 1.0}
+                names = {"table": kind, "family": family, "calibrated_on": known.name, "id": row.name}
+                records.append({**names, **errors, "first": known is fullest})
+    return pd.DataFrame(records, columns=["table", "family", "calibrated_on", "id", "before", "after", "first"])
 
 
 def summary(frame: pd.DataFrame) -> dict[str, float | int | None]:
-    """Rows, and the mean absolute error before and after."""
+    """Rows, and the mean absolute error before and after; each row counts once, by the mean over its predictions."""
     if frame.empty:
         return {"rows": 0, "before": None, "after": None}
-    return {"rows": len(frame), **{name: float(frame[name].abs().mean()) for name in ("before", "after")}}
+    rows = frame[["before", "after"]].abs().groupby([frame["family"], frame["id"]]).mean()
+    return {"rows": len(rows), **{name: float(rows[name].mean()) for name in ("before", "after")}}
 
 
 def main() -> None:
@@ -209,13 +217,14 @@ def main() -> None:
         rows = training_rows(read_tables("training", given.training))
         frames["training"] = compared("training", rows, training_before, training_after)
     given.out.mkdir(parents=True, exist_ok=True)
-    everything = pd.concat(frames.values())
-    everything.to_csv(given.out / "rows.csv", index=False)
-    sizes = everything.assign(before=everything["before"].abs(), after=everything["after"].abs())
+    pd.concat(frames.values()).to_csv(given.out / "rows.csv", index=False)
+    first = pd.concat([frame[frame["first"]] for frame in frames.values()])
+    sizes = first.assign(before=first["before"].abs(), after=first["after"].abs())
     means = {"rows": ("id", "size"), "before": ("before", "mean"), "after": ("after", "mean")}
     families = sizes.groupby(["table", "family"]).agg(**means)
     families.to_csv(given.out / "families.csv")
-    found = {kind: summary(frame) for kind, frame in frames.items()}
+    found: dict[str, Any] = {kind: summary(frame[frame["first"]]) for kind, frame in frames.items()}
+    found["every row in turn"] = {kind: summary(frame) for kind, frame in frames.items()}
     (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     print(families.to_string(float_format="{:.3f}".format))
     print(json.dumps(found))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import select
+import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -19,10 +19,13 @@ from profiles.errors import HybridmapError, InfeasibleError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rich.table import Table
+    from hybridmap.table import Table
 
-PIPED_WIDTH = 200
-"""Columns where no terminal says how many there are: wide enough that no cell of a plan wraps."""
+PIPED_WIDTH = 120
+"""Columns where neither a terminal nor ``COLUMNS`` says how many there are."""
+
+LEAST_WIDTH = 40
+"""Narrower terminals wrap by themselves."""
 
 PROGRESS_AFTER_S, DRAWN_EVERY_S, WRITTEN_EVERY_S = 3.0, 0.2, 2.0
 """Seconds before a search says what it does, and between two looks at a terminal, or two lines in a log."""
@@ -31,17 +34,28 @@ BAR_AFTER_S = 2.0
 """Seconds before a progress bar shows; shorter work needs none."""
 
 
-_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
-"""What our own tables write to a terminal: colour and weight."""
-
-
 def shown(text: str) -> str:
     """``text`` without characters that a terminal obeys or cannot show: names come from files of others."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
+def width_of(stream: TextIO) -> int:
+    """Columns of what shows a stream: ``COLUMNS``, else those of the terminal, else ``PIPED_WIDTH``."""
+    columns = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if stream.isatty() else 0
+    said = os.environ.get("COLUMNS", "")
+    return max(LEAST_WIDTH, columns or (int(said) if said.isdecimal() and int(said) else PIPED_WIDTH))
+
+
 def say(text: str = "") -> None:
-    """Print a line of the answer."""
+    """Print a line of the answer, or several, wrapped between words."""
+    from hybridmap.table import wrapped
+
+    for line in wrapped(shown(text), width_of(sys.stdout)):
+        typer.echo(line)
+
+
+def say_whole(text: str) -> None:
+    """Print text whose lines must stay as they are: a script, a file."""
     typer.echo(shown(text))
 
 
@@ -56,34 +70,18 @@ def warn(text: str) -> None:
 
 
 def say_table(table: Table) -> None:
-    """Print a table, as wide as the terminal allows."""
-    from rich.console import Console
+    """Print a table: aligned where it fits, else one block a row; columns that say nothing are left out."""
+    from hybridmap.table import table_lines
 
-    to_terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout,
-        force_terminal=to_terminal,
-        no_color=not to_terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        width=None if to_terminal else PIPED_WIDTH,
-    )
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        typer.echo("".join(part if i % 2 else shown(part) for i, part in enumerate(_STYLE.split(line.rstrip()))))
+    for i, line in enumerate(table_lines(table, width_of(sys.stdout))):
+        typer.echo(typer.style(shown(line), bold=True) if i == 0 and sys.stdout.isatty() else shown(line))
 
 
-def new_table(columns: Sequence[str], right: Sequence[str] = ()) -> Table:
-    """An empty table in the one style of hybridmap; the columns of ``right`` are numbers."""
-    from rich import box
-    from rich.table import Table
+def new_table(columns: Sequence[str], right: Sequence[str] = (), prose: Sequence[str] = ()) -> Table:
+    """An empty table; the columns of ``right`` are numbers, those of ``prose`` may be wrapped."""
+    from hybridmap.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
+    return Table(tuple(columns), frozenset(right), frozenset(prose))
 
 
 @contextmanager

@@ -78,7 +78,8 @@ class LearnedLengths(_Section):
 class CalibrationFile(_Section):
     """``calibration.yaml``: logarithms of ``FACTORS`` with their covariance, and what they were learned from.
 
-    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why.
+    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why; ``prior_scale`` is how
+    much wider than usual prices were taken to be uncertain before.
     """
 
     schema_version: Literal[2] = 2
@@ -94,6 +95,7 @@ class CalibrationFile(_Section):
     factors: tuple[str, ...] = FACTORS
     log_factors: tuple[Log, ...]
     covariance: tuple[tuple[float, ...], ...]
+    prior_scale: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     seconds_per_sample: dict[str, Seconds] = {}
     stages: tuple[Stage, ...] = ()
     lengths: LearnedLengths | None = None

@@ -55,8 +55,10 @@ class _EngineFile(BaseModel):
     scheduler: SchedulerKind = "mixed"
     plans_ahead: bool = False
     fp8_cache_with: tuple[str, ...] = ()
-    fused_quantization: bool = True
-    grouped_query_kernels: bool = True
+    fused_quantization: tuple[str, ...] = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
+    grouped_query_kernels: tuple[int, ...] | None = None
+    window_frees_cache: bool = True
+    share_holds_activations: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
@@ -99,7 +101,10 @@ class GenerationEngine(_Engine):
     (asynchronous or overlap scheduling): the host works on the next step while the GPU computes this one, so a step
     takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
-    ``fused_quantization``: activations become FP8 or NVFP4 in the kernel before a product, not in one of its own.
+    ``fused_quantization``: formats to which activations turn in the kernel before a product, not in one of its own.
+    ``grouped_query_kernels``: numbers of query heads for which a decode kernel reads a KV head once, from an FP8 cache;
+    ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
+    ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
@@ -116,8 +121,10 @@ class GenerationEngine(_Engine):
     scheduler: SchedulerKind
     plans_ahead: bool
     fp8_cache_with: tuple[str, ...]
-    fused_quantization: bool
-    grouped_query_kernels: bool
+    fused_quantization: tuple[str, ...]
+    grouped_query_kernels: tuple[int, ...] | None
+    window_frees_cache: bool
+    share_holds_activations: bool
     launch_s_per_layer: float
     prefill_launch_s_per_layer: float
     host_s_per_step: float
@@ -241,6 +248,8 @@ def load_generation_engine(name: str) -> GenerationEngine:
             fp8_cache_with=file.fp8_cache_with,
             fused_quantization=file.fused_quantization,
             grouped_query_kernels=file.grouped_query_kernels,
+            window_frees_cache=file.window_frees_cache,
+            share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,

@@ -105,8 +105,11 @@ def states(script, models):
     """By role, the state of the engines that a script configures."""
     config = with_local_models(composed(overrides_of(script)), models)
     world = config.trainer.nnodes * config.trainer.n_gpus_per_node
-    there = {"critic": bool(config.critic.enable), "reference": config.actor_rollout_ref.actor.use_kl_loss
-             or config.algorithm.use_kl_in_reward, "actor": True}
+    there = {
+        "critic": bool(config.critic.enable),
+        "reference": config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward,
+        "actor": True,
+    }
     roles = [role for role in ORDER if there[role]]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ import resource
 import tempfile
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,10 @@ PATIENCE_S = 60.0
 
 MEMORY_BYTES = 8 << 30
 """Address space of a worker: an input that wants more is a find, not the end of the machine."""
+
+
+GROWN_BYTES = 1 << 30
+"""An input after which a worker has held so much more than before counts as a find, too."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def _one_worker(target: str, indices: list[int], seed: int, tally: Tally) -> int
     worker = multiprocessing.get_context("fork").Process(target=_work, args=(there, target, indices, seed), daemon=True)
     worker.start()
     there.close()
-    limit_s = PATIENCE_S + (COMMAND_LIMIT_S if target == COMMANDS else 0)
+    limit_s = PATIENCE_S + (COMMAND_LIMIT_S if target == COMMANDS else TARGETS[target].limit_s)
     for done, index in enumerate(indices):
         try:
             if not here.poll(limit_s):
@@ -116,13 +120,22 @@ def _work(pipe: Connection, target: str, indices: list[int], seed: int) -> None:
         outcome_of(
             lambda path: _tried(target, indices[0], seed, path), folder, PATIENCE_S / 2
         )  # imports are no input's
+        held = _held_bytes()
         for index in indices:
             try:
                 outcome, data = _tried(target, index, seed, folder)
             except Exception as error:
                 pipe.send((error, b""))
                 return
+            grown, held = _held_bytes() - held, _held_bytes()
+            if grown > GROWN_BYTES:
+                outcome = replace(outcome, kind="crash", where=f"{outcome.where} held {grown >> 20} MiB more")
             pipe.send((outcome, data if outcome.is_find else b""))
+
+
+def _held_bytes() -> int:
+    """The most memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _tried(target: str, index: int, seed: int, folder: Path) -> tuple[Outcome, bytes]:
@@ -131,7 +144,7 @@ def _tried(target: str, index: int, seed: int, folder: Path) -> tuple[Outcome, b
     data = input_of(target, index, seed)
     path = folder / TARGETS[target].file_name
     path.write_bytes(data)
-    return outcome_of(TARGETS[target].read, path), data
+    return outcome_of(TARGETS[target].read, path, TARGETS[target].limit_s), data
 
 
 def _tried_command(random: Random, folder: Path) -> tuple[Outcome, bytes]:

@@ -39,6 +39,27 @@ def changed_document(random: Random, document: Any) -> Any:
     return document
 
 
+def grown_script(random: Random, seeds: Sequence[bytes]) -> bytes:
+    """A changed script; one in eight first says much in few words: doublings, loops, references in circles."""
+    changed = changed_bytes(random, seeds)
+    if random.random() >= 1 / 8:
+        return changed
+    first, rest = random.choice(seeds).split(b"\n", 1)
+    times = random.choice((5, 20, 40))
+    bomb = random.choice(
+        (
+            b"A=aaaaaaaaaaaaaaaa\n" + b"A=$A$A\n" * times,
+            b"A=(a a a a)\n" + b'A=("${A[@]}" "${A[@]}")\n' * times,
+            b"A=$B\nB=$A\n" * times,
+            b"n=1\n" + b"n=$((n * n + 9))\n" * times,
+            b"A=" + b"${B:-" * times + b"x" + b"}" * times + b"\n",
+            b"f() { f; f; }\nf\n",
+            b"source $0\n" * times,
+        )
+    )
+    return first + b"\n" + bomb + rest.replace(b"$NNODES", random.choice((b"$NNODES", b"$A", b"$n")))
+
+
 def as_json(document: Any) -> bytes:
     """JSON as a careless program writes it: NaN, Infinity and every kind of key."""
     return json.dumps(_jsonable(document), default=str).encode("utf-8", "surrogatepass")

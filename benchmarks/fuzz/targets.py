@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from benchmarks.fuzz import readers, seeds
-from benchmarks.fuzz.mutate import as_json, as_yaml, changed_bytes, changed_document
+from benchmarks.fuzz.grown import SEARCH_LIMIT_S, grown_job, read_to_plan
+from benchmarks.fuzz.mutate import as_json, as_yaml, changed_bytes, changed_document, grown_script
+from benchmarks.fuzz.outcome import LIMIT_S
 from benchmarks.fuzz.workplace import jobs
 
 if TYPE_CHECKING:
@@ -32,12 +34,15 @@ class Target:
         A changed input.
     read
         Hands a file to the product.
+    limit_s
+        Longest time that an input may take.
     """
 
     name: str
     file_name: str
     make: Callable[[Random], bytes]
     read: Callable[[Path], object]
+    limit_s: float = LIMIT_S
 
 
 def _of_text(
@@ -98,13 +103,14 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target("job", "job.yaml", _of_text(jobs, *_YAML), readers.read_job),
+        Target("grown-job", "grown.yaml", grown_job, read_to_plan, limit_s=SEARCH_LIMIT_S),
         Target("plan", "plan.json", _of_text(seeds.plans, *_JSON), readers.read_plan),
         Target("bare-plan", "bare-plan.json", _of_text(seeds.bare_plans, *_JSON), readers.read_bare_plan),
         Target("timeline", "timeline.json", _of_text(seeds.timelines, *_JSON), readers.read_timeline),
         Target("records", "frontier.json", _of_text(seeds.written_records, *_JSON), readers.read_records),
         Target("config", "config.json", _of_text(seeds.configs, *_JSON), readers.read_config),
         Target("engine-config", "engine-config.json", _of_text(seeds.configs, *_JSON), readers.read_engine_config),
-        Target("verl-script", "run.sh", _only_bytes(seeds.verl_scripts), readers.read_verl),
+        Target("verl-script", "run.sh", lambda random: grown_script(random, seeds.verl_scripts()), readers.read_verl),
         Target("verl-yaml", "verl.yaml", _of_text(seeds.verl_documents, *_YAML), readers.read_verl),
         Target("device", "device.yaml", _of_text(seeds.device_files("device.yaml"), *_YAML), readers.read_device),
         Target("sidecar", "gemm.yaml", _of_text(seeds.device_files("gemm.yaml"), *_YAML), readers.read_device),

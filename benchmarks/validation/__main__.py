@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.validation.calibrate import with_intervals
+from benchmarks.validation.committed import write_committed
 from benchmarks.validation.markdown import summary_text
 from benchmarks.validation.plots import write_plots
 from benchmarks.validation.predict import predicted_paper, predicted_tables
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--paper", type=Path, metavar="DIR", help="folder with the paper's figures")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for rows.csv, summary.* and parity.*")
     parser.add_argument("--docs", type=Path, metavar="FILE.md", help="write the accuracy report, and its PNG beside it")
+    parser.add_argument("--committed", type=Path, metavar="FILE.csv", help="write the errors that the tests hold")
     parser.add_argument("--calibrate", action="store_true", help="write the intervals that the residuals give")
     return parser
 
@@ -62,7 +64,7 @@ def _check(options: argparse.Namespace) -> None:
     files = [file for kind in KINDS for file in getattr(options, kind)]
     if not files and options.paper is None:
         raise InputError(f"nothing to predict: give {', '.join(f'--{kind}' for kind in KINDS)} or --paper")
-    if options.out is None and options.docs is None and not options.calibrate:
+    if not (options.out or options.docs or options.committed or options.calibrate):
         raise InputError("nowhere to write to: give --out DIR")
     for file in files:
         if not file.is_file():
@@ -100,6 +102,8 @@ def _write_all(frame: pd.DataFrame, options: argparse.Namespace) -> None:
         from benchmarks.validation.leave_out import refitted
 
         write_accuracy(frame, options.docs, refitted(frame, PUBLISHED))
+    if options.committed is not None:
+        write_committed(frame, options.committed)
 
 
 def write_report(frame: pd.DataFrame, out: Path) -> None:

@@ -13,8 +13,8 @@ from hybridmap.runlogs.records import BOTH_LOG_PROBS
 from hybridmap.runlogs.steady import Steady, steady
 from profiles.calibration import CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
-from simulator.calibration.factors import Belief, prior, uncalibrated
-from simulator.calibration.fit import WHOLE, Case, Observation, Prices, fit
+from simulator.calibration.factors import uncalibrated
+from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, fit
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hybridmap.runlogs.records import LoggedStep, RunLog
     from profiles.records import Floats
+    from simulator.calibration.factors import Belief
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
@@ -41,9 +42,7 @@ class Learned:
     lacks: tuple[str, ...]
 
 
-def learn(
-    log: RunLog, plan: Plan, facts: Facts, before: Belief | None = None, *, between_calls: bool = True
-) -> Learned:
+def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) -> Learned:
     """Calibrate.
 
     Parameters
@@ -54,8 +53,6 @@ def learn(
         What ran.
     facts
         The job's, with its lengths; a calibration of its own is put aside.
-    before
-        What other runs said already; else ``prior``.
     between_calls
         Whether to learn what the controller's calls and the gaps between calls take, too.
 
@@ -70,7 +67,7 @@ def learn(
     groups = timed_together(kept.steps, facts, plan)
     if not groups:
         raise InputError(f"{log.source}: no step says how long a call of {facts.algorithm} took, or the whole step")
-    belief, seconds = _belief(kept.steps, plan, facts, lengths, groups, before)
+    belief, seconds = _belief(kept.steps, plan, facts, lengths, groups)
     if not between_calls:
         seconds = {}
     file = CalibrationFile(
@@ -84,8 +81,9 @@ def learn(
         left_out={why: n for why, n in (("warm-up", kept.warm_up), ("interrupted", kept.interrupted)) if n},
         log_factors=tuple(belief.log_factors.tolist()),
         covariance=tuple(tuple(row) for row in belief.covariance.tolist()),
+        prior_scale=belief.scale,
         seconds_per_sample=seconds,
-        stages=_stages(kept.steps, plan, facts, lengths, groups, before),
+        stages=_stages(kept.steps, plan, facts, lengths, groups),
         lengths=lengths,
         memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
     )
@@ -161,9 +159,12 @@ def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tu
             if not seconds:
                 continue
             mean = float(np.mean(seconds))
-            error = float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else 0.05
-            out.append(Observation(i, group, mean, error))
+            out.append(Observation(i, group, mean, _error(seconds, mean)))
     return out
+
+
+def _error(seconds: Sequence[float], mean: float) -> float:
+    return float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else SINGLE_STEP_ERROR
 
 
 def seconds_of(step: LoggedStep, group: tuple[str, ...]) -> float | None:
@@ -181,11 +182,10 @@ def _belief(
     facts: Facts,
     lengths: LearnedLengths | None,
     groups: Sequence[tuple[str, ...]],
-    before: Belief | None,
 ) -> tuple[Belief, dict[str, float]]:
     cases = cases_of(steps, plan, facts, lengths)
     seconds = _controllers_seconds(steps, plan, facts)
-    return fit([case for case, _ in cases], observed(cases, groups), seconds, before or prior()), seconds
+    return fit([case for case, _ in cases], observed(cases, groups), seconds), seconds
 
 
 def _controllers_seconds(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> dict[str, float]:
@@ -210,11 +210,10 @@ def _stages(
     facts: Facts,
     lengths: LearnedLengths | None,
     groups: Sequence[tuple[str, ...]],
-    before: Belief | None,
 ) -> tuple[Stage, ...]:
     """Errors of every second step by factors from the others, beside those without any factor."""
     used, held = list(steps[::2]), list(steps[1::2]) or list(steps)
-    belief, seconds = _belief(used, plan, facts, lengths, groups, before)
+    belief, seconds = _belief(used, plan, facts, lengths, groups)
     cases = cases_of(held, plan, facts, lengths)
     plain = Prices([case for case, _ in cases], {})
     after = Prices([case for case, _ in cases], seconds)

@@ -8,8 +8,10 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hybridmap.job.job import Job
-    from mapper.result import Result
+    from simulator.plan.timeline import Timeline
 
 
 def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -> None:
@@ -19,8 +21,8 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     what other RL systems would do with the job.
     """
     from hybridmap.job.load import load_job
-    from hybridmap.text.notation import LEGEND
     from hybridmap.text.plan import header_lines
+    from hybridmap.text.worked import worked_lines
 
     given = load_job(job)
     facts = given.facts()
@@ -35,6 +37,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     if as_json:
         say_json({"rows": [_document(row) for row in rows], "notes": _notes(given)})
         return
+    say(f"{_answer(rows)}\n")
     say("\n".join(header_lines(facts, _notes(given))))
     _show_times(rows)
     for row in rows:
@@ -42,7 +45,30 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
             say(f"no {row.name} plan: {row.error}")
     say()
     _show_layouts(rows)
-    say(f"({LEGEND})")
+    best = rows[-1].result
+    if best is not None:
+        say()
+        say("\n".join(worked_lines(best.plan)))
+
+
+def _answer(rows: list[Row]) -> str:
+    """The fastest placement with its time, and what the other named ones cost on top."""
+    from hybridmap.text.notation import about, percent, placement_title
+    from hybridmap.text.plan import interval_s
+
+    best = rows[-1].result
+    assert best is not None, "checked by the command"
+    low, high = interval_s(best.timeline)
+    others = [
+        f"{row.name} +{percent(row.result.iteration_s / best.iteration_s - 1)}"
+        for row in rows[:-1]
+        if row.result is not None and row.result.plan.placement != best.plan.placement
+    ]
+    fastest = (
+        f"{placement_title(best.plan)} is fastest: about {about(best.iteration_s)} s ({about(low)} to {about(high)} s, "
+        "90 % interval)"
+    )
+    return "; ".join([fastest, *([", ".join(others)] if others else [])])
 
 
 def _notes(job: "Job") -> list[str]:
@@ -76,38 +102,26 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 def _show_times(rows: list[Row]) -> None:
-    from hybridmap.text.notation import percent
+    """A column each placement, so that any terminal holds them."""
+    from hybridmap.text.notation import gib, percent
     from simulator.plan.dataflow import STAGES
 
-    best = min(row.result.iteration_s for row in rows if row.result is not None)
-    stages = [s for s in STAGES if any(row.result.timeline.stages[s] > 0 for row in rows if row.result)]
-    numbers = ("iteration", "over best", *(s.replace("_", " ") for s in stages), "tokens/s", "per GPU")
-    table = new_table(("placement", *numbers, "memory per GPU"), right=numbers)
-    for row in rows:
-        if row.result is None:
-            reason = "does not fit" if isinstance(row.error, InfeasibleError) else "not possible"
-            table.add_row(row.name, *["-"] * len(numbers), f"{reason}, see below")
-            continue
-        timeline = row.result.timeline
-        table.add_row(
-            row.name,
-            f"{timeline.iteration_s:,.2f} s",
-            f"+{percent(timeline.iteration_s / best - 1)}" if timeline.iteration_s > best else "",
-            *(f"{timeline.stages[stage]:,.1f} s" for stage in stages),
-            f"{timeline.tokens_per_s:,.0f}",
-            f"{timeline.tokens_per_s / timeline.num_gpus:,.0f}",
-            _memory(row.result),
-        )
+    there = [row.result.timeline for row in rows if row.result is not None]
+    best = min(timeline.iteration_s for timeline in there)
+    names = tuple(row.name for row in rows)
+    table = new_table(("", *names), right=names)
+
+    def add(title: str, cell: "Callable[[Timeline], str]", missing: str = "") -> None:
+        table.add_row(title, *(cell(row.result.timeline) if row.result else missing for row in rows))
+
+    add("iteration", lambda t: f"{t.iteration_s:,.2f} s", "see below")
+    add("over best", lambda t: f"+{percent(t.iteration_s / best - 1)}" if t.iteration_s > best else "")
+    for stage in (s for s in STAGES if any(t.stages[s] >= 0.05 for t in there)):
+        add(f"  {stage.replace('_', ' ')}", lambda t, stage=stage: f"{t.stages[stage]:,.1f} s")  # type: ignore[misc]
+    add("tokens/s", lambda t: f"{t.tokens_per_s:,.0f}")
+    add("per GPU", lambda t: f"{t.tokens_per_s / t.num_gpus:,.0f}")
+    add("fullest GPU", lambda t: f"{gib(max(m.used_bytes for m in t.memory.values()))} GiB")
     say_table(table)
-
-
-def _memory(result: "Result") -> str:
-    from hybridmap.text.notation import gib
-
-    pools = result.timeline.memory
-    first = next(iter(pools.values()))
-    used = ", ".join(gib(memory.used_bytes) for memory in pools.values())
-    return f"{used} of {gib(first.usable_bytes or first.capacity_bytes)} GiB"
 
 
 def _show_layouts(rows: list[Row]) -> None:

@@ -12,29 +12,17 @@ from hybridmap.console import say, say_json, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
     from mapper.analysis.memory_bottleneck import MemoryLimit
-    from mapper.analysis.thresholds import Flip, Scan
-    from mapper.price_families import Family
-    from mapper.problem import Placement
     from mapper.result import RunnerUp
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
-NAMES = {
-    "compute": "arithmetic",
-    "memory": "memory bandwidth",
-    "nvlink": "NVLink",
-    "network": "the network between nodes",
-    "host": "host time",
-}
-LEAST_SHARE = 0.005
 LEAST_S = 5.0
 """Seconds for thresholds, or half the limit, where the search for the plan left less."""
-WORTH_S = 0.05
 
 
 def explain(
@@ -96,124 +84,25 @@ def _from_job(path: Path | None, limit_s: float) -> "tuple[Job, Plan, Sequence[R
 
 
 def _show(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence[RunnerUp]", note: list[str]) -> None:
+    from hybridmap.text.explain import answer_line, idle_lines, memory_lines, threshold_lines, time_lines
     from hybridmap.text.notation import placement_title
     from hybridmap.text.plan import header_lines
 
+    say(f"{answer_line(answer)}\n{placement_title(plan)} on {plan.num_gpus:,} GPUs\n")
     say("\n".join(header_lines(facts, note)))
-    say(f"plan        {placement_title(plan)}  {answer.timeline.iteration_s:,.2f} s")
-    say()
     sections = {
-        "time": _time_lines(answer),
-        "memory": [line for limit in answer.memory for line in _memory_lines(limit, answer.timeline.iteration_s)],
-        "idle": _idle_lines(answer),
-        "thresholds": _threshold_lines(answer, facts, rivals),
-        "findings": [finding.sentence for finding in answer.findings],
+        "time": time_lines(answer),
+        "memory": [line for limit in answer.memory for line in memory_lines(limit, answer.timeline.iteration_s)],
+        "waiting": idle_lines(answer),
+        "who wins": threshold_lines(answer, facts, rivals),
+        "observed": [finding.sentence for finding in answer.findings],
     }
     for title, lines in sections.items():
         for i, line in enumerate(lines):
             say(f"{title if i == 0 else '':<12}{line}")
         if lines:
             say()
-    say(f"{answer.seconds:.1f} s")
-
-
-def _time_lines(answer: "Explanation") -> list[str]:
-    lines = []
-    for stage in answer.stages:
-        lines.append(
-            f"{stage.stage.replace('_', ' ')} {stage.seconds:,.1f} s is bound by {NAMES[stage.bottleneck]}: "
-            f"{_shares(stage.shares)}"
-        )
-    saved = {f: answer.timeline.iteration_s - s for f, s in answer.twice_as_fast.items()}
-    worth = sorted((f for f in saved if saved[f] >= WORTH_S), key=lambda f: -saved[f])
-    if worth:
-        lines.append(f"twice as fast saves: {', '.join(f'{NAMES[f]} {saved[f]:,.1f} s' for f in worth)}")
-    return lines
-
-
-def _shares(shares: "Mapping[Family, float]") -> str:
-    large = sorted((f for f in shares if shares[f] >= LEAST_SHARE), key=lambda f: -shares[f])
-    parts = [f"{NAMES[f]} {shares[f]:.0%}" for f in large]
-    fixed = 1.0 - sum(shares.values())
-    return ", ".join([*parts, f"kernel launches and the rest {fixed:.0%}"] if fixed >= LEAST_SHARE else parts)
-
-
-def _memory_lines(limit: "MemoryLimit", iteration_s: float) -> list[str]:
-    from hybridmap.text.notation import generation_text, gib, scoring_text, training_text
-
-    largest = max(limit.classes, key=lambda name: limit.classes[name])
-    usable = limit.usable_bytes or limit.capacity_bytes
-    lines = [
-        f"pool {limit.pool}: {gib(limit.used_bytes)} of {gib(usable)} GiB in {limit.call}, most of it "
-        f"{largest} ({gib(limit.classes[largest])} GiB)"
-    ]
-    if limit.better is None:
-        return [*lines, f"pool {limit.pool}: memory does not bind; no other layout of one role would be faster"]
-    entry = limit.better.entry
-    parts = {
-        "training": training_text(entry.training),
-        "generation": generation_text(entry.generation),
-        "scoring": scoring_text(entry.inference),
-    }
-    layouts = ", ".join(f"{text} in {name}" for name, text in parts.items() if text != "-")
-    saves = iteration_s - limit.better.iteration_s
-    short = f"pool {limit.pool}: {gib(limit.better.short_bytes)} GiB per GPU more would let {entry.role} use {layouts}"
-    return [*lines, f"{short}, {saves:,.2f} s faster"]
-
-
-def _idle_lines(answer: "Explanation") -> list[str]:
-    whole = answer.timeline.iteration_s
-    return [
-        f"pool {idle.pool} is idle for {idle.seconds:,.1f} s ({idle.seconds / whole:.0%}), waiting for {idle.waits_for}"
-        for idle in answer.idle
-    ]
-
-
-def _threshold_lines(answer: "Explanation", facts: "Facts", rivals: "Sequence[RunnerUp]") -> list[str]:
-    scan = answer.scan
-    if scan is None:
-        return []
-    first = min(rivals, key=lambda r: r.iteration_s)
-    slower = first.iteration_s / answer.timeline.iteration_s - 1
-    lines = [f"the runner-up {first.placement} is {slower:.1%} slower"]
-    for i, flip in enumerate(scan.flips):
-        sure = " (a search of everything agrees)" if i == 0 and answer.confirmed else ""
-        unsure = " (a search of everything finds no flip yet)" if i == 0 and answer.confirmed is False else ""
-        lines.append(f"{_flip_text(flip, facts)}{sure}{unsure}")
-    return [*lines, *_untouched(scan)]
-
-
-def _untouched(scan: "Scan") -> list[str]:
-    lines = []
-    if scan.steady:
-        lines.append(f"no change by 8 in either direction alters who wins: {', '.join(scan.steady)}")
-    if scan.skipped:
-        lines.append(f"not tried in full, time was up: {', '.join(scan.skipped)} (--time-limit)")
-    return lines
-
-
-def _placement(rival: "Placement") -> str:
-    from mapper.problem import sets_of
-    from simulator.plan.plan import placement_name
-
-    name = placement_name(sets_of(rival))
-    if len({group.device_type for group in rival}) == 1:
-        return name
-    return f"{name} on {', '.join(group.device_type for group in rival)}"
-
-
-def _flip_text(flip: "Flip", facts: "Facts") -> str:
-    kinds = {"response": "responses as long", "prompts": "prompts", "nodes": "nodes"}
-    what = kinds.get(flip.dimension, f"{flip.dimension} as fast")
-    value = {
-        "network": facts.group.inter_node_bytes_per_s * 8e-9,
-        "prompts": facts.workload.prompts,
-        "nodes": facts.group.nodes,
-        "response": facts.workload.response.mean,
-    }.get(flip.dimension)
-    unit = {"network": " Gbit/s of a node", "response": " tokens"}.get(flip.dimension, "")
-    at = "" if value is None else f" ({value * flip.holds:,.0f} to {value * flip.wins:,.0f}{unit})"
-    return f"{flip.holds:.3g} to {flip.wins:.3g} x {what}{at}: {_placement(flip.rival)} wins"
+    say(f"explained in {answer.seconds:.1f} s")
 
 
 def _document(answer: "Explanation", plan: "Plan", rivals: "Sequence[RunnerUp]") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json, warn
+from hybridmap.console import say, say_json, say_whole, warn
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def export(
         )
         return
     if out is None:
-        say(found.files[found.script].rstrip("\n"))
+        say_whole(found.files[found.script].rstrip("\n"))
         others = [name for name in found.files if name not in (found.script, "NOTES.md")]
         if others:
             warn(f"the script needs {', '.join(others)} beside it; --out DIR writes all of it")

@@ -49,13 +49,13 @@ def fit(
 
 
 def _show(answer: "Fit", facts: "Facts") -> None:
-    from hybridmap.text.fit import binding_line
+    from hybridmap.text.fit import answer_line, binding_line
     from hybridmap.text.notation import placement_title
     from hybridmap.text.plan import header_lines
 
+    say(answer_line(answer.plan, answer.fits, facts))
+    say(f"{placement_title(answer.plan)} on {answer.plan.num_gpus:,} GPUs ({answer.origin})\n")
     say("\n".join(header_lines(facts)))
-    say(f"{'fits' if answer.fits else 'does not fit'}: {placement_title(answer.plan)} ({answer.origin})")
-    say()
     for pool in answer.plan.pools:
         _show_pool(answer.plan, pool.name, facts)
     for pool in answer.plan.pools:
@@ -67,20 +67,20 @@ def _show(answer: "Fit", facts: "Facts") -> None:
 
 
 def _show_pool(plan: "Plan", name: str, facts: "Facts") -> None:
-    from hybridmap.text.fit import RESIDENT, classes_of, memory_rows
-    from hybridmap.text.notation import gib, gpus_text
+    from hybridmap.text.fit import memory_rows, parts_text
+    from hybridmap.text.notation import gpus_text
 
     pool = plan.pool(name)
-    rows = memory_rows(plan, pool, facts)
-    columns = classes_of(rows)
-    say(f"pool {pool.name}, GPUs {gpus_text(pool)}, GiB per GPU")
-    table = new_table(("role", "when", *columns, "sum"), right=(*columns, "sum"))
-    for row in rows:
-        classes = row["classes"]
-        cells = [gib(classes[c]) if c in classes else "" for c in columns]
-        table.add_row(row["role"], row["when"], *cells, gib(sum(classes.values())))
+    say(f"pool {pool.name}, GPUs {gpus_text(pool)}, GiB of the fullest GPU")
+    table = new_table(("role", "when", "GiB", "of which"), right=("GiB",), prose=("of which",))
+    before = ""
+    for row in memory_rows(plan, pool, facts):
+        whole, parts = parts_text(row["classes"])
+        role = row["role"] or "any"
+        table.add_row("" if role == before else role, row["when"], whole, parts)
+        before = role
     say_table(table)
-    say(f"('{RESIDENT}' adds up over roles; of the calls only the largest counts)")
+    say("(what is always there adds up over roles; of the calls only the largest counts)")
     say()
 
 
@@ -91,10 +91,10 @@ def _show_host(plan: "Plan", facts: "Facts") -> None:
     needs = host_bytes_per_node(plan, facts)
     if needs:
         parts = ", ".join(f"{name} {gib(size)}" for name, size in needs.items())
-        say(f"host memory per node, beside what loaders and engines take: {gib(sum(needs.values()))} GiB ({parts})")
+        say(f"host memory {gib(sum(needs.values()))} GiB a node, beside what loaders and engines take ({parts})")
     on_disk = checkpoint_bytes(facts)
     parts = ", ".join(f"{role} {gib(size)}" for role, size in on_disk.items())
-    say(f"a checkpoint on disk: {gib(sum(on_disk.values()))} GiB ({parts})")
+    say(f"checkpoint  on disk: {gib(sum(on_disk.values()))} GiB ({parts})")
 
 
 def _show_needs(answer: "Fit", facts: "Facts") -> None:
@@ -104,12 +104,12 @@ def _show_needs(answer: "Fit", facts: "Facts") -> None:
     if answer.fewest is not None:
         on = answer.fewest
         sure = "" if on.status == "optimal" else "; time was up before fewer were ruled out (--time-limit)"
-        say(f"fewest GPUs: {on.plan.num_gpus:,} of {total:,} ({on.iteration_s:,.2f} s an iteration there{sure})")
+        say(f"fewest GPUs {on.plan.num_gpus:,} of {total:,} ({on.iteration_s:,.2f} s an iteration there{sure})")
     elif answer.fewest_beyond:
-        say(f"fewest GPUs: {answer.fewest_beyond:,}, this cluster has {total:,}")
+        say(f"fewest GPUs {answer.fewest_beyond:,}, this cluster has {total:,}")
     if answer.needs_bytes is not None:
         have = gib(facts.memory_capacity_bytes)
-        say(f"least memory: GPUs of {gib(answer.needs_bytes)} GiB would hold it on {total:,}, these have {have}")
+        say(f"least       GPUs of {gib(answer.needs_bytes)} GiB would hold it on {total:,}, these have {have}")
 
 
 def _remedy_lines(answer: "Fit") -> list[str]:

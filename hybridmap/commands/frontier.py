@@ -1,5 +1,6 @@
 """``hybridmap frontier``: what more GPUs buy, from the fewest that hold the job to all of them."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.console import new_table, progress_bar, say, say_json, say_table, width_of
 
 if TYPE_CHECKING:
     from mapper.analysis.frontier import FrontierPoint
@@ -32,7 +33,7 @@ def frontier(
     from hybridmap.files.plan import require_folder, write_records
     from hybridmap.job.load import load_job
     from hybridmap.job.notes import notes
-    from hybridmap.text.frontier import budget_notes, proof_lines
+    from hybridmap.text.frontier import answer_line, budget_notes, plot_lines, proof_lines
 
     given = load_job(job)
     facts, request = given.facts(), given.request()
@@ -50,7 +51,10 @@ def frontier(
         return
     from hybridmap.text.plan import header_lines
 
+    say(f"{answer_line(points)}\n")
     say("\n".join(header_lines(facts, budget_notes(facts))))
+    say("\n".join(plot_lines(points, width_of(sys.stdout))))
+    say()
     _show(points)
     say("\n".join(proof_lines(points)))
     say(f"wrote       {', '.join(paths)}")
@@ -59,20 +63,23 @@ def frontier(
 def _show(points: "tuple[FrontierPoint, ...]") -> None:
     from hybridmap.text.frontier import changes
     from hybridmap.text.notation import percent
+    from mapper.result import OPTIMAL_GAP
 
-    priced = any(point.cost_per_iteration is not None for point in points)
-    numbers = ("GPUs", "iteration", "tokens/s", "per GPU", *(("cost",) if priced else ()), "gap")
-    table = new_table((*numbers, "placement", "change"), right=numbers)
+    numbers = ("GPUs", "iteration", "tokens/s", "per GPU", "cost", "gap")
+    table = new_table((*numbers, "placement", "change"), right=numbers, prose=("placement", "change"))
+    same = len({point.plan.placement for point in points}) == 1
     for before, point in zip((None, *points), points, strict=False):
-        cost = [f"{point.cost_per_iteration:,.4f}"] if point.cost_per_iteration is not None else []
         table.add_row(
             f"{point.num_gpus:,}",
             f"{point.iteration_s:,.2f} s",
             f"{point.timeline.tokens_per_s:,.0f}",
             f"{point.timeline.tokens_per_s / point.num_gpus:,.0f}",
-            *cost,
-            percent(point.gap),
-            point.plan.placement,
+            "" if point.cost_per_iteration is None else f"{point.cost_per_iteration:,.4f}",
+            percent(point.gap) if point.gap > OPTIMAL_GAP else "",
+            "" if same else point.plan.placement,
             "" if before is None else changes(before.plan, point.plan),
         )
     say_table(table)
+    if same:
+        say(f"(each shares GPUs as {points[0].plan.placement})")
+    say()

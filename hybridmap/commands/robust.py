@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import JobArgument, Json, Seed
-from hybridmap.console import new_table, progress_bar, say, say_json, say_table
+from hybridmap.console import progress_bar, say, say_json
 
 if TYPE_CHECKING:
     from mapper.analysis.regret import Contender, Draw, Robustness
@@ -56,103 +56,21 @@ def _goal_note(goal: str) -> list[str]:
 
 
 def _show(answer: "Robustness", facts: "Facts", note: list[str]) -> None:
-    from hybridmap.text.notation import placement_title
+    from hybridmap.text.notation import about, placement_title
     from hybridmap.text.plan import header_lines
+    from hybridmap.text.robust import answer_line, measure_lines, regret_lines, show_families
 
-    say("\n".join(header_lines(facts, note)))
     plan = answer.chosen.plan
-    say(f"plan        {placement_title(plan)}  {answer.chosen.iteration_s:,.2f} s as estimated")
-    say("\n".join(_regret_lines(answer)))
+    say(answer_line(answer))
+    say(f"{placement_title(plan)} on {plan.num_gpus:,} GPUs, about {about(answer.chosen.iteration_s)} s an iteration\n")
+    say("\n".join(header_lines(facts, note)))
+    say("\n".join(regret_lines(answer, statistics(answer))))
     say()
     if answer.effects:
-        _show_families(answer)
-        say("\n".join(_measure_lines(answer)))
-    say(f"seed {answer.seed}, {answer.seconds:.1f} s")
-
-
-def _regret_lines(answer: "Robustness") -> list[str]:
-    from hybridmap.text.notation import percent
-
-    done, n = len(answer.draws), _draws_text(len(answer.draws))
-    stats = statistics(answer)
-    lines = []
-    if stats:
-        names = {"mean": "mean", "p50": "median", "p90": "p90", "worst": "worst"}
-        parts = ", ".join(f"{text} {percent(stats[key])}" for key, text in names.items())
-        lines.append(f"regret      {parts} over {_draws_text(len(answer.regrets))} (time over the best of the draw)")
-    if answer.unfit:
-        lines.append(f"memory      the plan does not fit in {answer.unfit} of {n}")
-    other = sum(not d.same_placement for d in answer.draws)
-    moved = sum(not d.same_layouts for d in answer.draws)
-    lines.append(f"best plan   has another placement in {other} of {n}, other pools or layouts in {moved}")
-    if done < answer.asked:
-        lines.append(f"time        was up after {done} of {answer.asked} draws; a longer --time-limit does them all")
-    return [*lines, _safest_line(answer)]
-
-
-def _draws_text(count: int) -> str:
-    return f"{count:,} draw{'' if count == 1 else 's'}"
-
-
-def _safest_line(answer: "Robustness") -> str:
-    from hybridmap.text.notation import percent, placement_title
-    from mapper.search.replay import layout_key
-
-    safest = answer.safest
-    regret = f"worst regret {percent(safest.worst_regret)}, mean {percent(safest.mean_regret)}"
-    unfit = f", does not fit in {safest.unfit}" if safest.unfit else ""
-    if layout_key(safest.plan) == layout_key(answer.chosen.plan):
-        return f"safest      the plan itself of {len(answer.contenders)} that won a draw: {regret}{unfit}"
-    return f"safest      {placement_title(safest.plan)}, {_layouts(safest)}: {regret}{unfit}"
-
-
-def _layouts(contender: "Contender") -> str:
-    from hybridmap.text.notation import generation_text, training_text
-
-    parts = []
-    for entry in contender.plan.roles:
-        texts = [t for t in (training_text(entry.training), generation_text(entry.generation)) if t != "-"]
-        parts += [f"{entry.role} {' / '.join(texts)}"] if texts else []
-    return ", ".join(parts)
-
-
-def _show_families(answer: "Robustness") -> None:
-    from hybridmap.text.notation import percent
-    from mapper.price_families import MEANING
-
-    numbers = ("error", "regret if faster", "regret if slower", "iteration moves")
-    table = new_table(("family alone", *numbers, "what it is"), right=numbers)
-    for effect in answer.effects:
-        table.add_row(
-            effect.family,
-            percent(effect.error),
-            *(_regret(end) for end in (effect.faster, effect.slower)),
-            percent(effect.swing),
-            MEANING[effect.family],
-        )
-    say_table(table)
-
-
-def _regret(draw: "Draw") -> str:
-    from hybridmap.text.notation import percent
-
-    return "does not fit" if draw.regret is None else percent(draw.regret)
-
-
-def _measure_lines(answer: "Robustness") -> list[str]:
-    from hybridmap.text.notation import percent
-
-    first, lines = answer.measure_first, []
-    if first is not None and first.regret >= 5e-5:
-        lines.append(f"measure     {first.family} first: not knowing it costs {percent(first.regret)} on average")
-    elif first is not None:
-        lines.append(
-            f"measure     nothing for the plan's sake: no family alone costs anything; {first.family} moves the time "
-            "most"
-        )
-    if answer.skipped:
-        lines.append(f"not tried   {', '.join(answer.skipped)}: time was up")
-    return lines
+        show_families(answer)
+        say()
+        say("\n".join(measure_lines(answer)))
+    say(f"tried       {len(answer.draws):,} draws, seed {answer.seed}, {answer.seconds:.1f} s")
 
 
 def statistics(answer: "Robustness") -> dict[str, float]:

@@ -138,7 +138,7 @@ def import_setup(setup: Setup, given: Given) -> Imported:
         "implementation": dict(setup.implementation),
     }
     job = job_from_mapping(document, setup.source, Path())
-    return Imported(job, plan_of(setup, job, given.device), (*of_lengths(given, job), *setup.notes))
+    return Imported(job, plan_of(setup, job, job.facts().group.device), (*of_lengths(given, job), *setup.notes))
 
 
 def setup_as_read(setup: Setup, source: Source) -> Source:

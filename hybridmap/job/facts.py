@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.schema import EmbeddedConfig
-from profiles.calibration import CALIBRATION_FILE, CalibrationFile, read_calibration
+from profiles.calibration import CALIBRATION_FILE, CalibrationFile, digest_of, read_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_known
@@ -50,7 +50,8 @@ def layers_of(job: Job) -> list[CalibrationFile]:
     found = [read_calibration(measured)] if measured.is_file() else []
     embedded = [layer for layer in job.calibration if isinstance(layer, CalibrationFile)]
     assert len(embedded) == len(job.calibration), "a complete job has its layers in it"
-    return [*found, *embedded]
+    once = {digest_of(layer): layer for layer in (*found, *embedded)}  # a job in the device's folder has its layer, too
+    return list(once.values())
 
 
 def _role(role: str, section: RoleSection) -> RoleSpec:

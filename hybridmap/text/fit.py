@@ -9,22 +9,7 @@ from simulator.feasibility import memories_on, pool_memory
 if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool
-
-CLASSES = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "activations",
-    "logits",
-    "gathered parameters",
-    "gathered weights",
-    "generation weights",
-    "kv cache",
-    "generation workspace",
-    "engine reserve",
-    "reserve",
-)
-"""The order of the columns; a class that is not named here comes after these."""
+    from simulator.plan.timeline import PoolMemory
 
 RESIDENT = "always"
 """What is kept whatever runs, as against what a call needs on top."""
@@ -50,25 +35,41 @@ def _positive(classes: Any) -> dict[str, float]:
     return {name: size for name, size in sizes.items() if size > 0}
 
 
-def classes_of(rows: list[dict[str, Any]]) -> list[str]:
-    """Every class of some rows, in the order of ``CLASSES``."""
-    there = dict.fromkeys(name for row in rows for name in row["classes"])
-    return [name for name in CLASSES if name in there] + [name for name in there if name not in CLASSES]
+def parts_text(classes: dict[str, float]) -> tuple[str, str]:
+    """Their sum in GiB, and each class of a tenth of a GiB at least, the largest first."""
+    from hybridmap.text.notation import gib
+
+    large = sorted((name for name in classes if gib(classes[name]) != "0.0"), key=lambda name: -classes[name])
+    return gib(sum(classes.values())), ", ".join(f"{name} {gib(classes[name])}" for name in large)
+
+
+def answer_line(plan: Plan, fits: bool, facts: Facts) -> str:
+    """Whether it fits, and what is left or missing on the GPU with the least room."""
+    from hybridmap.text.notation import gib, memory_text
+
+    left = {pool.name: _left_bytes(pool_memory(plan, pool, facts)) for pool in plan.pools}
+    worst = min(plan.pools, key=lambda pool: left[pool.name])
+    told = f"{gib(left[worst.name])} GiB left" if fits else f"{gib(-left[worst.name])} GiB too much"
+    peak = pool_memory(plan, worst, facts)
+    where = f" of pool {worst.name}" if len(plan.pools) > 1 else ""
+    return f"{'fits' if fits else 'does not fit'}: the fullest GPU{where} holds {memory_text(peak)}, {told}"
+
+
+def _left_bytes(peak: PoolMemory) -> float:
+    return (peak.usable_bytes or peak.capacity_bytes) - peak.used_bytes
 
 
 def binding_line(plan: Plan, pool: Pool, facts: Facts) -> str:
-    """What fills a pool's fullest GPU, when, and the largest term of it by role."""
-    from hybridmap.text.notation import gib, memory_text
+    """When a pool's fullest GPU is fullest, and the largest term of it by role."""
+    from hybridmap.text.notation import gib
 
     peak = pool_memory(plan, pool, facts)
     terms = peak_terms(plan, pool, facts)
     (role, name), size = max(terms.items(), key=lambda item: item[1])
-    left = (peak.usable_bytes or peak.capacity_bytes) - peak.used_bytes
-    room = f"{gib(left)} GiB left" if left >= 0 else f"{gib(-left)} GiB too much"
     whose = f"{role}'s {name}" if role else name
     return (
-        f"pool {pool.name}: {memory_text(peak)}, in {peak.peak_call or 'no call'}, "
-        f"{room}; the largest term is {whose} ({gib(size)} GiB)"
+        f"{f'pool {pool.name}':<12}fullest in {peak.peak_call or 'no call'}; the largest term is {whose} "
+        f"({gib(size)} GiB)"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from hybridmap.text.notation import about
 from mapper.result import OPTIMAL_GAP
 from simulator.plan.plan import TokenBudget
 
@@ -29,6 +30,9 @@ LETTERS = {
 """Degrees whose change is told; the data-parallel one follows from the GPUs."""
 
 MOST_CHANGES = 4
+
+MOST_PLOT = 100
+"""Columns of a plot in a terminal."""
 
 
 def changes(before: Plan, after: Plan) -> str:
@@ -85,6 +89,40 @@ def _degrees(old: ParallelLayout | GenerationLayout | None, new: ParallelLayout 
 
 def _value(value: object) -> str:
     return f"{value.tokens}tok" if isinstance(value, TokenBudget) else str(value)
+
+
+def answer_line(points: Sequence[FrontierPoint]) -> str:
+    """From the fewest GPUs to the fastest plan, and what the added GPUs are worth."""
+    first, last = points[0], points[-1]
+    if len(points) == 1:
+        return f"{_gpus(first.num_gpus)} hold the job: about {about(first.iteration_s)} s; more make nothing faster"
+    speedup, more = first.iteration_s / last.iteration_s, last.num_gpus / first.num_gpus
+    return (
+        f"from {_gpus(first.num_gpus)} (about {about(first.iteration_s)} s) to {last.num_gpus:,} (about "
+        f"{about(last.iteration_s)} s): {speedup:.1f} times faster on {more:.1f} times the GPUs"
+    )
+
+
+def _gpus(count: int) -> str:
+    return f"{count:,} GPU{'' if count == 1 else 's'}"
+
+
+def plot_lines(points: Sequence[FrontierPoint], width: int) -> list[str]:
+    """Iteration time by GPUs as bars; a mark where the fewest GPUs' plan, scaled perfectly, would end."""
+    first, names = points[0], [f"{point.num_gpus:,}" for point in points]
+    times = [f"{about(point.iteration_s)} s" for point in points]
+    left, right = max(map(len, [*names, "GPUs"])), max(map(len, times))
+    room = min(width, MOST_PLOT) - left - right - 4
+    longest = max(point.iteration_s for point in points)
+    out = [f"{'GPUs':>{left}}  seconds of an iteration, | with perfect scaling"]
+    for name, told, point in zip(names, times, points, strict=True):
+        length = max(1, round(room * point.iteration_s / longest))
+        ideal = round(room * first.iteration_s * first.num_gpus / point.num_gpus / longest)
+        bar = "█" * length
+        if point is not first and 0 < ideal < length:
+            bar = f"{bar[: ideal - 1]}|{bar[ideal:]}"
+        out.append(f"{name:>{left}}  {bar} {told}")
+    return out
 
 
 def proof_lines(points: Sequence[FrontierPoint]) -> list[str]:

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import PoolMemory
 
 
-LEGEND = (
-    "t tensor, p pipeline, d data, c context, e expert parallel, a attention copies; z ZeRO stage; mb samples of a "
-    "micro-batch (tok: its tokens); seqs sequences in flight of a replica"
-)
-
-
 def training_text(layout: ParallelLayout | None) -> str:
     """``t8 p1 d2 z1 mb4 full``; degrees of one that few use, and no recomputation, go unsaid."""
     if layout is None:
@@ -81,6 +75,11 @@ def memory_text(peak: PoolMemory) -> str:
     return f"{gib(peak.used_bytes)} of {gib(peak.usable_bytes)} GiB usable, {gib(peak.capacity_bytes)} seen"
 
 
+def about(seconds: float) -> str:
+    """Seconds as an estimate carries them: ``134``, ``6.4``, ``0.52``."""
+    return f"{seconds:,.0f}" if seconds >= 9.95 else f"{seconds:.1f}" if seconds >= 0.995 else f"{seconds:.2f}"
+
+
 def percent(fraction: float) -> str:
     """``0.03`` as ``3 %``; small ones keep two digits after the point, but never read as more than they are."""
     value = fraction * 100
@@ -88,8 +87,9 @@ def percent(fraction: float) -> str:
 
 
 def stages_text(stages: Mapping[Stage, float]) -> str:
-    """Every stage that takes time, in the order of an iteration."""
-    return " | ".join(f"{name.replace('_', ' ')} {stages[name]:,.1f} s" for name in STAGES if stages.get(name, 0) > 0)
+    """Every stage that takes a tenth of a second at least, in the order of an iteration."""
+    there = [name for name in STAGES if stages.get(name, 0) > 0 and f"{stages[name]:.1f}" != "0.0"]
+    return " | ".join(f"{name.replace('_', ' ')} {stages[name]:,.1f} s" for name in there)
 
 
 def difference_text(stages: Mapping[Stage, float], best: Mapping[Stage, float]) -> str:

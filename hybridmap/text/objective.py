@@ -27,7 +27,7 @@ def objective_lines(result: Result) -> list[str]:
         "cost": f"the least cost at {_prices(objective)} per GPU-hour",
         "gpus": f"the fewest GPUs with an iteration of at most {objective.target_iteration_s or 0:,g} s",
     }[objective.goal]
-    return [f"objective {wanted}: {value_text(result, result.value)}"]
+    return [f"objective   {wanted}: {value_text(result, result.value)}"]
 
 
 def _prices(objective: Objective) -> str:

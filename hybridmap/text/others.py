@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
-COLUMNS = ("", "iteration", "difference", "memory", "usable", "what differs")
+COLUMNS = ("plan", "iteration", "difference", "memory", "usable", "what differs")
 
 
 def plain_lines(result: Result) -> list[str]:
@@ -57,7 +57,7 @@ def other_plans(result: Result, most: int) -> list[RunnerUp]:
 
 def show_top(result: Result, facts: Facts, most: int) -> None:
     """Print the best plans as a table: time, memory of the fullest GPU, and what differs from the first."""
-    table = new_table(COLUMNS, right=COLUMNS[:5])
+    table = new_table(COLUMNS, right=COLUMNS[:5], prose=COLUMNS[5:])
     table.add_row("1", f"{result.iteration_s:,.2f} s", "", *_memory(result.timeline), "this plan")
     for i, other in enumerate(other_plans(result, most)):
         change = other.iteration_s / result.iteration_s - 1

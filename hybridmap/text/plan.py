@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridmap.console import new_table, say, say_table
 from hybridmap.job.notes import notes
 from hybridmap.text.notation import (
-    LEGEND,
+    about,
     difference_text,
     generation_text,
     gib,
@@ -23,9 +23,10 @@ from hybridmap.text.notation import (
 )
 from hybridmap.text.objective import bound_text, objective_lines
 from hybridmap.text.others import listed_line, plain_lines
+from hybridmap.text.worked import worked_lines
 from simulator.full_length import RAREST
 from simulator.play.simulate import simulate
-from simulator.uncertainty import COVERAGE, interval
+from simulator.uncertainty import COVERAGE, NINETY, interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan, Pool, RolePlan
     from simulator.plan.timeline import PoolMemory, Timeline
 
-COLUMNS = ("pool", "GPUs", "role", "training", "generation", "scoring", "memory per GPU")
+COLUMNS = ("pool", "role", "training", "generation", "scoring")
 
 
 def header_lines(facts: Facts, more: Sequence[str] = ()) -> list[str]:
@@ -45,25 +46,56 @@ def header_lines(facts: Facts, more: Sequence[str] = ()) -> list[str]:
     return [job_title(facts), *(f"note: {note}" for note in (*notes(facts), *more)), ""]
 
 
+def answer_line(timeline: Timeline) -> str:
+    """The time of an iteration with its interval, and the speed: what most readers came for."""
+    low, high = interval_s(timeline)
+    per_gpu = timeline.tokens_per_s / timeline.num_gpus
+    return (
+        f"about {about(timeline.iteration_s)} s an iteration ({about(low)} to {about(high)} s, 90 % interval), "
+        f"{per_gpu:,.0f} tokens/s per GPU"
+    )
+
+
+def best_line(result: Result) -> str:
+    """What is best under this model, of how many, and how surely."""
+    plan = f"{placement_title(result.plan)} on {result.plan.num_gpus:,} GPUs"
+    among = f"of {result.num_priced:,} priced configurations under this model"
+    if result.status == "optimal":
+        within = ", proven" if result.faster is None else f" within {100 * result.tolerance:g} %, proven"
+        return f"{plan}: the best {among}{within}"
+    return f"{plan}: the best found {among}; no plan beats {bound_text(result)} (gap {percent(result.gap)})"
+
+
 def show_plan(plan: Plan, timeline: Timeline) -> None:
     """Print who is where and in which layout, then the stages and the speed."""
     table = new_table(COLUMNS)
-    mixed = len(plan.gpus) > 1
     for pool in plan.pools:
-        rows = role_rows(plan, pool)
-        for i, texts in enumerate(rows):
-            memory = _memory(plan, pool, timeline, i, len(rows))
-            gpus = gpus_text(pool) + (f" {pool.device}" if mixed else "")
-            table.add_row(pool.name if i == 0 else "", gpus if i == 0 else "", *texts, memory)
+        for i, texts in enumerate(role_rows(plan, pool)):
+            table.add_row(pool.name if i == 0 else "", *texts)
     say_table(table)
-    for line in more_lines(plan):
+    say()
+    for line in [*pool_lines(plan, timeline), *worked_lines(plan), *more_lines(plan)]:
         say(line)
-    say(f"({LEGEND})")
     for note in memory_notes(timeline):
         say(f"note: {note}")
     say()
-    say(stages_text(timeline.stages))
+    say(f"stages      {stages_text(timeline.stages)}")
     say("\n".join(speed_lines(timeline)))
+
+
+def pool_lines(plan: Plan, timeline: Timeline) -> list[str]:
+    """The GPUs of each pool and what fills the fullest of them, when, and what of it is KV cache."""
+    out, mixed = [], len(plan.gpus) > 1
+    for pool in plan.pools:
+        memory = timeline.memory[pool.name]
+        engines = [entry.generation for entry in _engines_on(plan, pool)]
+        kv = "".join(f", KV {gib(engine.kv_cache_bytes)}" for engine in engines if engine is not None)
+        kind = f" {pool.device}" if mixed else ""
+        out.append(
+            f"{f'pool {pool.name}':<12}GPUs {gpus_text(pool)}{kind}: {memory_text(memory)}, peak in "
+            f"{memory.peak_call}{kv}"
+        )
+    return out
 
 
 def role_rows(plan: Plan, pool: Pool) -> list[tuple[str, str, str, str]]:
@@ -88,11 +120,11 @@ def more_lines(plan: Plan) -> list[str]:
     """What a plan says that few do, in words: chunks of a pipeline, states in host memory, the schedule."""
     out = []
     if any(e.training is not None and e.training.vpp > 1 for e in plan.roles):
-        out.append("(v model chunks per pipeline stage, interleaved)")
+        out.append("(v: model chunks per pipeline stage, interleaved)")
     for entry in plan.roles:
         if entry.offload:
             out.append(f"{entry.role}: {' and '.join(entry.offload)} in host memory while others run")
-    return [*out, *([f"schedule {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
+    return [*out, *([f"schedule    {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
 
 
 def schedule_text(plan: Plan) -> str:
@@ -102,15 +134,6 @@ def schedule_text(plan: Plan) -> str:
     else:
         text = f"async: {plan.steps_in_flight} step(s) of samples in flight, so samples are up to that many steps old"
     return text + ("; new weights reach the engines while they generate" if plan.in_flight_updates else "")
-
-
-def _memory(plan: Plan, pool: Pool, timeline: Timeline, line: int, num_lines: int) -> str:
-    """What fills the fullest GPU of a pool, beside its first roles: the sum, then when, then the KV budget."""
-    memory = timeline.memory[pool.name]
-    engines = [entry.generation for entry in _engines_on(plan, pool)]
-    kv = "".join(f", KV {gib(engine.kv_cache_bytes)}" for engine in engines if engine is not None)
-    lines = [memory_text(memory), f"peak in {memory.peak_call}{kv}"]
-    return "\n".join(lines[line:] if line == num_lines - 1 else lines[line : line + 1])
 
 
 def memory_notes(timeline: Timeline) -> list[str]:
@@ -135,24 +158,34 @@ def full_length_text(name: str, peak: PoolMemory) -> str:
 
 
 def speed_lines(timeline: Timeline) -> list[str]:
-    """Iteration time, throughput, and the provenance of the numbers."""
-    per_gpu = timeline.tokens_per_s / timeline.num_gpus
-    shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.0005]
-    low, high = (_about(seconds) for seconds in interval_s(timeline))
+    """Iteration time, throughput, interval, and the provenance of the numbers; shares under half a percent go."""
+    shares = [f"{percent(share)} {name}" for name, share in timeline.basis.items() if share >= 0.005]
+    low, high = (_three_digits(seconds) for seconds in interval_s(timeline))
     return [
-        f"iteration {timeline.iteration_s:,.2f} s   {timeline.tokens_per_s:,.0f} tokens/s, {per_gpu:,.0f} per GPU",
-        f"90 % interval {low} to {high} s, from errors against published runs (docs/accuracy.md)",
-        f"provenance: {', '.join(shares)}{_weakest_call(timeline)}",
+        f"iteration   {timeline.iteration_s:,.2f} s, {timeline.tokens_per_s:,.0f} tokens/s, "
+        f"{timeline.tokens_per_s / timeline.num_gpus:,.0f} per GPU",
+        f"interval    {low} to {high} s in 9 of 10 runs, from {interval_source(timeline)}",
+        f"provenance  {', '.join(shares)}{_weakest_call(timeline)}",
     ]
 
 
 def interval_s(timeline: Timeline) -> tuple[float, float]:
     """Between which times a measured iteration lies nine times in ten."""
     low, high = interval(timeline.cluster)
+    if timeline.log_deviation is not None:
+        half = NINETY * timeline.log_deviation
+        low, high = max(low, math.exp(-half)), min(high, math.exp(half))
     return low * timeline.iteration_s, high * timeline.iteration_s
 
 
-def _about(seconds: float) -> str:
+def interval_source(timeline: Timeline) -> str:
+    """What an interval rests on: a calibration, where it leaves less open than errors against published runs."""
+    low, _ = interval(timeline.cluster)
+    calibrated = timeline.log_deviation is not None and math.exp(-NINETY * timeline.log_deviation) > low
+    return "what the calibration leaves open" if calibrated else "errors against published runs (docs/accuracy.md)"
+
+
+def _three_digits(seconds: float) -> str:
     """Three digits at least: an interval that is itself an estimate carries no more."""
     return f"{seconds:,.{max(0, 2 - math.floor(math.log10(seconds)))}f}"
 
@@ -177,21 +210,15 @@ MAY_CLOSE = "a longer --time-limit may close the gap, unless degrees that are no
 def result_lines(result: Result, facts: Facts, options: SearchOptions) -> list[str]:
     """How good the plan is and among what, what was left unused, and what plain plans and other placements cost."""
     found = f"found in {result.seconds:.1f} s (seed {result.seed})"
-    priced = f"among {result.num_priced:,} priced configurations"
-    bound = bound_text(result)
+    bound = f"{bound_text(result)}, gap {percent(result.gap)}, {found}"
     if result.status == "optimal":
-        within = "" if result.faster is None else f" within {100 * result.tolerance:g} %"
-        proof = f"optimal{within} {priced}, bound {bound}, gap {percent(result.gap)}, {found}"
+        proof = f"proof       optimal: no plan beats {bound}"
     else:
-        proof = (
-            f"best found {priced}; no plan beats {bound}, gap {percent(result.gap)}, {found}; "
-            f"{'; '.join(result.open_because) or MAY_CLOSE}"
-        )
-    space = listed_line(facts, options)
+        proof = f"proof       open: no plan beats {bound}; {'; '.join(result.open_because) or MAY_CLOSE}"
     return [
         *objective_lines(result),
         proof,
-        space,
+        listed_line(facts, options),
         *_unused_lines(result, facts),
         "",
         *plain_lines(result),
@@ -206,7 +233,7 @@ def _unused_lines(result: Result, facts: Facts) -> list[str]:
         return []
     better = "faster" if result.objective.goal == "time" else "better by the objective"
     none = "no plan is" if result.status == "optimal" else "no plan that was found is"
-    return [f"{idle:,} of {facts.num_gpus:,} GPUs are left unused: {none} {better} with them"]
+    return [f"unused      {idle:,} of {facts.num_gpus:,} GPUs: {none} {better} with them"]
 
 
 def _runner_up_lines(result: Result, facts: Facts) -> list[str]:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
 
 SCORING_STAGES = 2
 """Pipeline stages of a role that only scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class StagesNeeded:
+    """The fewest pipeline stages with which a pool's roles fit, in training and in engines, by its GPUs; ``[S]``."""
+
+    sizes: Ints
+    training: Ints
+    engine: Ints
 
 
 def plain_rows(facts: Facts, table: RoleTable) -> Mask:

@@ -22,6 +22,7 @@ from simulator.plan.dataflow import CONTROLLER, Dataflow
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mapper.candidates.plain import StagesNeeded
     from mapper.deadline import Deadline
     from mapper.problem import ColocationGroup, Placement, Problem
     from profiles.records import Floats, Ints
@@ -65,6 +66,8 @@ class Instance:
         Tables by role whose last rows are in no plan, only in the bound (``relaxation``), where they have such rows.
     unpriced_ticks
         Where time was up before all candidates were priced: no plan with one of the others takes fewer ticks.
+    stages_needed
+        Of groups whose rows were left out before: stages that their roles need to fit, of all rows (``plain``).
     tick_s
         Length of a tick. Each duration is rounded to the nearest tick, so an iteration is off by at most
         ``rounding_s``.
@@ -88,6 +91,7 @@ class Instance:
     neighbours: Neighbours | None = None
     bounding: dict[str, RoleTable] = field(default_factory=dict)
     unpriced_ticks: int | None = None
+    stages_needed: dict[ColocationGroup, StagesNeeded] = field(default_factory=dict)
 
     @property
     def rounding_s(self) -> float:

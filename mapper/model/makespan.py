@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from profiles.records import Floats
 
 
+def waits_for(instance: Instance, partition: Placement) -> dict[str, list[str]]:
+    """Calls that each call waits for, by key: its inputs, and the one before it on its pool. Calls come in turn."""
+    set_of = {role: i for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: -1}
+    out: dict[str, list[str]] = {}
+    last: dict[int, str] = {}
+    for call in instance.flow.calls:
+        pool = set_of[call.role]
+        out[call.key] = [*call.inputs, *([last[pool]] if pool in last else [])]
+        last[pool] = call.key
+    return out
+
+
 def makespan(instance: Instance, partition: Placement, durations: dict[str, Floats]) -> Floats:
     """End of the iteration in ticks for arrays of durations: the longest path, with pools taking turns."""
     end: dict[str, Floats] = {}

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.plain import plain_rows, stages
+from mapper.candidates.plain import StagesNeeded, plain_rows, stages
 from mapper.deadline import TimeUpError
 from mapper.model.choices import ticks_of
 from mapper.model.variables import Choice
 from mapper.search.best import best_choice
-from mapper.search.incumbent import greedy
+from mapper.search.incumbent import greedy, thinned
 from mapper.search.prune import prune_beyond, restricted
 from mapper.search.tie_breaking import tidy
 
@@ -60,6 +60,32 @@ def best_plain(
     if best is None:
         return None
     return _by_rule(instance, inside, *best, deadline, workers)
+
+
+def rows_worth_keeping(
+    instance: Instance, problem: Problem
+) -> tuple[dict[str, Ints], dict[ColocationGroup, StagesNeeded]]:
+    """Rows by role that the best plain choice may have, and the stages that groups need, before anything is left out.
+
+    A quick plain choice says what is sure to be slower.
+    """
+    rows = plain_of_roles(instance, problem)
+    needed = {group: _stages_needed(instance, rows, group) for p in instance.partitions for group in p}
+    counted = replace(instance, stages_needed=needed)
+    short = {group: _short_enough(counted, rows, group) for group in needed}
+    inside = {p: _inside(instance, short, p) for p in instance.partitions}
+    quick = [ticks for few, _ in inside.values() for choice, ticks in [greedy(thinned(few)[0])] if choice is not None]
+    keep = {role: np.zeros(len(table), dtype=np.bool_) for role, table in instance.tables.items()}
+    rounding = len(instance.flow.calls) + 1
+    for few, of_whole in inside.values():
+        left = (
+            prune_beyond(few, min(quick) + rounding)[1]
+            if quick
+            else {r: np.arange(len(t)) for r, t in few.tables.items()}
+        )
+        for role, mine in of_whole.items():
+            keep[role][mine[left[role]]] = True
+    return {role: np.flatnonzero(mask) for role, mask in keep.items()}, needed
 
 
 def _better(best: tuple[Choice, int] | None, instance: Instance, other: Choice) -> tuple[Choice, int]:
@@ -123,9 +149,26 @@ def _restricted(instance: Instance, rows: dict[str, Ints], placements: tuple[Pla
 
 
 def _short_enough(instance: Instance, rows: dict[str, Ints], group: ColocationGroup) -> dict[str, Ints]:
-    """Rows of a group's roles with no more stages than its roles need to fit together on as many GPUs as a row uses.
+    """Rows of a group's roles with no more stages than its roles need to fit together on as many GPUs as a row uses."""
+    needed = instance.stages_needed.get(group) or _stages_needed(instance, rows, group)
+    out = {}
+    for role in group.roles:
+        mine = rows[role]
+        at = np.minimum(np.searchsorted(needed.sizes, instance.tables[role].num_gpus[mine]), len(needed.sizes) - 1)
+        if not len(needed.sizes):
+            out[role] = mine[:0]
+            continue
+        there = needed.sizes[at] == instance.tables[role].num_gpus[mine]
+        trains, generates = (n[mine] for n in stages(instance.tables[role]))
+        of_kind = instance.tables[role].device_type[mine] == instance.device_types.index(group.device_type)
+        out[role] = mine[there & of_kind & (trains <= needed.training[at]) & (generates <= needed.engine[at])]
+    return out
 
-    They fit when the least hungry layout of each does: first with the fewest stages in training, then in the engine.
+
+def _stages_needed(instance: Instance, rows: dict[str, Ints], group: ColocationGroup) -> StagesNeeded:
+    """The fewest stages with which a group's roles fit together, first in training, then in the engine, by size.
+
+    They fit when the least hungry layout of each does.
     """
     sizes = np.asarray(instance.sizes[group], dtype=np.int64)
     training = np.full(len(sizes), STAGES[-1])
@@ -138,17 +181,7 @@ def _short_enough(instance: Instance, rows: dict[str, Ints], group: ColocationGr
         training[new], engine[new], found = most_training, most_engine, found | new
         if np.all(found):
             break
-    out = {}
-    for role in group.roles:
-        mine = rows[role]
-        at = np.minimum(np.searchsorted(sizes, instance.tables[role].num_gpus[mine]), max(len(sizes) - 1, 0))
-        there = sizes[at] == instance.tables[role].num_gpus[mine] if len(sizes) else np.zeros(len(mine), dtype=np.bool_)
-        trains, generates = (n[mine] for n in stages(instance.tables[role]))
-        of_kind = instance.tables[role].device_type[mine] == instance.device_types.index(group.device_type)
-        keep = there & of_kind
-        keep[keep] &= (trains[keep] <= training[at[keep]]) & (generates[keep] <= engine[at[keep]])
-        out[role] = mine[keep]
-    return out
+    return StagesNeeded(sizes, training, engine)
 
 
 def _fit(

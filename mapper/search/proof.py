@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapper.candidates.pareto import non_dominated_by_group
+from mapper.deadline import TimeUpError
 from mapper.model.choices import fits, ticks_of
 from mapper.model.solver import Solution, solve
 from mapper.model.variables import Choice
 from mapper.progress import tell
 from mapper.search.incumbent import greedy, polished, thinned
+from mapper.search.multipliers import prune_by_prices
 from mapper.search.prune import prune_beyond, restricted
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def best_as_priced(
     start, limit = _closer(instance, start, limit)
     pruned, kept = prune_beyond(instance, limit)
     pruned, kept = _without_beaten(pruned, kept, start)
+    pruned, kept = _within_prices(pruned, kept, limit)
     back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
     inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
     if instance.neighbours is None:
@@ -52,9 +56,28 @@ def best_as_priced(
         if closer < limit:
             return best_as_priced(instance, seed, time_limit_s, _in_whole(inside, kept), cutoff, workers)
     tell("proving that nothing is faster", best_s=limit * instance.tick_s)
-    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, start=inside, start_ticks=limit, workers=workers)
-    assert solution.choice is not None, "the quick choice survives its own pruning"
-    return _in_whole(solution.choice, kept), solution
+    found = _faster(pruned, seed, time_limit_s, limit, workers)
+    if found.choice is None:
+        return start, replace(found, choice=start, objective_ticks=limit)
+    return _in_whole(found.choice, kept), found
+
+
+def _faster(instance: Instance, seed: int, time_limit_s: float, limit: int, workers: int) -> Solution:
+    """The best choice of fewer than ``limit`` ticks and its proof, or none and a bound of at most ``limit``."""
+    began = time.perf_counter()
+    left, kept, least = prune_by_prices(instance, limit - 1)
+    if not left.partitions:
+        return Solution("optimal", None, limit, limit, time.perf_counter() - began)
+    try:
+        found = solve(left, seed=seed, time_limit_s=time_limit_s, workers=workers)
+    except TimeUpError:
+        return Solution("feasible", None, limit, least, time.perf_counter() - began)
+    if found.choice is None or found.objective_ticks >= limit:
+        proven = found.status != "feasible"
+        bound = limit if proven else min(max(least, found.bound_ticks), limit)
+        return replace(found, status="optimal" if proven else "feasible", choice=None, bound_ticks=bound)
+    bound = min(max(least, found.bound_ticks), found.objective_ticks)
+    return replace(found, choice=_in_whole(found.choice, kept), bound_ticks=bound)
 
 
 def _without_beaten(instance: Instance, kept: dict[str, Ints], start: Choice) -> tuple[Instance, dict[str, Ints]]:
@@ -70,6 +93,12 @@ def _without_beaten(instance: Instance, kept: dict[str, Ints], start: Choice) ->
         own = np.flatnonzero(kept[role] == start.rows[role]) if role in start.rows else best[:0]
         rows[role] = np.union1d(best, own)
     return restricted(instance, rows), {role: kept[role][mine] for role, mine in rows.items()}
+
+
+def _within_prices(instance: Instance, kept: dict[str, Ints], limit: int) -> tuple[Instance, dict[str, Ints]]:
+    """A pruned instance without what is above the limit once memory and GPUs have their price."""
+    left, again, _ = prune_by_prices(instance, limit)
+    return left, {role: rows[again[role]] for role, rows in kept.items()}
 
 
 def _in_whole(choice: Choice, kept: dict[str, Ints]) -> Choice:
@@ -106,6 +135,7 @@ def _within(
 ) -> tuple[Choice | None, Solution]:
     """The best choice of at most ``cutoff`` ticks, with no known one to start from."""
     pruned, kept = prune_beyond(instance, cutoff)
+    pruned, kept = _within_prices(pruned, kept, cutoff)
     solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, workers=workers)
     if solution.choice is None:
         return None, replace(solution, bound_ticks=cutoff + 1)

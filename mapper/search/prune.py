@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mapper.model.instance import least_up_to
-from mapper.model.makespan import makespan
+from mapper.model.makespan import makespan, waits_for
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
@@ -124,19 +124,13 @@ def _around(
     instance: Instance, partition: Placement, shortest: dict[str, int]
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Ticks that pass at least before each call starts and after it has ended."""
-    set_of = {role: i for i, group in enumerate(partition) for role in group.roles} | {CONTROLLER: -1}
-    waits_for: dict[str, list[str]] = {}
-    last: dict[int, str] = {}
-    for call in instance.flow.calls:
-        pool = set_of[call.role]
-        waits_for[call.key] = [*call.inputs, *([last[pool]] if pool in last else [])]
-        last[pool] = call.key
+    waits = waits_for(instance, partition)
     before = dict.fromkeys(shortest, 0)
     for call in instance.flow.calls:
-        before[call.key] = max((before[key] + shortest[key] for key in waits_for[call.key]), default=0)
+        before[call.key] = max((before[key] + shortest[key] for key in waits[call.key]), default=0)
     after = dict.fromkeys(shortest, 0)
     for call in reversed(instance.flow.calls):
-        for key in waits_for[call.key]:
+        for key in waits[call.key]:
             after[key] = max(after[key], shortest[call.key] + after[call.key])
     return before, after
 

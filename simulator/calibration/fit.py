@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from profiles.calibration import CALLS, FACTORS, factors_of_calls
+from profiles.calibration import FACTORS, factors_of_calls
 from simulator.calibration.factors import Belief, calibrated, calibration_of, prior
 from simulator.play.simulate import price_calls, scheduled
 
@@ -24,11 +24,20 @@ WHOLE = "step"
 MODEL_ERROR = 0.03
 """Relative: what prices of one call are off even with the right factors, between two layouts of a run."""
 
-LEAST_ERROR = 0.005
-"""Relative: no mean of steps is known better."""
+UNNAMED_ERROR = 0.07
+"""Relative, of whole steps beside ``MODEL_ERROR``: data, logging and waits have no price and are no call's."""
 
-SCALES = (0.4, 1.0, 2.5)
+SINGLE_STEP_ERROR = 0.08
+"""Relative: repeats of one configuration spread by 5 %, days apart by up to 15 %."""
+
+LEAST_ERROR = 0.01
+"""Relative: no mean of steps is known better, beside those of other lengths; with half of it they told apart what they
+cannot."""
+
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """How wide the prior may be: prices of some machines are better known than those of others, and the run says which."""
+SCALE_SPREAD = 0.5
+"""Standard deviation of a scale's logarithm, so that a run's own noise does not choose it."""
 
 ROUNDS, SMALL_MOVE = 6, 1e-3
 STEP = 0.05
@@ -134,7 +143,6 @@ def fit(
     cases: Sequence[Case],
     observations: Sequence[Observation],
     seconds_per_sample: Mapping[str, float] | None = None,
-    before: Belief | None = None,
 ) -> Belief:
     """What measured seconds of runs make of the factors.
 
@@ -146,19 +154,17 @@ def fit(
         What was measured there.
     seconds_per_sample
         Of the controller's calls, as measured.
-    before
-        What was believed before; else ``prior``.
 
     Returns
     -------
     Belief
         As of ``fit_to``.
     """
-    return fit_to(Prices(cases, seconds_per_sample or {}), observations, before or prior())
+    return fit_to(Prices(cases, seconds_per_sample or {}), observations)
 
 
-def fit_to(prices: Predictor, observations: Sequence[Observation], start: Belief) -> Belief:
-    """What observations make of the factors.
+def fit_to(prices: Predictor, observations: Sequence[Observation]) -> Belief:
+    """What observations make of the factors, starting from ``prior``.
 
     Parameters
     ----------
@@ -166,23 +172,21 @@ def fit_to(prices: Predictor, observations: Sequence[Observation], start: Belief
         What predicts them.
     observations
         What was measured.
-    start
-        What was believed before.
 
     Returns
     -------
     Belief
-        The mode of the posterior and its covariance by Laplace's approximation.
+        The mode of the posterior and its covariance by Laplace's approximation, with the most probable of ``SCALES``.
     """
     if not observations:
-        return start
-    tried = [_mode(prices, observations, start, scale) for scale in SCALES]
+        return prior()
+    tried = [_mode(prices, observations, prior(scale)) for scale in SCALES]
     return max(tried, key=lambda found: found[0])[1]
 
 
-def _mode(prices: Predictor, observations: Sequence[Observation], start: Belief, scale: float) -> tuple[float, Belief]:
-    """Logarithm of the evidence, and the belief, with a prior ``scale`` times as wide (MacKay 1992)."""
-    prior_precision = start.precision / scale**2
+def _mode(prices: Predictor, observations: Sequence[Observation], start: Belief) -> tuple[float, Belief]:
+    """Logarithm of the evidence with a scale's own probability (MacKay 1992), and the belief from this prior."""
+    prior_precision = start.precision
     at, errors = start.log_factors.copy(), _errors(prices, observations)
     measured, weight = np.log([o.seconds for o in observations]), np.linalg.inv(errors)
     precision, now, slopes = prior_precision, measured, np.zeros((len(observations), len(FACTORS)))
@@ -197,7 +201,8 @@ def _mode(prices: Predictor, observations: Sequence[Observation], start: Belief,
     before = measured - (now + slopes @ (start.log_factors - at + move))  # what the prior's prices leave, linearly
     spread = errors + slopes @ np.linalg.inv(prior_precision) @ slopes.T
     evidence = -0.5 * float(before @ np.linalg.solve(spread, before)) - 0.5 * float(np.linalg.slogdet(spread)[1])
-    return evidence, Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64))
+    evidence -= 0.5 * float(np.log(start.scale) / SCALE_SPREAD) ** 2
+    return evidence, Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64), start.scale)
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
@@ -212,7 +217,7 @@ def _errors(prices: Predictor, observations: Sequence[Observation]) -> Floats:
     for i, one in enumerate(observations):
         for j, other in enumerate(observations):
             if one.calls == other.calls and prices.same_run(one.case, other.case):
-                found[i, j] += MODEL_ERROR**2
+                found[i, j] += MODEL_ERROR**2 + (UNNAMED_ERROR**2 if one.calls == (WHOLE,) else 0.0)
     return found
 
 
@@ -229,28 +234,3 @@ def _linear(prices: Predictor, observations: Sequence[Observation], at: Floats) 
 
 def _logs(prices: Predictor, observations: Sequence[Observation], at: Floats) -> Floats:
     return np.log([max(prices.seconds(observed, at), 1e-9) for observed in observations])
-
-
-def deviation(plan: Plan, facts: Facts) -> float:
-    """What a calibration leaves open of a plan's time.
-
-    Parameters
-    ----------
-    plan
-        Any plan.
-    facts
-        Calibrated.
-
-    Returns
-    -------
-    float
-        Standard deviation of the logarithm of the iteration time: of the factors, and ``MODEL_ERROR``.
-    """
-    layer = facts.calibration
-    covariance = np.asarray(layer.covariance)
-    whole = {name: layer.factors[calls[0]] for name, calls in CALLS.items()}
-    whole["reference"] /= whole["scoring"]
-    at = np.log([1.0 if name in HOST else whole[name] for name in FACTORS])  # host times are in the engines already
-    prices = Prices([Case(plan, facts)], layer.seconds_per_sample)
-    _, slopes = _linear(prices, [Observation(0, (WHOLE,), 1.0)], at)
-    return float(np.sqrt(slopes[0] @ covariance @ slopes[0] + MODEL_ERROR**2))

@@ -34,17 +34,30 @@ def out(tmp_path_factory):
 def test_every_row_but_the_one_that_was_calibrated_on_is_predicted(out):
     rows = pd.read_csv(out / "rows.csv")
     assert set(rows["table"]) == {"rl", "training"}
-    assert not set(rows["id"]) & set(rows["calibrated_on"])
-    assert rows["id"].is_unique
+    first = rows[rows["first"]]
+    assert not set(first["id"]) & set(first["calibrated_on"])
+    assert first["id"].is_unique
     assert rows[["before", "after"]].notna().all(axis=None)
+    for _, family in rows.groupby(["table", "family"]):
+        members = set(family["id"])
+        assert len(family) == len(members) * (len(members) - 1)  # each by each other
 
 
 def test_the_summary_is_the_mean_of_the_rows(out):
     rows, found = pd.read_csv(out / "rows.csv"), json.loads((out / "summary.json").read_text())
     for kind, own in rows.groupby("table"):
-        assert found[kind]["rows"] == len(own)
-        assert found[kind]["after"] == pytest.approx(own["after"].abs().mean())
-    assert pd.read_csv(out / "families.csv")["rows"].sum() == len(rows)
+        first = own[own["first"]]
+        assert found[kind]["rows"] == len(first)
+        assert found[kind]["after"] == pytest.approx(first["after"].abs().mean())
+        assert found["every row in turn"][kind]["rows"] == own["id"].nunique()
+    assert pd.read_csv(out / "families.csv")["rows"].sum() == rows["first"].sum()
+
+
+def test_a_calibration_on_a_published_row_makes_no_family_much_worse(out):
+    """One row is as uncertain as what it is to correct: belief moves by part of it."""
+    rows = pd.read_csv(out / "rows.csv")
+    errors = rows[rows["first"]][["before", "after"]].abs()
+    assert (errors["after"] - errors["before"]).mean() < 0.02
 
 
 def test_a_table_without_families_has_no_errors():

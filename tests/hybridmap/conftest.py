@@ -37,9 +37,9 @@ def write_job(tmp_path):
     return write
 
 
-def invoke(*args):
-    """Run the command in this process."""
-    return CliRunner().invoke(app, [str(arg) for arg in args])
+def invoke(*args, columns=None):
+    """Run the command in this process, on a pipe of ``columns`` or of as many as nobody said."""
+    return CliRunner().invoke(app, [str(arg) for arg in args], env={"COLUMNS": columns and str(columns)})
 
 
 @pytest.fixture

@@ -4,16 +4,23 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from benchmarks.validation.ablation import predicted
 from benchmarks.validation.accuracy import figures
 from benchmarks.validation.calibrate import coverage
+from benchmarks.validation.committed import FILE, family_errors, worse
 from benchmarks.validation.leave_out import left_out
 from tests.benchmarks.validation.conftest import PUBLISHED
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "accuracy.json"
 POINTS = 0.02
+
+
+def test_no_family_of_published_rows_is_worse_than_committed() -> None:
+    found = family_errors(predicted(PUBLISHED))
+    assert worse(found, pd.read_csv(FILE)) == [], "what is meant to change is written by `make accuracy`"
 
 
 @pytest.mark.thorough

@@ -105,6 +105,6 @@ def test_leave_one_out_subtracts_the_mean_of_the_others(scores):
 
 
 def test_overlong_responses_lose_up_to_one_in_the_last_tokens():
-    lengths = torch.tensor([1, 6, 7, 8, 10])
-    assert overlong_penalty(lengths, 10, 4).tolist() == [0.0, 0.0, -0.25, -0.5, -1.0]
+    lengths = torch.tensor([1, 6, 7, 8, 10, 13])
+    assert overlong_penalty(lengths, 10, 4).tolist() == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
     assert overlong_penalty(lengths, 10, 0).abs().max() == 0

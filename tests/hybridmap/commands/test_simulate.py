@@ -37,8 +37,9 @@ def test_a_job_alone_is_no_plan(planned, run, tmp_path):
 def test_people_get_the_table(planned, run):
     result = run("simulate", planned.job, "--plan", planned.plan)
     assert result.exit_code == 0
-    assert "memory per GPU" in result.stdout
-    assert f"iteration {planned.answer['iteration_s']:,.2f} s" in result.stdout
+    assert result.stdout.startswith("about ")
+    assert "GiB usable" in result.stdout
+    assert f"iteration   {planned.answer['iteration_s']:,.2f} s" in result.stdout
 
 
 def test_the_job_beside_the_plan_must_be_the_same(planned, run, tmp_path):

@@ -10,9 +10,12 @@ from mapper.deadline import NEVER
 from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.instance import Instance, make_instance
 from mapper.problem import make_problem
+from mapper.request import SearchRequest
 from mapper.search import incumbent, narrow
 from mapper.search.best import best_choice
+from mapper.search.find_plan import find_plan
 from mapper.search.incumbent import greedy, thinned
+from mapper.search_options import SearchOptions
 from tests.builders import make_facts, tiny_facts
 from tests.work import HANGS_S
 
@@ -44,6 +47,17 @@ def test_the_best_of_every_placement_is_that_of_everything(facts, mode, monkeypa
     least = least_of_each(few)
     for placement, seconds in least_of_each(whole).items():
         assert least[placement] == pytest.approx(seconds, abs=whole.rounding_s + few.rounding_s)
+
+
+def test_the_best_plain_plan_is_that_of_everything(monkeypatch):
+    """Which pipelines are as short as can be is a question to all layouts, those of slow plans too."""
+    request = SearchRequest(make_facts("ppo", nodes=2), options=SearchOptions(prefer_plain=0.0), runners_up=False)
+    whole = find_plan(request)
+    monkeypatch.setattr(narrow, "FEW_ROWS", 0)
+    few = find_plan(request)
+    assert few.plain is not None
+    assert whole.plain is not None
+    assert (few.plan, few.plain.plan) == (whole.plan, whole.plain.plan)
 
 
 def test_a_first_look_at_few_sizes_is_a_choice_of_the_whole(monkeypatch):

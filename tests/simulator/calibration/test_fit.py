@@ -15,7 +15,8 @@ from simulator.calibration.factors import (
     prior,
     uncalibrated,
 )
-from simulator.calibration.fit import WHOLE, Case, Observation, Prices, deviation, fit
+from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, fit
+from simulator.play.left_open import PLAN_ERROR
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
@@ -90,6 +91,32 @@ def test_two_runs_say_what_they_say_together():
     assert (np.diag(together.covariance) <= np.diag(first.covariance) + 1e-12).all()
 
 
+def test_two_runs_far_from_the_prices_say_together_what_both_say():
+    """A run that widened its prior knows less of what it did not see than the prior of another."""
+    some = cases((512,))
+    doubled = observations(some, np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)
+    seen = [replace(o, seconds=3 * o.seconds) for o in doubled if o.calls == ("update_actor",)]
+    one = fit(some, seen)
+    assert one.scale > 1.0
+    together = combined([one, one])
+    assert (np.linalg.eigvalsh(together.covariance) > 0).all()
+    assert together.factors["training"] == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_single_step_is_as_uncertain_as_what_it_corrects():
+    """A published step a tenth off moves prices by part of it; the mean of many steps moves them nearly all the way."""
+    some = cases((512,))
+    whole = Observation(0, (WHOLE,), 1.0, SINGLE_STEP_ERROR)
+    training = replace(whole, calls=("update_actor",))
+    prices, right = Prices(some, {}), np.zeros(len(FACTORS))
+    moved = []
+    for blank in (whole, training, replace(training, error=0.0)):
+        now = prices.seconds(blank, right)
+        found = fit(some, [replace(blank, seconds=1.1 * now)])
+        moved.append(np.log(prices.seconds(blank, found.log_factors) / now) / np.log(1.1))
+    assert min(moved[:2]) > 0.2 and max(moved[:2]) < 0.75 < moved[2]
+
+
 def test_runs_that_contradict_each_other_are_named():
     small = 0.01 * np.eye(len(FACTORS))
     here, there = Belief(np.zeros(len(FACTORS)), small), Belief(np.eye(len(FACTORS))[2], small)
@@ -115,7 +142,8 @@ def test_what_was_measured_narrows_what_is_open():
     (case,) = cases((512,))
     seen = observations([case], np.zeros(len(FACTORS)), np.random.default_rng(0))
     wide, narrow = (
-        deviation(case.plan, calibrated(case.facts, calibration_of(belief, {})))
-        for belief in (START, fit([case], seen))
+        simulate(case.plan, calibrated(case.facts, calibration_of(belief, {}))).log_deviation
+        for belief in (prior(2.0), fit([case], seen))
     )
-    assert narrow < 0.6 * wide
+    assert PLAN_ERROR < narrow < 0.6 * wide
+    assert simulate(case.plan, case.facts).log_deviation is None

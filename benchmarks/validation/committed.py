@@ -1,0 +1,56 @@
+"""The errors that the repository stands for, by family: ``committed.csv``, which ``make accuracy`` writes.
+
+A gate in the tests predicts every published row and compares: no family may become worse unseen. What is meant to
+change is written again with the page, and then shows in the diff.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.validation.report import is_rate
+from profiles.atomic_write import write_atomically
+
+FILE = Path(__file__).parent / "committed.csv"
+KEYS = ["table", "quantity", "family"]
+MEAN_POINTS = 0.02
+"""How much the mean absolute error of a family may grow."""
+BIAS_POINTS = 0.03
+"""How much its mean signed error may move away from zero."""
+
+
+def family_errors(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of each family's predicted times and peaks: rows, mean absolute and mean signed error (``mean``, ``bias``).
+
+    A system in a figure of the paper is a family there. Rates are left out, since a row's time says the same.
+    """
+    kept = frame[frame["relative_error"].notna() & ~frame["quantity"].map(is_rate).astype(bool)]
+    paper = kept["figure"] + " " + kept["system"] + " " + kept["placement"]
+    kept = kept.assign(family=kept["family"].mask(kept["table"] == "paper", paper.str.strip()))
+    size = kept["relative_error"].abs().rename("size")
+    groups = kept.assign(size=size).groupby(KEYS, sort=True)
+    found = groups.agg(rows=("size", "size"), mean=("size", "mean"), bias=("relative_error", "mean"))
+    return found.reset_index().round({"mean": 4, "bias": 4})
+
+
+def worse(found: pd.DataFrame, committed: pd.DataFrame) -> list[str]:
+    """A line for each committed family that is worse, has fewer rows or is gone; nothing where all is as good."""
+    both = committed.merge(found, on=KEYS, how="left", suffixes=("", "_now"))
+    lost = both["rows_now"].fillna(0) < both["rows"]
+    mean = both["mean_now"] > both["mean"] + MEAN_POINTS
+    bias = both["bias_now"].abs() > both["bias"].abs() + BIAS_POINTS
+    return [_line(row) for row in both[lost | mean | bias].to_dict(orient="records")]
+
+
+def _line(row: dict[str, object]) -> str:
+    if pd.isna(row["rows_now"]) or row["rows_now"] < row["rows"]:
+        return f"{row['table']} {row['quantity']}, {row['family']}: {row['rows']} rows, now {row['rows_now']:.0f}"
+    now = f"{row['mean_now']:.1%} (bias {row['bias_now']:+.1%})"
+    return f"{row['table']} {row['quantity']}, {row['family']}: {row['mean']:.1%} (bias {row['bias']:+.1%}), now {now}"
+
+
+def write_committed(frame: pd.DataFrame, path: Path = FILE) -> None:
+    """Write the errors of a whole report; the file is there complete or not at all."""
+    write_atomically(path, family_errors(frame).to_csv(index=False))

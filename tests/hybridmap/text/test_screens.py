@@ -1,0 +1,116 @@
+"""Protects what a terminal of 80 or 120 columns shows: within its width, words whole, the answer in the first line.
+
+The screens in ``screens/`` are of records that stand there too, so that no price moves them; ``REWRITE_SCREENS=1``
+writes them anew.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hybridmap.answers.what_if import WhatIfFile
+from hybridmap.commands.what_if import _show as show_what_if
+from hybridmap.table import Table, table_lines, wrapped
+from hybridmap.text.plan import answer_line, show_plan
+from simulator.plan.plan import Plan
+from simulator.plan.timeline import Timeline
+
+SCREENS = Path(__file__).parent / "screens"
+WIDTHS = (80, 120)
+
+
+def plan_screen():
+    plan = Plan.model_validate_json((SCREENS / "plan.json").read_text())
+    timeline = Timeline.model_validate_json((SCREENS / "timeline.json").read_text())
+    print(answer_line(timeline) + "\n")
+    show_plan(plan, timeline)
+
+
+def what_if_screen():
+    show_what_if(WhatIfFile.model_validate_json((SCREENS / "what-if.json").read_text()))
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("screen", [plan_screen, what_if_screen])
+def test_a_screen(screen, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("hybridmap.text.plan.interval_s", lambda timeline: (100.0, 260.5))
+    screen()
+    printed = capsys.readouterr().out
+    path = SCREENS / f"{screen.__name__.removesuffix('_screen').replace('_', '-')}-{columns}.txt"
+    if os.environ.get("REWRITE_SCREENS"):
+        path.write_text(printed)
+    assert printed == path.read_text()
+    assert max(map(len, printed.splitlines())) <= columns
+
+
+ANSWERS = {
+    "plan JOB.yaml --top 3": "about ",
+    "simulate OUT/plan.json": "about ",
+    "fit JOB.yaml": "fits: ",
+    "what-if JOB.yaml --set workload.response_length=128": (
+        "workload.response_length=128 has ",
+        "the job as given has ",
+    ),
+    "explain --plan OUT/plan.json --time-limit 1": "of about ",
+    "robust JOB.yaml --draws 1": "the plan holds: ",
+    "frontier JOB.yaml": "from ",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ANSWERS)
+def test_every_command_answers_first_and_keeps_to_80_columns(line, planned, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "JOB.yaml").symlink_to(planned.job)
+    (tmp_path / "OUT").symlink_to(planned.out)
+    result = run(*shlex.split(line), columns=80)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(ANSWERS[line])
+    assert [each for each in lines if len(each) > 80] == []
+    assert "0.0 s |" not in result.stdout
+
+
+def cells(*rows):
+    return Table(("stage", "seconds", "why"), frozenset({"seconds"}), frozenset({"why"}), list(rows))
+
+
+ROW = ("generation", "48.0", "decode steps wait for memory bandwidth, as each reads every weight once")
+
+
+def test_a_table_that_fits_is_aligned_and_one_that_does_not_is_stacked():
+    assert [len(line) <= 60 for line in table_lines(cells(ROW), 60)] == [True] * len(table_lines(cells(ROW), 60))
+    assert table_lines(cells(ROW), 60)[0].split() == ["stage", "seconds", "why"]
+    assert table_lines(cells(ROW), 40) == [
+        "stage generation",
+        "  seconds 48.0",
+        "  why decode steps wait for memory",
+        "    bandwidth, as each reads every",
+        "    weight once",
+    ]
+
+
+def test_a_column_that_says_nothing_is_left_out():
+    assert "seconds" not in "\n".join(table_lines(cells(("generation", "", "because")), 80))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_word_breaks_at_any_width(width):
+    text = f"{ROW[2]}; {'with a-very-long-name_that_is_one_word ' * 4}and t2 -> 1 in 16 x h100-80gb-sxm at 4.7 s"
+    lines = wrapped(f"because     {text}", width)
+    assert " ".join(" ".join(lines).split()) == f"because {text}"
+    assert all(line.startswith(" " * 12) for line in lines[1:])
+    assert not any(line.endswith((" 4.7", "->", " x", " t2")) for line in lines)
+
+
+def test_a_command_to_type_stays_on_one_line():
+    line = "next        hybridmap plan " + "a-long-folder/" * 10 + "job.yaml --out " + "b" * 60
+    assert wrapped(line, 80) == [line]
+
+
+def test_too_few_cells_are_refused():
+    with pytest.raises(ValueError, match="2 cells for 3 columns"):
+        cells().add_row("a", "b")
