@@ -87,6 +87,7 @@ def state_of(engine, made, how_far):
 
 
 def rank_main(rank, world, port, config, roles, out):
+    """One rank: the engines of its roles, one after the other."""
     import torch.distributed as dist
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world)}
@@ -132,10 +133,14 @@ def states(script, models):
 
 
 def main():
+    """Print the states of all scripts."""
     models, scripts = Path(sys.argv[1]), [Path(word) for word in sys.argv[2:]]
     # Imported once; ranks are forked from here.
-    import verl.workers.engine.fsdp.transformer_impl
     import verl.workers.engine.megatron.transformer_impl  # noqa: F401
+    from verl.workers.engine.fsdp import transformer_impl, utils
+
+    # Without an accelerator verl takes itself to be on CUDA; the one place where that matters before weights are loaded.
+    transformer_impl.device_name = utils.device_name = "cpu"
 
     print(f"\nANSWER {json.dumps({str(script): states(script, models) for script in scripts})}")
 
