@@ -139,8 +139,9 @@ def main():
     import verl.workers.engine.megatron.transformer_impl  # noqa: F401
     from verl.workers.engine.fsdp import transformer_impl, utils
 
-    # Without an accelerator verl takes itself to be on CUDA; the one place where that matters before weights are loaded.
-    transformer_impl.device_name = utils.device_name = "cpu"
+    # Without an accelerator verl takes itself to be on CUDA; before weights are loaded that matters here alone.
+    transformer_impl.device_name = "cpu"
+    utils.get_device_name = lambda: "cpu"
 
     print(f"\nANSWER {json.dumps({str(script): states(script, models) for script in scripts})}")
 

@@ -12,9 +12,9 @@ from hybridmap.exports.follow import (
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     moved,
     note_not_exported,
-    pins_samples,
     require_it_fits,
     scored_as_trained,
     smallest,
@@ -48,7 +48,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     out = Points()
     source = _work(source, out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
-    source = in_one_unit(source, out, SYSTEM) if pins_samples(source) else all_in_tokens(source)
+    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
     source = _policy(source, out)
     source = _generation(source, out)
     source = with_cache_of_its_share(with_fitting_cache(source, out))

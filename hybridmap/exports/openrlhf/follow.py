@@ -13,8 +13,8 @@ from hybridmap.exports.follow import (
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     note_not_exported,
-    pins_samples,
     require_it_fits,
     scored_as_trained,
     smallest,
@@ -49,7 +49,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     note_not_exported(source, out)
     source = _generation(source, out)
     source = _apart(source, out)
-    source = in_one_unit(source, out, SYSTEM) if pins_samples(source) else all_in_tokens(source)
+    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
     return _fastest(source, _lead(source, out), out)
 
 

@@ -12,9 +12,9 @@ from hybridmap.exports.follow import (
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     moved,
     note_not_exported,
-    pins_samples,
     require_it_fits,
     scored_as_trained,
     smallest,
@@ -78,7 +78,7 @@ def _engines(source: Source, out: Points) -> Source:
 
 
 def _batches(source: Source, out: Points) -> Source:
-    return in_one_unit(source, out, SYSTEM) if pins_samples(source) else all_in_tokens(source)
+    return in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
 
 
 def _policy(source: Source, out: Points) -> Source:
