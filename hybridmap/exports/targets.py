@@ -125,7 +125,7 @@ TARGETS: dict[str, Target] = {
                     "verl/workers/engine/fsdp/transformer_impl.py:244",
                 ),
             ),
-            followed=followed_by_verl,
+            followed=FOLLOWED["verl"],
         ),
         Target(
             "verl/megatron",
@@ -142,7 +142,7 @@ TARGETS: dict[str, Target] = {
                     "verl/workers/engine/megatron/transformer_impl.py:244",
                 ),
             ),
-            followed=followed_by_verl,
+            followed=FOLLOWED["verl"],
         ),
         Target(
             "nemo-rl/dtensor",
@@ -157,7 +157,7 @@ TARGETS: dict[str, Target] = {
                 _NEMO_RL_WAITS,
                 Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
             ),
-            followed=followed_by_nemo_rl,
+            followed=FOLLOWED["nemo-rl"],
             offloads=True,
         ),
         Target(
@@ -169,7 +169,7 @@ TARGETS: dict[str, Target] = {
             fsdp=False,
             engine_pipeline=True,
             rules=(_NEMO_RL, _NEMO_RL_WAITS),
-            followed=followed_by_nemo_rl,
+            followed=FOLLOWED["nemo-rl"],
             offloads=True,
         ),
         Target(
@@ -187,7 +187,7 @@ TARGETS: dict[str, Target] = {
                     "openrlhf/trainer/ray/vllm_engine.py:63",
                 ),
             ),
-            followed=followed_by_openrlhf,
+            followed=FOLLOWED["openrlhf"],
             max_num_seqs=ENGINE_SEQUENCES,
         ),
         Target(
@@ -206,7 +206,7 @@ TARGETS: dict[str, Target] = {
                 ),
                 Rule("the optimizer is always sharded", "slime/backends/megatron_utils/arguments.py:147"),
             ),
-            followed=followed_by_slime,
+            followed=FOLLOWED["slime"],
             generation="sglang",
             offloads=True,
         ),

@@ -15,7 +15,7 @@ from simulator.feasibility import check_plan
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, TokenBudget
 from tests.benchmarks.exports.test_check import PEERS, READY
 
-ENGINES = Path(__file__).parents[3] / "benchmarks" / "exports" / "verl_engines.py"
+ENGINES = Path(__file__).parents[3] / "benchmarks" / "exports" / "verl_engines_check.py"
 MEGATRON = {
     "tensor": ("llama-3.2-1b", ("actor", "reference"), {"tp": 4}),
     "pipeline": ("llama-3.2-1b", ("actor", "reference"), {"tp": 2, "pp": 2}),

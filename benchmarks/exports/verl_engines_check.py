@@ -1,6 +1,6 @@
 """Run inside an environment with verl: build verl's own engines as an export configures them, and read their state.
 
-    python verl_engines.py MODELS SCRIPT.sh...
+    python verl_engines_check.py MODELS SCRIPT.sh...
 
 For each script one process a GPU is forked (gloo, CPU), and each builds the engines of its roles through verl's
 registry, in verl's order: the critic's with its worker, the reference's, the actor's. What their parallel state then is
