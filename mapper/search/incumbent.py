@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates.pareto import non_dominated
+from mapper.model.choices import ticks_of
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
 from mapper.search.prune import restricted
@@ -100,6 +101,12 @@ def greedy_by_placement(instance: Instance) -> dict[Placement, tuple[Choice, int
     picks = {group: _picked(instance, group, sizes, worth) for group, sizes in instance.sizes.items()}
     found = {partition: _best_allocation(instance, partition, picks) for partition in instance.partitions}
     return {partition: one for partition, one in found.items() if one is not None}
+
+
+def quick_limits(instance: Instance) -> dict[Placement, int]:
+    """Ticks of a quick choice of each placement that one is found for."""
+    few, _ = thinned(instance)
+    return {placement: ticks_of(few, choice) for placement, (choice, _) in greedy_by_placement(few).items()}
 
 
 def _worth_picking(instance: Instance, role: str, device_type: str) -> _Rows:
