@@ -77,9 +77,8 @@ def _within_budget(instance: Instance, sizes: Sizes) -> Sizes:
     """Sizes that leave the other groups at least their smallest pools."""
     if not all(sizes.values()):
         return sizes
-    out = {
-        g: tuple(n for n in left if n <= int(_room(instance, sizes, (), g, np.zeros(())))) for g, left in sizes.items()
-    }
+    most = {group: int(_room(instance, sizes, (), group, np.zeros(()))) for group in sizes}
+    out = {group: tuple(n for n in left if n <= most[group]) for group, left in sizes.items()}
     if instance.equal_sizes:
         same = set.intersection(*(set(left) for left in out.values()))
         out = {group: tuple(n for n in left if n in same) for group, left in out.items()}

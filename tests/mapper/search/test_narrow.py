@@ -36,9 +36,10 @@ def least_of_each(x: Instance) -> dict[frozenset[object], float]:
     [
         (tiny_facts("ppo", 4), SYNC),
         (make_facts("ppo", nodes=2), SYNC),
+        (make_facts("remax", nodes=2), SYNC),
         (make_facts("grpo", nodes=3), ExecutionMode("one-step-off", dedicated_rollout=True)),
     ],
-    ids=["tiny", "16 GPUs", "a pool of engines"],
+    ids=["tiny", "16 GPUs", "two generations", "a pool of engines"],
 )
 def test_the_best_of_every_placement_is_that_of_everything(facts, mode, monkeypatch):
     monkeypatch.setattr(narrow, "FEW_ROWS", 0)
