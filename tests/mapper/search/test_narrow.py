@@ -36,7 +36,7 @@ def least_of_each(x: Instance) -> dict[frozenset[object], float]:
     [
         (tiny_facts("ppo", 4), SYNC),
         (make_facts("ppo", nodes=2), SYNC),
-        (make_facts("remax", nodes=2), SYNC),
+        (tiny_facts("remax", 4), SYNC),
         (make_facts("grpo", nodes=3), ExecutionMode("one-step-off", dedicated_rollout=True)),
     ],
     ids=["tiny", "16 GPUs", "two generations", "a pool of engines"],
