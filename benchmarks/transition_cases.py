@@ -169,11 +169,11 @@ class InPlace:
     def once(self) -> None:
         """One transition, between two barriers. The first one makes memory grow, and is metered; then it stays so."""
         self.collectives.count.sent_bytes = self.collectives.count.received_bytes = 0
-        self.collectives.agree(ok=True)
+        self.collectives.agree(torch.device("cpu"), ok=True)
         started_s = time.perf_counter()
         with MemoryMeter([*self.weights.held, self._scratch]) as meter:
             self.weights.to_generation(self.collectives, self.group, self._scratch)
-        self.collectives.agree(ok=True)
+        self.collectives.agree(torch.device("cpu"), ok=True)
         self.times_s.append(time.perf_counter() - started_s)
         self._meter = self._meter or meter
 

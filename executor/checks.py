@@ -12,7 +12,7 @@ from executor.batch import is_batch
 from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import torch
 
@@ -46,6 +46,15 @@ def require_numbers(output: Any) -> None:
             raise NotANumberError(f"{shown}; weights that learned from it are lost")
 
 
+def _one_bit_sum(weight: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    total = torch.zeros((), dtype=torch.int64, device=weight.device)
+    for part in pieces(weight.shape):
+        total += bits_of(weight.detach()[part]).sum()
+    return total
+
+
 def bit_sums(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The sum of each weight's bits read as integers, modulo 2^64: ``[weights]`` int64, in the mapping's order.
 
@@ -53,10 +62,37 @@ def bit_sums(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """
     import torch
 
+    return torch.stack([_one_bit_sum(weight) for weight in weights.values()])
+
+
+SCRATCH_BYTES = 64 << 20
+"""What a comparison of weights may hold besides them."""
+_SCRATCH_PER_ELEMENT = 32
+"""Bytes: an element's own in a row, its bits and its place in int64, and what broadcasting takes meanwhile."""
+
+
+def pieces(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """A tensor of ``shape`` in pieces whose sums take ``SCRATCH_BYTES`` at most: whole rows, or parts of one."""
+    most = SCRATCH_BYTES // _SCRATCH_PER_ELEMENT
+    if not shape:
+        yield ()
+        return
+    row = math.prod(shape[1:])
+    if row > most:
+        for i in range(shape[0]):
+            yield from ((slice(i, i + 1), *rest) for rest in pieces(shape[1:]))
+        return
+    step = max(most // max(row, 1), 1)
+    for start in range(0, shape[0], step):
+        yield (slice(start, min(start + step, shape[0])), *(slice(0, n) for n in shape[1:]))
+
+
+def bits_of(values: torch.Tensor) -> torch.Tensor:
+    """The bits of each element as a number, in int64."""
+    import torch
+
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return torch.stack(
-        [w.detach().contiguous().view(kinds[w.element_size()]).sum(dtype=torch.int64) for w in weights.values()]
-    )
+    return values.contiguous().view(kinds[values.element_size()]).to(torch.int64)
 
 
 def require_equal_copies(names: Sequence[str], sums: torch.Tensor, group: Group) -> None:

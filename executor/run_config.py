@@ -87,7 +87,7 @@ class Hyperparameters(Section):
 
 
 class FunctionSection(Section):
-    """A reward or cost that is a function: a built-in name, or ``module:function``."""
+    """A reward or cost that is a function: a built-in name, ``module:function``, or the URL of a service."""
 
     function: str
 

@@ -63,7 +63,7 @@ def read_timeline(path: Path) -> object:
     from hybridmap.report import figures
 
     timeline, plan = read_any_timeline(path)
-    to_json([figures.gantt(timeline), figures.memory(timeline)])
+    to_json(figures.gantt(timeline))
     return to_json(trace_document({"predicted": timeline}, plan))
 
 

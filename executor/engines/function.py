@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from executor.engines.interfaces import RoleEngine
 from executor.records import Spent, WeightsMoved
 from executor.rl.rewards import REWARDS
+from executor.rl.served_reward import ServedReward, is_url
 from profiles.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """``function``: a name of ``executor.rl.rewards.REWARDS``, or ``module:function`` of the user's own."""
+    """``function``: a name of ``executor.rl.rewards.REWARDS``, ``module:function`` of the user's own, or a URL."""
 
     function: str
     codec: TextCodec
@@ -64,14 +65,18 @@ class FunctionEngine:
             for tokens, mask in zip(batch["responses"], batch["response_mask"], strict=True)
         ]
         answers = [codec.decode(tokens[tokens >= 0].tolist()) for tokens in batch["answers"]]
+        if isinstance(self.score, ServedReward):
+            return torch.tensor(self.score.many(responses, answers))
         return torch.tensor([float(self.score(r, a)) for r, a in zip(responses, answers, strict=True)])
 
 
 def resolve_reward(name: str) -> Callable[[str, str], float]:
-    """The function behind a name; ``InputError`` where there is none."""
+    """The function behind a name, or the service behind a URL; ``InputError`` where there is none."""
+    if is_url(name):
+        return ServedReward(name)
     if ":" not in name:
         if name not in REWARDS:
-            raise UnknownNameError("reward function", name, REWARDS, hint="(or module:function)")
+            raise UnknownNameError("reward function", name, REWARDS, hint="(or module:function, or a URL)")
         return REWARDS[name]
     module, _, attribute = name.partition(":")
     try:

@@ -98,9 +98,9 @@ class HybridEngine(WrappedTrainer):
             return
         with self.trainer.present():
             self._transition()
-        self.generator.ready()
         if self._back is not None:
             self._send_trainer_to_sleep()
+        self.generator.ready()
 
     def _transition(self) -> None:
         source, count = self.trainer.tensors(), self.collectives.count
@@ -111,7 +111,7 @@ class HybridEngine(WrappedTrainer):
             with MemoryMeter([*source.values(), *target.values()]) as meter:
                 shards_bytes = meter.peak_bytes
                 self._forth.move(source, target)
-            self.collectives.agree(ok=True)
+            self.collectives.agree(self.trainer.device, ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
             self.generator.release()
             raise

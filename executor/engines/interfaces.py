@@ -181,13 +181,13 @@ class GenerationEngine(Protocol):
         """Parameters of this rank by the names of ``layout``, to be written."""
 
     def restore(self) -> None:
-        """Take memory for weights, whose values are undefined until they are written."""
+        """Take memory for weights alone, whose values are undefined until they are written."""
 
     def release(self) -> None:
         """Give the memory back."""
 
     def ready(self) -> None:
-        """New weights are written: prepare what reads them, forget what old ones computed."""
+        """New weights are written: take the other memory, prepare what reads them, forget what old ones computed."""
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """See ``Generator``."""

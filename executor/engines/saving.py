@@ -20,4 +20,4 @@ def save_model(engine: TrainingEngine, folder: str) -> None:
     whole = gather_whole(engine.arch, engine.layout, rank, engine.tensors(), collectives)
     if whole is not None:
         write_folder(Path(folder), Path(engine.spec.path), {name: tensor.cpu() for name, tensor in whole.items()})
-    collectives.agree(ok=True)
+    collectives.agree(engine.device, ok=True)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+REGEX_LIMIT_S = 1.0
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -36,8 +37,13 @@ def math_answer(response: str, answer: str) -> float:
 
 
 def regex_match(response: str, answer: str) -> float:
-    """1 if the whole response matches the answer, a regular expression."""
-    return float(re.fullmatch(answer, response.strip()) is not None)
+    """1 if the whole response matches the answer, a regular expression; 0 where that takes over ``REGEX_LIMIT_S``."""
+    import regex  # Python's own has no limit, and a pattern can take years
+
+    try:
+        return float(regex.fullmatch(answer, response.strip(), timeout=REGEX_LIMIT_S) is not None)
+    except TimeoutError:
+        return 0.0
 
 
 def first_is_even(response: str, answer: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from executor.checks import UnequalWeightsError
+from executor.checks import UnequalWeightsError, bits_of, pieces
 from executor.weights.move import view_of
 from executor.weights.regions import Box, volume
 
@@ -27,27 +27,43 @@ T = TypeVar("T")
 Sums = dict[tuple[str, Box], int]
 """By checkpoint tensor and box."""
 
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
+def box_sum(values: torch.Tensor, box: Box, shape: tuple[int, ...], name: str) -> torch.Tensor:
+    """Sum over the elements of ``box`` of bits times a weight of the place in the whole tensor, modulo 2^64.
 
-def box_sum(values: torch.Tensor, box: Box, shape: tuple[int, ...], name: str) -> int:
-    """Sum over the elements of ``box`` of bits times a weight of the place in the whole tensor, modulo 2^64."""
-    bits = values.contiguous().view(_BITS[values.element_size()]).to(torch.int64)
-    place = torch.zeros((), dtype=torch.int64, device=values.device)
-    for (start, stop), n in zip(box, shape, strict=True):
-        place = place[..., None] * n + torch.arange(start, stop, device=values.device)
-    weight = (place * 2 + 1) * (2 * zlib.crc32(name.encode()) + 1)
-    return int((bits * weight).sum())
+    A scalar int64 where ``values`` are: nothing waits for it. It takes ``SCRATCH_BYTES`` at most, whatever the box.
+    """
+    total = torch.zeros((), dtype=torch.int64, device=values.device)
+    for part in pieces(values.shape):
+        place = torch.zeros((), dtype=torch.int64, device=values.device)
+        for (first, _), piece, n in zip(box, part, shape, strict=True):
+            at = torch.arange(first + piece.start, first + piece.stop, device=values.device)
+            place = (place * n)[..., None] + at
+        place.mul_(2).add_(1).mul_(2 * zlib.crc32(name.encode()) + 1)
+        total += place.mul_(bits_of(values[part])).sum()
+    return total
 
 
 def sums_of_stored(parts: Iterable[Stored], tensors: Mapping[str, torch.Tensor], arch: Architecture) -> Sums:
     """The sum of every region of some local tensors, those of ``layout.stored(rank)`` or a part of them."""
-    found, whole = {}, arch.tensors()
+    parts = list(parts)
+    found = sum_of_each(parts, tensors, arch)
+    return dict(zip(keys_of(parts), found.tolist(), strict=True))
+
+
+def sum_of_each(parts: Sequence[Stored], tensors: Mapping[str, torch.Tensor], arch: Architecture) -> torch.Tensor:
+    """The sums of ``keys_of(parts)``, ``[keys]`` int64, on the tensors' device."""
+    whole, found = arch.tensors(), {}
     for stored in parts:
         for region in stored.regions:
             part = view_of(tensors[stored.name], region, region.box)
             found[region.name, region.box] = box_sum(part, region.box, whole[region.name].shape, region.name)
-    return found
+    return torch.stack(list(found.values()))
+
+
+def keys_of(parts: Iterable[Stored]) -> list[tuple[str, Box]]:
+    """The boxes that local tensors hold, each once, in a fixed order."""
+    return list(dict.fromkeys((region.name, region.box) for stored in parts for region in stored.regions))
 
 
 def totals(parts: Sums) -> dict[str, int]:

@@ -44,11 +44,11 @@ class CountingCollectives:
         me = self.world.index
         self._add((sum(to) - to[me]) * send.itemsize, (sum(origin) - origin[me]) * got.itemsize)
 
-    def agree(self, *, ok: bool) -> bool:
-        """Whether all ranks say yes; a barrier."""
+    def agree(self, device: torch.device, *, ok: bool) -> bool:
+        """Whether all ranks say yes; a barrier. The vote is on ``device``: NCCL takes no tensor of the host."""
         if self.world.size == 1:
             return ok
-        vote = torch.tensor([int(ok)])
+        vote = torch.full((1,), int(ok), device=device)
         with self.world.clock.running():
             dist.all_reduce(vote, op=dist.ReduceOp.MIN)
         return bool(vote.item())

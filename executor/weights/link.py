@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from executor.collectives import meeting_store
 from executor.records import COLLECTIVE_TIMEOUT_S, WeightsMoved
-from executor.weights.checksum import Sums, sums_of_stored
+from executor.weights.checksum import Sums, keys_of, sum_of_each
 from executor.weights.move import copy_needed, regions_by_name
 from executor.weights.mover import MoveLog
 from executor.weights.regions import volume
@@ -24,8 +24,6 @@ from profiles.errors import InputError
 from simulator.plan.groups import LINK_BUCKET_BYTES, in_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from executor.collectives import CommClock
     from executor.weights.architecture import Architecture
     from executor.weights.mover import Tensors
@@ -118,7 +116,9 @@ class PoolBroadcast:
         mine = dist.PrefixStore(f"weights/{root}", self._store)  # type: ignore[attr-defined]
         rank, size = 0 if self.link.sends else 1 + self.rank, 1 + self.link.receivers.num_ranks
         if device.type == "cuda":
-            return dist.ProcessGroupNCCL(mine, rank, size, dist.ProcessGroupNCCL.Options())
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = self._timeout  # noqa: SLF001 - torch has no other way to say it
+            return dist.ProcessGroupNCCL(mine, rank, size, options)
         return dist.ProcessGroupGloo(mine, rank, size, self._timeout)
 
     def move(self, source: Tensors, target: Tensors) -> None:
@@ -143,9 +143,7 @@ class PoolBroadcast:
                         waiting.pop(0)[0].wait()
                 for work, _ in waiting:
                     work.wait()
-            sums = sums_of_stored(self._parts[root], tensors, self.arch)
-            values = torch.tensor([sums[key] for key in _keys(self._parts[root])], device=_some(tensors).device)
-            channel.broadcast([values], self._root).wait()
+            channel.broadcast([sum_of_each(self._parts[root], tensors, self.arch)], self._root).wait()
         self.log.note(WeightsMoved(0, sent_bytes, bucket_bytes))
 
     def _receive(self, tensors: Tensors) -> None:
@@ -181,7 +179,7 @@ class PoolBroadcast:
                 copy_needed(part, region, self._needed.get(region.name, ()), tensors)
 
     def _sums_from(self, root: int, like: torch.Tensor) -> Sums:
-        keys = _keys(self._parts[root])
+        keys = keys_of(self._parts[root])
         values = torch.empty(len(keys), dtype=torch.int64, device=like.device)
         self._channels[root].broadcast([values], self._root).wait()
         return dict(zip(keys, values.tolist(), strict=True))
@@ -199,8 +197,3 @@ class PoolBroadcast:
 
 def _some(tensors: Tensors) -> torch.Tensor:
     return next(iter(tensors.values()))
-
-
-def _keys(parts: Sequence[Stored]) -> list[Any]:
-    """The boxes whose checksums travel, in the order in which they do."""
-    return list(dict.fromkeys((region.name, region.box) for stored in parts for region in stored.regions))

@@ -1,5 +1,6 @@
 """``hybridmap import``: read a run of another system, and say what would be faster."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json, TimeLimit, known_devices
+from hybridmap.commands.options import CalibrationLayer, Json, TimeLimit, known_devices
 from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
@@ -70,6 +71,7 @@ def import_run(
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the plans.")] = Path("hybridmap-out"),
     time_limit: TimeLimit = 60.0,
+    calibration: CalibrationLayer = None,
     as_json: Json = False,
 ) -> None:
     """Read a verl run, and say what would be faster.
@@ -80,6 +82,7 @@ def import_run(
     from hybridmap.exports.verl.import_run import Given, import_verl
     from hybridmap.exports.verl.read import read_verl_config
     from hybridmap.files.plan import require_folder
+    from hybridmap.job.load import with_layer
 
     assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
@@ -88,6 +91,8 @@ def import_run(
     if log is not None:
         mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)
     imported = import_verl(read, Given(device, gbps, mean_response, prompt_tokens, models))
+    if calibration is not None:
+        imported = replace(imported, job=with_layer(imported.job, calibration))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
     advice = _advised(imported, read, time_limit)
@@ -121,7 +126,7 @@ def lengths_of(log: Path, mean_response: int | None, prompt_tokens: float | None
     return mean, prompt_tokens or found.prompt_mean or None
 
 
-def name_values(option: str, expected: str, texts: list[str]) -> dict[str, str]:
+def name_values(option: str, expected: str, texts: Sequence[str]) -> dict[str, str]:
     """Words ``NAME=VALUE`` of an option as a mapping; ``InputError`` says what was ``expected``."""
     pairs = [text.partition("=") for text in texts]
     for name, sign, value in pairs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.schema import EmbeddedConfig
-from profiles.calibration import CALIBRATION_FILE, CalibrationFile, read_calibration
+from profiles.calibration import CALIBRATION_FILE, CalibrationFile, digest_of, read_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_known
@@ -36,12 +36,18 @@ def facts_of(job: Job) -> Facts:
         device=first.device,
         training=load_training_engine(job.engines.training),
         generation=load_generation_engine(job.engines.generation),
-        implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
+        implementation=_implementation(job),
         others=tuple(others),
         memory_headroom=job.memory.headroom,
     )
     layers = layers_of(job)
     return calibrated(facts, layer_of(layers)) if layers else facts
+
+
+def _implementation(job: Job) -> Implementation:
+    stated = job.implementation.model_dump(exclude_none=True)
+    lists = {key: tuple(value) for key, value in stated.items() if isinstance(value, list)}
+    return Implementation(**{**stated, **lists})
 
 
 def layers_of(job: Job) -> list[CalibrationFile]:
@@ -50,7 +56,8 @@ def layers_of(job: Job) -> list[CalibrationFile]:
     found = [read_calibration(measured)] if measured.is_file() else []
     embedded = [layer for layer in job.calibration if isinstance(layer, CalibrationFile)]
     assert len(embedded) == len(job.calibration), "a complete job has its layers in it"
-    return [*found, *embedded]
+    once = {digest_of(layer): layer for layer in (*found, *embedded)}  # a job in the device's folder has its layer, too
+    return list(once.values())
 
 
 def _role(role: str, section: RoleSection) -> RoleSpec:

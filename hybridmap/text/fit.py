@@ -12,22 +12,6 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan, Pool
     from simulator.plan.timeline import PoolMemory
 
-CLASSES = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "activations",
-    "logits",
-    "gathered parameters",
-    "gathered weights",
-    "generation weights",
-    "kv cache",
-    "generation workspace",
-    "engine reserve",
-    "reserve",
-)
-"""The order of the columns; a class that is not named here comes after these."""
-
 RESIDENT = "always"
 """What is kept whatever runs, as against what a call needs on top."""
 
@@ -50,12 +34,6 @@ def memory_rows(plan: Plan, pool: Pool, facts: Facts) -> list[dict[str, Any]]:
 def _positive(classes: Any) -> dict[str, float]:
     sizes = {name: float(size[0]) for name, size in classes.items()}
     return {name: size for name, size in sizes.items() if size > 0}
-
-
-def classes_of(rows: list[dict[str, Any]]) -> list[str]:
-    """Every class of some rows, in the order of ``CLASSES``."""
-    there = dict.fromkeys(name for row in rows for name in row["classes"])
-    return [name for name in CLASSES if name in there] + [name for name in there if name not in CLASSES]
 
 
 def parts_text(classes: dict[str, float]) -> tuple[str, str]:

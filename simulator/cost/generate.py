@@ -260,12 +260,21 @@ def decode_step(
     floor = Priced.of(launch * shape.num_layers, launching)
     comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
     comm = comm + pipeline_hops(facts, shape, layouts, group)
-    busy, host = gpu + comm, host_time(facts, active, 1.0)
-    if facts.generation.plans_ahead:
+    # Each attention copy has a scheduler of its own, and they work at the same time.
+    busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
+    if facts.generation.plans_ahead and facts.implementation.engine_driver == "own":
         return Cost.serial(gpu + _beyond(floor + host, busy), comm)
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)
     return Cost.serial(gpu + _beyond(floor, busy) + host, comm)
+
+
+def _read_back(facts: Facts, layouts: GenerationLayouts) -> Priced:
+    """What a step waits for the results that workers of other nodes send to the engine's scheduler, ``[C, 1]``."""
+    ranks = layouts.tp * layouts.pp
+    remote = ranks - np.minimum(ranks, facts.group.gpus_per_node)
+    used = facts.implementation.engine_driver == "ray-graph"
+    return facts.generation.priced(host_s_per_remote_rank=np.where(used, remote, 0.0)[:, None])
 
 
 def _beyond(host: Priced, busy: Priced) -> Priced:
@@ -335,7 +344,8 @@ def _first_tokens(
     """What a prefill that draws a token has on top: head and sampling of its sequences, and the host's time."""
     head = sampling_head(facts, shape, layouts, in_chunk).sum(axis=1) * chunks
     launches = facts.generation.priced(prefill_launch_s_per_layer=turns)
-    return Cost.of_compute(head + launches + host_time(facts, in_chunk[:, 0], chunks))
+    own = in_chunk[:, 0] / layouts.attention_dp
+    return Cost.of_compute(head + launches + host_time(facts, own, chunks))
 
 
 def _padded(rows: list[Floats], width: int) -> Floats:

@@ -76,19 +76,26 @@ class FsdpEngine(OnHost):
         self.host.send_away()
 
     def _sharded(self) -> Any:
-        """The model, cut and sharded, its weights not yet those of the role; fp32 that runs in the role's type."""
+        """The model, cut and sharded, its weights without values; fp32 that runs in the role's type.
+
+        It is cut before it has memory: no rank ever holds more of it than its shards.
+        """
         config, degrees = dict(read_config(self.spec.path)), self.degrees
-        model = ScoredDecoder(config, has_score=self.spec.value_head).to(self.device)
+        with torch.device("meta"):
+            model = ScoredDecoder(config, has_score=self.spec.value_head)
         mesh = init_device_mesh(
             self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")
         )  # ranks: tp fastest
         if degrees.t > 1:
             cut_over(model, mesh["tp"], self.arch)
         compute_again(model, self.spec.recompute)
-        how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(param_dtype=self.dtype)}
+        how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(self.dtype, torch.float32)}
         for layer in model.model.layers:
             fully_shard(layer, **how)
-        return fully_shard(model, **how)
+        fully_shard(model, **how)
+        model.to_empty(device=self.device)
+        model.compute_buffers(self.device)
+        return model
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
         """The sharded parameters by name; a tied head is the embedding."""

@@ -32,6 +32,13 @@ class ScoredDecoder(torch.nn.Module):
         if self.tied:
             self.lm_head.weight = self.model.embed_tokens.weight
 
+    def compute_buffers(self, device: torch.device) -> None:
+        """Make what is neither weight nor in a checkpoint, which a model made without memory has not: rotary angles."""
+        with device:
+            self.model.rotary_emb = type(self.model.rotary_emb)(self.model.config)
+        left = [name for name, buffer in self.named_buffers() if not name.startswith("model.rotary_emb.")]
+        assert not left, f"{self.model.config.model_type} has buffers that nobody computes: {left}"
+
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """``tokens [B, T]``, padded on either side where ``mask`` is false, to logits or to scores ``[B, T, 1]``.
 

@@ -71,4 +71,6 @@ def _mesh_dimensions(parameter: Any) -> int:
 
 def _square_of_norm(part: list[torch.nn.Parameter], like: Any) -> torch.Tensor:
     gradients: list[Any] = [parameter.grad for parameter in part]
-    return get_total_norm([gradient.to_local() for gradient in gradients]).square().to(like.device)
+    if not gradients:
+        return torch.zeros((), device=like.device)
+    return get_total_norm([gradient.to_local() for gradient in gradients]).square()

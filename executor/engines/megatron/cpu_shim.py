@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CPU = torch.device("cpu")
+STAND_IN = torch.device("cpu")
+"""What stands for CUDA's device; a test puts a device without values in its place."""
 _FIXED = False
 
 
@@ -27,11 +28,11 @@ class _CudaToCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.cuda:
-            return args[0]
+            return args[0].to(STAND_IN)
         if _names_cuda(kwargs.get("device")):
-            kwargs["device"] = CPU
+            kwargs["device"] = STAND_IN
         if func is torch.Tensor.type and len(args) == 1:  # the optimizer compares with 'torch.cuda.FloatTensor'
-            return func(*args).replace("torch.", "torch.cuda.", 1)
+            return f"torch.cuda.{func(*args).split('.')[-1]}"
         return func(*args, **kwargs)
 
 
@@ -79,7 +80,7 @@ def cuda_calls_on_cpu() -> Iterator[None]:
     generator = torch.default_generator
     get = lambda *_, **__: generator.get_state()  # noqa: E731
     answers: dict[str, Any] = stream | {
-        "current_device": lambda: CPU,
+        "current_device": lambda: STAND_IN,
         "synchronize": lambda *_, **__: None,
         "manual_seed": generator.manual_seed,
         "stream": lambda _s: _Stream(),

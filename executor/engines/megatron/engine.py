@@ -249,8 +249,8 @@ class MegatronEngine(OnHost):
         rows = torch.arange(len(logits), device=logits.device)[:, None]
         before = logits[rows, micro.targets - 1].float()
         begin = self.groups.tp.index * logits.shape[-1]
-        padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
-        if padded.any():
+        if begin + logits.shape[-1] > self.arch.vocab:
+            padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
             before = before.masked_fill(padded, -1e30)
         return log_probs_and_entropy(before, micro.tokens.gather(1, micro.targets), self.groups.tp, temperature)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import OptimizerConfig, clip_grads, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
+from megatron.core.utils import local_multi_tensor_l2_norm
 
 from executor.engines.layout_state import MOMENTS, Held
 
@@ -34,6 +35,7 @@ def wrap(
     Gradients are summed, not averaged: the losses are shares of a global mean already.
     """
     assert spec.optimizer is not None
+    _norms_without_waiting()
     distributed = cuts_states(spec, degrees)
     how = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=distributed
@@ -54,6 +56,22 @@ def wrap(
         use_distributed_optimizer=distributed,
     )
     return chunks, get_megatron_optimizer(settings, chunks, use_gloo_process_groups=False)
+
+
+def _norms_without_waiting() -> None:
+    """Without Transformer Engine and Apex 0.16.1 reads every tensor's norm on the host: one wait for each parameter."""
+    if clip_grads.l2_norm_impl is local_multi_tensor_l2_norm:
+        vars(clip_grads).update(l2_norm_impl=_norm, multi_tensor_scale_impl=_scale)
+
+
+def _norm(_chunk: int, _overflow: Any, lists: list[list[torch.Tensor]], _each: bool) -> tuple[torch.Tensor, None]:
+    """The norm ``[1]`` of all tensors of all lists, on their device."""
+    return torch.stack([norm for tensors in lists for norm in torch._foreach_norm(tensors)]).norm().view(1), None  # noqa: SLF001
+
+
+def _scale(_chunk: int, _overflow: Any, lists: list[list[torch.Tensor]], factor: float) -> None:
+    """The second list becomes the first one times a factor."""
+    torch._foreach_copy_(lists[1], torch._foreach_mul(lists[0], factor))  # noqa: SLF001
 
 
 def held_states(optimizer: Any, names: Mapping[Any, str]) -> list[Held]:

@@ -179,7 +179,8 @@ class TorchNativeEngine(OnHost):
         require_equal_copies(names, sums, self.groups.dp)
         cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
         whole = [i for i, name in enumerate(names) if name not in cut]
-        require_equal_copies([names[i] for i in whole], sums[whole], self.groups.tp)
+        if whole:
+            require_equal_copies([names[i] for i in whole], torch.stack([sums[i] for i in whole]), self.groups.tp)
 
     def to_training(self) -> None:
         """Give back what only generation needs: an update would make it wrong."""
@@ -203,8 +204,8 @@ class TorchNativeEngine(OnHost):
 
     def _micros(self, rows: TensorDict) -> list[MicroBatch]:
         return [
-            MicroBatch(part["tokens"].to(self.device), part["token_mask"].to(self.device), part)
-            for part in rows.split(self.spec.rows_at_once(rows["tokens"].shape[1]))
+            MicroBatch(part["tokens"], part["token_mask"], part)
+            for part in rows.to(self.device).split(self.spec.rows_at_once(rows["tokens"].shape[1]))
         ]
 
     def _forward(
@@ -222,7 +223,7 @@ class TorchNativeEngine(OnHost):
         total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
 
         def loss(hidden: torch.Tensor, micro: MicroBatch) -> torch.Tensor:
-            found = term.loss(self._outputs(hidden, term, micro), micro.rows.to(self.device))
+            found = term.loss(self._outputs(hidden, term, micro), micro.rows)
             for name, value in found.items():
                 share = value.detach().double() / total
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share

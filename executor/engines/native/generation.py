@@ -43,7 +43,7 @@ def generate_waves(replica: Replica, batch: TensorDict, sampling: Sampling, spec
     with torch.no_grad():
         for rows in batch.split(wave_of(replica, batch, sampling, spec)):
             prompts, mask = rows["prompts"].to(spec.device), rows["prompt_mask"].to(spec.device)
-            parts.append(generate(replica, prompts, mask, rows["uid"], sampling))
+            parts.append(generate(replica, prompts, mask, rows["uid"].to(spec.device), sampling))
     names = ("responses", "response_mask", "log_probs")
     columns = {name: torch.cat([part[i] for part in parts]).cpu() for i, name in enumerate(names)}
     return TensorDict(columns, batch_size=batch.batch_size)

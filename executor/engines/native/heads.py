@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -18,8 +17,9 @@ from executor.collectives import Group, copy_in, sum_out
 if TYPE_CHECKING:
     from executor.rl.sampling import Sampling
 
-_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-"""Constants of the splitmix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+_GOLDEN, _MIX_1, _MIX_2 = (x - (1 << 64) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Constants of the splitmix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), as
+the signed integers that torch has; sums and products are modulo 2^64 in both."""
 
 
 def local_logits(head: torch.Tensor, hidden: torch.Tensor, tp: Group) -> torch.Tensor:
@@ -65,15 +65,22 @@ def next_tokens(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling)
 
 
 def uniforms(seed: int, uids: torch.Tensor, num: int) -> torch.Tensor:
-    """``num`` numbers in [0, 1) for each sample, ``[B, num]``, a function of (seed, uid, position) alone."""
-    with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64 on purpose
-        stream = _mixed(np.uint64(seed) * _MIX_1 + uids.cpu().numpy().astype(np.uint64) + _GOLDEN)
-        bits = _mixed(stream[:, None] + (np.arange(1, num + 1, dtype=np.uint64) * _GOLDEN)[None, :])
-    return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    """``num`` numbers in [0, 1) for each sample, ``[B, num]`` fp64 where ``uids`` are.
+
+    A function of (seed, uid, position) alone.
+    """
+    start = torch.full((), seed, dtype=torch.int64, device=uids.device) * _MIX_1 + _GOLDEN
+    stream = _mixed(uids + start)
+    place = torch.arange(1, num + 1, device=uids.device) * _GOLDEN
+    return _shifted(_mixed(stream[:, None] + place), 11).double() * 2.0**-53
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    x ^= x >> np.uint64(31)
-    return x
+def _mixed(x: torch.Tensor) -> torch.Tensor:
+    x = (x ^ _shifted(x, 30)) * _MIX_1
+    x = (x ^ _shifted(x, 27)) * _MIX_2
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: torch.Tensor, num: int) -> torch.Tensor:
+    """``x`` without its last ``num`` bits, zeros coming in."""
+    return (x >> num) & ((1 << (64 - num)) - 1)

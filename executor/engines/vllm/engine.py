@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine, memory_share
 from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict
 
+    from executor.engines.vllm.memory import EngineMemory
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from simulator.plan.groups import Degrees
@@ -61,7 +63,6 @@ class VllmEngine:
         self.rank, self.degrees, self.arch, self.path, self.dtype = rank, degrees, arch, path, dtype
         self.options = options
         self.layout = VllmLayout(arch, degrees)
-        self._sizes: dict[str, int] = {}
 
     def load(self) -> None:
         """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
@@ -84,15 +85,25 @@ class VllmEngine:
         if self.degrees.pg > 1 and not torch.cuda.is_available():
             self._runner.profile_run()  # on CPU stages meet once before the first batch, or the first one asserts
         self._require_known_tensors()
+        self._memory = self._memory_of(self._llm)
+
+    def _memory_of(self, llm: Any) -> EngineMemory:
+        """What gives this engine's memory back: vLLM's sleep on GPUs, emptied storages elsewhere."""
+        if torch.cuda.is_available():
+            return SleepingEngine(llm)
+        return EmptiedStorages(self.tensors(), lambda: self._runner.kv_caches)
 
     def _settings(self) -> dict[str, Any]:
         max_length = self.options.max_length or self.arch.max_length
-        memory: dict[str, Any] = {"enable_sleep_mode": True}
-        if not torch.cuda.is_available():
-            memory = {}
-        if self.options.kv_cache_bytes or not torch.cuda.is_available():
-            budget = self.options.kv_cache_bytes or CPU_KV_BYTES
-            memory["kv_cache_memory_bytes"] = min(budget, self._most_kv_bytes(max_length))
+        budget = self.options.kv_cache_bytes or (0 if torch.cuda.is_available() else CPU_KV_BYTES)
+        memory: dict[str, Any] = {}
+        if budget:
+            memory["kv_cache_memory_bytes"] = budget = min(budget, self._most_kv_bytes(max_length))
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # what the trainer's start left in torch's own hands
+            free_bytes, total_bytes = torch.cuda.mem_get_info()
+            share = memory_share(free_bytes, total_bytes, self.weights_bytes, budget)
+            memory |= {"enable_sleep_mode": True, "gpu_memory_utilization": share}
         return {
             "tensor_parallel_size": self.degrees.tg,
             "pipeline_parallel_size": self.degrees.pg,
@@ -107,8 +118,15 @@ class VllmEngine:
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": False,
             "seed": 0,
+            # a rank sees its own GPU alone, and vLLM looks its neighbours up among those that it sees: NCCL it is
+            "disable_custom_all_reduce": True,
             **memory,
         }
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of this rank's generation shard."""
+        return sum(stored.numel for stored in self.layout.stored(self.rank)) * self.dtype.itemsize
 
     def _most_kv_bytes(self, max_length: int) -> int:
         """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""
@@ -139,38 +157,22 @@ class VllmEngine:
         return {name: parameter.data for name, parameter in self._runner.model.named_parameters()}
 
     def ready(self) -> None:
-        """New weights are written: bring them into the form that kernels read, forget what old ones computed."""
+        """New weights are written: bring them into the form that kernels read, forget what old ones computed.
+
+        The cache takes its memory again only now, when what the transition and the trainer held is free.
+        """
         pack_experts(self.tensors())
+        self._memory.restore_cache()
         self._llm.reset_prefix_cache()
 
     def release(self) -> None:
-        """Give back the memory of weights and KV cache: vLLM's sleep on GPUs, emptied storages elsewhere."""
+        """Give back the memory of weights and KV cache."""
         self._llm.reset_prefix_cache()
-        if torch.cuda.is_available():
-            self._llm.sleep(level=2)
-            return
-        for name, storage in self._storages().items():
-            if storage.nbytes():
-                self._sizes[name] = storage.nbytes()
-                storage.resize_(0)
+        self._memory.release()
 
     def restore(self) -> None:
-        """Take the memory again. Weights are undefined until the transition has written them."""
-        if torch.cuda.is_available():
-            if self._llm.llm_engine.is_sleeping():
-                self._llm.wake_up()
-            return
-        for name, storage in self._storages().items():
-            if not storage.nbytes() and name in self._sizes:
-                storage.resize_(self._sizes[name])
-                storage.fill_(0)
-
-    def _storages(self) -> dict[str, Any]:
-        found = {name: tensor.untyped_storage() for name, tensor in self.tensors().items()}
-        for i, cache in enumerate(self._runner.kv_caches):
-            for j, part in enumerate(cache if isinstance(cache, list | tuple) else (cache,)):
-                found[f"kv.{i}.{j}"] = part.untyped_storage()
-        return found
+        """Take the weights' memory again, undefined until the transition has written them; the cache waits for it."""
+        self._memory.restore_weights()
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""

@@ -45,7 +45,9 @@ def import_verl(config: VerlConfig, given: Given) -> Imported:
     pools = pools_of(config, roles, given.device)
     raw = job_of(config, given, roles, pools)
     job = job_from_mapping(raw, config.source, Path())
-    plan, notes = plan_of(config, job, pools)
+    name = job.facts().group.device  # a device folder's path is no name
+    named = {role: pool.model_copy(update={"device": name}) for role, pool in pools.items()}
+    plan, notes = plan_of(config, job, named)
     return Imported(job, plan, (*_of_lengths(given, job), *notes))
 
 

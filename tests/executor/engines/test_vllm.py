@@ -53,7 +53,8 @@ def watched(rank, path):
     vllm._llm.generate = counting  # noqa: SLF001
 
     def held():
-        storages = vllm._storages().values()  # noqa: SLF001
+        memory = vllm._memory  # noqa: SLF001
+        storages = (*memory._weights, *memory._caches)  # noqa: SLF001
         engine_bytes = sum({s.data_ptr(): s.nbytes() for s in storages if s.nbytes()}.values())
         return engine_bytes, sum(tensor.untyped_storage().nbytes() for tensor in engine.trainer.tensors().values())
 

@@ -97,7 +97,7 @@ def summed(engine):
     for extent in engine.flat.extents:
         (region,) = stored_of(extent, engine.piece).regions
         weight = engine.flat.weights[extent.parameter.name].detach()
-        found[region.name, region.box] = box_sum(weight, region.box, extent.parameter.shape, region.name)
+        found[region.name, region.box] = int(box_sum(weight, region.box, extent.parameter.shape, region.name))
     return found
 
 

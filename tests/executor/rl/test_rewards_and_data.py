@@ -40,6 +40,10 @@ def test_reward_functions(name, response, answer, reward):
     assert REWARDS[name](response, answer) == pytest.approx(reward)
 
 
+def test_a_pattern_that_takes_years_is_given_up():
+    assert REWARDS["regex"]("a" * 60 + "b", "(a|aa)+c|(a*)*$") == 0
+
+
 def test_a_function_engine_reads_up_to_the_mask():
     engine = FunctionEngine(FunctionSpec("per-character", TextCodec(alphabet="abc")))
     engine.load()

@@ -70,7 +70,7 @@ def test_a_killed_rank_is_named_and_trainers_keep_their_weights(training):
         pytest.skip("needs megatron-core: the extra cpu-engines")
     model = ModelSpec(str(TINY), dtype="fp32", optimizer=OptimizerConfig(1e-3))
     spec = EngineSpec(model, "torch-native" if training == "in-place" else training, "torch-native")
-    x = Degrees(1, 2, 2, 1, 1) if training == "in-place" else Degrees(2, 2, 1, 1, 1)
+    x = Degrees(2, 2, 1, 1, 1) if training == "megatron-core" else Degrees(1, 2, 2, 1, 1)
     through = (0, 1) if training == "in-place" else ()  # another micro-DP group than the victim's
     options = {"engine": spec, "algorithm": "grpo", "hyper": Hyperparameters()}
     with Controller(RayLauncher(cpu_ranks=4)) as controller:

@@ -1,0 +1,215 @@
+"""Every call of every engine on pretended GPUs, in one process: ``python -m tests.executor.device_shim.calls FOLDER``.
+
+Prints a line of JSON for each call: engine, degrees, call, CPU tensors in collectives, waits of the host, peak bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from tensordict import TensorDict
+
+from executor import collectives
+from executor.engines.disaggregated import ReceivingEngine, SendingEngine
+from executor.engines.entry import PLAIN
+from executor.engines.hybrid import HybridEngine
+from executor.engines.megatron import cpu_shim, session
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.registry import TRAINING
+from executor.engines.spec import EngineSpec
+from executor.records import Identity
+from executor.rl.algorithms import RUNNABLE
+from executor.rl.loss_terms import policy_loss_terms
+from executor.rl.sampling import Sampling
+from executor.run_config import Hyperparameters
+from executor.weights.link import PoolBroadcast, PoolLink
+from executor.weights.vllm_layout import VllmLayout
+from simulator.plan.groups import Degrees
+from tests.executor.device_shim.pretend_gpu import NAME, pretended_world, watched
+
+MODEL = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 64,
+}
+NUM_TOKENS = 6
+
+
+def prompts_and_responses(rows=8, prompt=4, response=NUM_TOKENS):
+    """A batch on the host, of real tensors: responses of different lengths."""
+    lengths = torch.arange(rows) % response + 1
+    mask = torch.arange(response)[None] < lengths[:, None]
+    blank = torch.zeros(rows, response)
+    return TensorDict(
+        {
+            "uid": torch.arange(rows),
+            "prompts": torch.zeros(rows, prompt, dtype=torch.long),
+            "prompt_mask": torch.ones(rows, prompt, dtype=torch.bool),
+            "responses": torch.zeros(rows, response, dtype=torch.long),
+            "response_mask": mask,
+            **dict.fromkeys(("log_probs", "advantages", "ref_log_probs", "values", "returns"), blank),
+        },
+        batch_size=[rows],
+    )
+
+
+class PretendVllm:
+    """The tensors of a vLLM rank, and nothing that generates."""
+
+    def __init__(self, rank, degrees, arch, dtype):
+        self.layout, self.rank, self.dtype = VllmLayout(arch, degrees), rank, dtype
+
+    def load(self):
+        self._tensors = {
+            stored.name: torch.empty(stored.shape, dtype=self.dtype, device=NAME)
+            for stored in self.layout.stored(self.rank)
+        }
+
+    def tensors(self):
+        return self._tensors
+
+    def release(self):
+        pass
+
+    restore = restore_cache = ready = release
+
+
+class PretendChannel:
+    """A process group of two pools that moves nothing; it refuses tensors of the host."""
+
+    def broadcast(self, tensors, _options):
+        assert all(tensor.device.type == NAME for tensor in tensors)
+        return self
+
+    def wait(self):
+        pass
+
+
+def spec_of(path, **changes):
+    given = {"dtype": "bf16", "optimizer": OptimizerConfig(1e-3), "micro_batch": 2, "max_num_seqs": 8, "device": NAME}
+    return ModelSpec(path, **(given | changes))
+
+
+def training_calls(trainer, batch, *, value_head=False):
+    """The calls of a trainer by name."""
+    from executor.rl.loss_terms import value_loss_terms
+
+    hyper = Hyperparameters()
+    if value_head:
+        passes = {"values": lambda: trainer.values(batch), "scores": lambda: trainer.scores(batch)}
+        terms = value_loss_terms(batch, hyper)
+    else:
+        passes = {"log_probs": lambda: trainer.log_probs(batch, 1.0)}
+        terms = policy_loss_terms(batch, RUNNABLE["grpo"], hyper)
+    return {
+        "load": trainer.load,
+        **passes,
+        "update": lambda: trainer.update(terms),
+        "check_replicas": trainer.check_replicas,
+        "saved_state": trainer.saved_state,
+    }
+
+
+def trainer_case(name, degrees, rank, path, batch, options=PLAIN, **changes):
+    """A trainer of the registry alone."""
+    spec = EngineSpec(spec_of(path, **changes), name, options=options)
+    made = spec.build(Identity("A", rank, degrees.num_ranks), "", degrees).trainer
+    return training_calls(made, batch, value_head=changes.get("value_head", False))
+
+
+def native_case(degrees, rank, path, batch):
+    """The engine that generates in the memory in which it trains."""
+    made = EngineSpec(spec_of(path), "torch-native", "torch-native")
+    role = made.build(Identity("A", rank, degrees.num_ranks), "", degrees)
+    sampling = Sampling(NUM_TOKENS, end_token=3, seed=1)
+    return training_calls(role.trainer, batch) | {
+        "to_generation": role.resharded.to_generation,
+        "generate": lambda: role.generator.generate(batch, sampling),
+    }
+
+
+def hybrid_case(training, degrees, rank, path, batch):
+    """A trainer beside vLLM on the same ranks: its transition."""
+    spec = EngineSpec(spec_of(path), training)
+    trainer = spec.training_engine(Identity("A", rank, degrees.num_ranks), "", degrees)
+    made = HybridEngine(degrees, trainer, lambda arch, dtype, _clock: PretendVllm(rank, degrees, arch, dtype))
+    return {"load": made.load, "to_generation": made.to_generation, "log_probs": lambda: made.log_probs(batch, 1.0)}
+
+
+def pools_case(training, degrees, rank, path, *, sends):
+    """Two pools: one end of the transfer."""
+    link = PoolLink("127.0.0.1:1", degrees, degrees, sends=sends)
+    identity, spec = Identity("A", rank, degrees.num_ranks), spec_of(path)
+    if sends:
+        trainer = EngineSpec(spec, training).training_engine(identity, "", degrees)
+        made = SendingEngine(trainer, link)
+    else:
+        senders = lambda arch: TRAINING[training].layout(arch, degrees, PLAIN)  # noqa: E731
+        generator = lambda arch, dtype, _clock: PretendVllm(rank, degrees, arch, dtype)  # noqa: E731
+        made = ReceivingEngine(identity, "", spec, link, senders, generator)
+    return {"load": made.load, "to_generation": made.to_generation}
+
+
+CASES = {
+    "torch-native": (native_case, Degrees(1, 2, 2, 1, 1), 0, {}),
+    "torch-native critic, last stage": ("torch-native", Degrees(2, 1, 2, 1, 1), 3, {"value_head": True}),
+    "fsdp2, tensor parallel": ("fsdp2", Degrees(1, 2, 2, 1, 1), 0, {}),
+    "fsdp2 critic": ("fsdp2", Degrees(1, 1, 4, 1, 1), 0, {"value_head": True}),
+    "megatron-core, last stage": ("megatron-core", Degrees(2, 2, 2, 2, 2), 7, {}),
+    "megatron-core critic": ("megatron-core", Degrees(1, 1, 2, 1, 1), 0, {"value_head": True}),
+    "fsdp2 beside vllm": (hybrid_case, Degrees(1, 1, 4, 1, 2), 0, {"training": "fsdp2"}),
+    "megatron-core beside vllm": (hybrid_case, Degrees(1, 2, 2, 1, 1), 0, {"training": "megatron-core"}),
+    "fsdp2 sends": (pools_case, Degrees(1, 1, 4, 1, 2), 0, {"training": "fsdp2", "sends": True}),
+    "vllm receives": (pools_case, Degrees(1, 1, 2, 1, 2), 0, {"training": "megatron-core", "sends": False}),
+}
+
+
+def calls_of(name, path):
+    """The calls of one case, in the world of its rank."""
+    kind, degrees, rank, given = CASES[name]
+    if isinstance(kind, str):
+        return trainer_case(kind, degrees, rank, path, prompts_and_responses(), **given)
+    if kind is pools_case:
+        return pools_case(degrees=degrees, rank=rank, path=path, **given)
+    return kind(degrees=degrees, rank=rank, path=path, batch=prompts_and_responses(), **given)
+
+
+def main(folder):
+    logging.disable(logging.WARNING)
+    path = Path(folder) / "config.json"
+    path.write_text(json.dumps(MODEL))
+    cpu_shim.STAND_IN = torch.device(NAME)
+    for name, (_, degrees, rank, _) in CASES.items():
+        collectives._HANDLES.clear()  # noqa: SLF001
+        session._STATES.clear()  # noqa: SLF001
+        with (
+            pretended_world(rank, degrees.num_ranks),
+            patch.object(PoolBroadcast, "_join", lambda *_: PretendChannel()),
+            patch("executor.weights.link.open_store", lambda *_: True),
+            patch("executor.engines.disaggregated.serve_early", lambda *_: True),
+        ):
+            for call, do in calls_of(name, str(path)).items():
+                with watched() as watch:
+                    do()
+                found = {
+                    "on_host": dict(watch.on_host),
+                    "syncs": dict(watch.syncs),
+                    "peak_bytes": watch.peak_bytes,
+                    "largest_bytes": watch.largest_bytes,
+                    "live_bytes": watch.live_bytes,
+                }
+                print(json.dumps({"engine": name, "call": call, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

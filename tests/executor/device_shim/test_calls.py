@@ -1,0 +1,61 @@
+"""Protects runs on GPUs that nobody has here: every call of every engine on a pretended GPU (``calls``).
+
+No tensor of the host enters a collective, loading makes no tensor larger than this rank's own, and the host waits for
+the device as often as a number says, however many rows, layers and parameters there are.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from executor.engines.registry import GENERATION, TRAINING
+
+NUM_TOKENS = 6
+WAITS = {
+    "log_probs": 1,  # its result
+    "values": 1,
+    "scores": 1,
+    "update": 3,  # the number of targets goes there; the norm, which clips, and the metrics come back
+    "check_replicas": 4,  # a sum of every copy, on two groups of two
+    "saved_state": 0,  # all copies are under way at once; CUDA is waited for once
+    "to_generation": 3,  # the vote, and the sums of both sides
+    "generate": 3 + 3 + NUM_TOKENS,  # prompts, mask and numbers go there, columns come back; has every row ended?
+}
+"""How often the host may wait in one call. Loading copies every tensor there."""
+
+LARGEST_SHARD = {"fsdp2, tensor parallel": 64 * 32 // 4, "fsdp2 critic": 64 * 32 // 4}
+"""Elements of the embedding on one of four ranks: the largest tensor of the model."""
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """In a process of its own: a backend of torch stays registered."""
+    folder = str(tmp_path_factory.mktemp("model"))
+    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.device_shim.calls", folder]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+
+
+def test_every_engine_is_there(calls):
+    engines = " ".join(call["engine"] for call in calls)
+    assert all(name in engines for name in (*TRAINING, *GENERATION))
+    assert {call["call"] for call in calls} == {"load", *WAITS}
+
+
+def test_no_tensor_of_the_host_enters_a_collective(calls):
+    assert [call for call in calls if call["on_host"]] == []
+
+
+def test_the_host_waits_no_more_often_than_said(calls):
+    too_often = [c for c in calls if c["call"] != "load" and sum(c["syncs"].values()) > WAITS[c["call"]]]
+    assert too_often == []
+
+
+def test_loading_makes_no_whole_tensor(calls):
+    """FSDP2 makes its model without memory, cuts it, and gives memory to the shards."""
+    found = {call["engine"]: call["largest_bytes"] for call in calls if call["call"] == "load"}
+    for engine, elements in LARGEST_SHARD.items():
+        assert found[engine] <= 4 * elements

@@ -1,0 +1,125 @@
+"""Protects vLLM beside a trainer, on GPUs that are none: vLLM's own start-up check on faked snapshots, its own look-up
+of devices where a rank sees one, and the order in which memory is taken again. Not run on a GPU.
+"""
+
+import importlib.util
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from executor.engines.entry import GeneratorSetup
+from executor.engines.hybrid import HybridEngine
+from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native.generator import NativeGenerator
+from executor.engines.registry import GENERATION
+from executor.engines.spec import EngineSpec
+from executor.engines.vllm.engine import VllmEngine, VllmOptions
+from executor.engines.vllm.memory import SleepingEngine, memory_share
+from executor.records import Identity
+from executor.weights.architecture import read_architecture
+from profiles.errors import InputError
+from simulator.plan.groups import Degrees
+from tests.executor.plans import TINY
+
+GIB = 1 << 30
+ONE = Degrees(1, 1, 1, 1, 1)
+pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM's imports
+needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vllm: the extra cpu-engines")
+
+
+@needs_vllm
+@pytest.mark.parametrize("held", [2, 10, 30])
+def test_vllm_starts_beside_what_the_trainer_holds(held):
+    """Without a share of the plan's vLLM asks for 92 % of the device, and refuses from 7 GiB of a trainer on."""
+    from vllm.config.cache import CacheConfig
+    from vllm.v1.worker.utils import request_memory
+
+    free, total = (79 - held) * GIB, 80 * GIB
+    share = memory_share(free, total, 14 * GIB, 32 * GIB)
+    snapshot = SimpleNamespace(total_memory=total, free_memory=free - GIB, device_="cuda:0")  # NCCL has come since
+    config = CacheConfig(gpu_memory_utilization=share, kv_cache_memory_bytes=32 * GIB)
+    assert request_memory(snapshot, config) == pytest.approx(46 * GIB, abs=1)
+
+
+def test_a_cache_that_does_not_fit_is_refused_with_its_numbers():
+    with pytest.raises(InputError, match=r"48\.0 GiB .*\(14\.0 weights, 32\.0 KV cache, 2 reserve\), 29\.0 of 80\.0"):
+        memory_share(29 * GIB, 80 * GIB, 14 * GIB, 32 * GIB)
+    assert memory_share(29 * GIB, 80 * GIB, 14 * GIB, 0) == pytest.approx(27 / 80)
+
+
+@needs_vllm
+def test_a_rank_that_sees_one_device_finds_its_own_and_no_neighbour(monkeypatch):
+    """Custom all-reduce asks for neighbours by local rank, which a process that sees one device does not have."""
+    from vllm.platforms.interface import Platform
+
+    class Cuda(Platform):
+        device_control_env_var = "CUDA_VISIBLE_DEVICES"
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert Cuda.logical_device_id_to_visible_device_id(0) == 0
+    with pytest.raises(IndexError):
+        Cuda.logical_device_id_to_visible_device_id(1)
+    made = VllmEngine(0, ONE, read_architecture(TINY), str(TINY), torch.bfloat16, VllmOptions())
+    assert made._settings()["disable_custom_all_reduce"]  # noqa: SLF001
+
+
+class AsleepVllm(NativeGenerator):
+    """Our own generator that takes and gives memory as vLLM's does, told of every step."""
+
+    def load(self):
+        super().load()
+        self.events = []
+        self.asleep = set()
+        engine = SimpleNamespace(is_sleeping=lambda: bool(self.asleep))
+        self.memory = SleepingEngine(SimpleNamespace(sleep=self.sleep, wake_up=self.wake_up, llm_engine=engine))
+
+    def sleep(self, level):
+        self.asleep = {"weights", "kv_cache"}
+        self.events.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.asleep -= set(tags)
+        self.events.append(f"wake {' '.join(tags)}")
+
+    def release(self):
+        super().release()
+        self.memory.release()
+
+    def restore(self):
+        self.memory.restore_weights()
+        super().restore()
+
+    def tensors(self):
+        self.events.append("written")
+        return super().tensors()
+
+    def ready(self):
+        self.events.append(f"trainer holds {self.trainer_bytes()}")
+        self.memory.restore_cache()
+        super().ready()
+
+
+def test_weights_wake_then_move_then_the_trainer_sleeps_then_the_cache_wakes():
+    model = ModelSpec(str(TINY), optimizer=OptimizerConfig(1e-2), check_weights=False)
+    identity = Identity("A", 0, 1)
+
+    def generator(arch, dtype, clock):
+        made = GENERATION["torch-native"].build(GeneratorSetup(identity, ONE, model, arch, dtype, clock))
+        made.__class__ = AsleepVllm
+        made.trainer_bytes = lambda: sum(t.untyped_storage().nbytes() for t in engine.trainer.tensors().values())
+        return made
+
+    engine = HybridEngine(ONE, EngineSpec(model).training_engine(identity, "", ONE), generator)
+    engine.load()
+    engine.generator.events.clear()
+    engine.to_generation()
+    assert list(dict.fromkeys(engine.generator.events)) == [
+        "wake weights",
+        "written",
+        "trainer holds 0",
+        "wake kv_cache",
+    ]
+    engine.generator.events.clear()
+    engine.to_training()
+    assert "sleep 2" in engine.generator.events
