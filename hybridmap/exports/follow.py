@@ -202,6 +202,22 @@ def _unit_text(layout: ParallelLayout) -> str:
     return f"{layout.micro_batch} samples" if budget is None else f"{budget:,} tokens"
 
 
+def keeps_samples(source: Source) -> bool:
+    """Whether micro-batches stay numbers of samples; all systems count tokens by their own recipes.
+
+    They do where the job pins one so, where prompts are padded, and in an interleaved pipeline, which must know how
+    many micro-batches there are.
+    """
+    if source.facts.workload.pads_prompts or any(
+        e.training is not None and e.training.vpp > 1 for e in source.plan.roles
+    ):
+        return True
+    pins = source.job.document["pin"]
+    stages = (pins.get(role) or {} for role in source.facts.roles)
+    layouts = (each.get(stage) or {} for each in stages for stage in ("training", "inference"))
+    return any(isinstance(layout.get("micro_batch"), int) for layout in layouts)
+
+
 def all_in_tokens(source: Source) -> Source:
     """The plan with every micro-batch but a served reward model's as a budget of tokens."""
     for entry in source.plan.roles:

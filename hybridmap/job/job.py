@@ -99,6 +99,11 @@ class Job(Section, title="hybridmap job"):
     schedule: Schedule = Field(
         default=ScheduleSection(), description="How iterations follow each other.", examples=["sync", "one-step-off"]
     )
+    target: Name | None = Field(
+        default=None,
+        description="The system that is to run it, whose rules hold the search: what `plan --target` names.",
+        examples=["verl/megatron", "verl@0.9/fsdp", "nemo-rl/megatron", "openrlhf", "slime@0.3", "hybridmap"],
+    )
     search: SearchSection = SearchSection()
     pin: PinSection = PinSection()
     calibration: list[Layer] = Field(
@@ -125,8 +130,8 @@ class Job(Section, title="hybridmap job"):
 
     @property
     def _left_out(self) -> set[str]:
-        empty = {key for key in ("calibration", "speculation") if not getattr(self, key)}
-        return {"run", *empty}
+        unsaid = {name for name in ("calibration", "target", "speculation") if not getattr(self, name)}
+        return {"run", *unsaid}
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""
