@@ -55,12 +55,16 @@ class _EngineFile(BaseModel):
     scheduler: SchedulerKind = "mixed"
     plans_ahead: bool = False
     fp8_cache_with: tuple[str, ...] = ()
-    fused_quantization: bool = True
-    grouped_query_kernels: bool = True
+    fused_quantization: tuple[str, ...] = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
+    grouped_query_kernels: tuple[int, ...] | None = None
+    window_frees_cache: bool = True
+    share_holds_activations: bool = True
     static_batches: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
     sequence_parallel: bool = True
+    gathers_again: bool = True
+    fused_projections: bool = True
     head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
@@ -99,7 +103,10 @@ class GenerationEngine(_Engine):
     (asynchronous or overlap scheduling): the host works on the next step while the GPU computes this one, so a step
     takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
-    ``fused_quantization``: activations become FP8 or NVFP4 in the kernel before a product, not in one of its own.
+    ``fused_quantization``: formats to which activations turn in the kernel before a product, not in one of its own.
+    ``grouped_query_kernels``: numbers of query heads for which a decode kernel reads a KV head once, from an FP8 cache;
+    ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
+    ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
@@ -116,8 +123,10 @@ class GenerationEngine(_Engine):
     scheduler: SchedulerKind
     plans_ahead: bool
     fp8_cache_with: tuple[str, ...]
-    fused_quantization: bool
-    grouped_query_kernels: bool
+    fused_quantization: tuple[str, ...]
+    grouped_query_kernels: tuple[int, ...] | None
+    window_frees_cache: bool
+    share_holds_activations: bool
     launch_s_per_layer: float
     prefill_launch_s_per_layer: float
     host_s_per_step: float
@@ -139,6 +148,7 @@ class GenerationEngine(_Engine):
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     rollout_s_per_sequence: float = 0.0
+    host_s_per_remote_rank: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
@@ -155,6 +165,9 @@ class TrainingEngine(_Engine):
     """Facts of a training engine; see the meaning beside each value in its file.
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
+    ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
+    tensor parallelism keeps it whole.
+    ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
     ``token_micro_batches``: micro-batches may hold as many samples as a budget of tokens does.
     ``scoring_layouts``: a trained model may score in another layout than it trains in, on a copy of its weights.
@@ -172,6 +185,7 @@ class TrainingEngine(_Engine):
     network_efficiency: float
     overlap_tp: float = 1.0
     gemm_ratio: float = 1.0
+    adapter_ratio: float = 1.0
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
@@ -183,6 +197,8 @@ class TrainingEngine(_Engine):
     scatter_copy_bytes_per_param: float = 0.0
     interleaving: bool = False
     sequence_parallel: bool = True
+    gathers_again: bool = True
+    fused_projections: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
     token_micro_batches: bool = False
@@ -241,6 +257,8 @@ def load_generation_engine(name: str) -> GenerationEngine:
             fp8_cache_with=file.fp8_cache_with,
             fused_quantization=file.fused_quantization,
             grouped_query_kernels=file.grouped_query_kernels,
+            window_frees_cache=file.window_frees_cache,
+            share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,
@@ -259,6 +277,8 @@ def load_training_engine(name: str) -> TrainingEngine:
         "zero_stages": file.zero_stages,
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
+        "gathers_again": file.gathers_again,
+        "fused_projections": file.fused_projections,
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
         "token_micro_batches": file.token_micro_batches,

@@ -230,6 +230,10 @@ class _DerivedFile(BaseModel):
     memory_bytes_per_s: _Fact | None = None
     memory_bytes: _Fact | None = None
     nvlink_bytes_per_s: _Fact | None = None
+    gpus_per_node: _Fact | None = None
+    nvlink_domain_gpus: _Fact | None = None
+    inter_node_bytes_per_s_per_node: _Fact | None = None
+    pcie_bytes_per_s: _Fact | None = None
     power_w: _Fact | None = None
 
 

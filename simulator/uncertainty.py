@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FILE = Path(profiles.__file__).parent / "uncertainty.yaml"
 COVERAGE = 0.9
+NINETY = 1.6449
+"""Standard deviations to either end of a 90 % interval."""
 
 _FAMILIES = {
     r"h100|h200|h800|h20\b|h20-|gh200": "hopper",

@@ -63,7 +63,7 @@ def read_timeline(path: Path) -> object:
     from hybridmap.report import figures
 
     timeline, plan = read_any_timeline(path)
-    to_json([figures.gantt(timeline), figures.memory(timeline)])
+    to_json(figures.gantt(timeline))
     return to_json(trace_document({"predicted": timeline}, plan))
 
 
@@ -113,7 +113,8 @@ def read_weights(path: Path) -> object:
 
 def read_verl(path: Path) -> object:
     """A launch script or a config of verl, imported and checked."""
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
     from simulator.feasibility import check_plan
 

@@ -19,7 +19,13 @@ from benchmarks.validation.names import (
     text_of,
 )
 from benchmarks.validation.rows import Row
-from benchmarks.validation.sweeps import launched_engine, shortest_share, system_of
+from benchmarks.validation.sweeps import (
+    is_performance_overview,
+    launched_engine,
+    requests_of,
+    shortest_share,
+    system_of,
+)
 from profiles.engine_facts import default_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
@@ -188,6 +194,7 @@ def _precision(cells: Mapping[str, Any], shape: ModelShape) -> tuple[str, tuple[
     if "fp8" in text:
         blocks = "fp8_block" in notes or "block" in text or own == "fp8_block"
         blocks = blocks or text_of(cells.get("model")).lower().endswith("-fp8") or bool(_BLOCK_SCALED.match(shape.name))
+        blocks = blocks and not is_performance_overview(cells)
         return ("fp8_block" if blocks else "fp8"), ()
     if text and not re.search(r"bf16|fp16|half|float16|bfloat16", text):
         raise NotPredicted(f"precision '{text[:40]}' is not known")
@@ -202,7 +209,7 @@ def _layout(cells: Mapping[str, Any], kind: Kind, most: int) -> tuple[Generation
     stage = gpus // pp if gpus in (tp * pp, tp * pp * copies) else max(tp * copies, ep * experts_tp)
     if min(tp, pp, copies, ep, experts_tp) < 1 or stage % copies or stage % ep:
         raise NotPredicted(f"the degrees do not divide: tp {tp}, pp {pp}, attention_dp {copies}, moe_ep {ep}")
-    slots = integer(cells.get("max_batch"), 0) * copies or integer(cells.get("concurrency"), 0) or most
+    slots = integer(cells.get("max_batch"), 0) * copies or integer(cells.get("concurrency"), 0) or most * copies
     slots = max(slots, integer(cells.get("concurrency"), 1)) if kind != "offline" else slots
     layout = GenerationLayout(dp=1, tp=stage, pp=pp, ep=ep, attention_dp=copies, max_num_seqs=slots, kv_cache_bytes=0)
     return layout, stage * pp
@@ -213,7 +220,7 @@ def _load(cells: Mapping[str, Any], kind: Kind, layout: GenerationLayout) -> tup
     if prompt < 1 or response < 1:
         raise NotPredicted("the lengths of prompt and response are not stated")
     together = integer(cells.get("concurrency"), 0)
-    requests = integer(cells.get("num_requests"), 0)
+    requests = requests_of(cells, (prompt, response))
     if kind == "static":
         batch = together or layout.max_num_seqs
         return Load(prompt, response, batch, batch), ()

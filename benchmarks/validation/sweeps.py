@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.validation.names import NotPredicted, text_of
+from benchmarks.validation.names import NotPredicted, integer, text_of
 from profiles.engine_facts import load_generation_engine
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ CLIENT_S = 0.015
 """What its client and the server's front end add to a first token: HTTP both ways, tokenizer, hand-over. Fitted on TTFT
 of Llama-3.1-70B on vLLM (60 rows, 18 % off without it, 7 % with it); Kimi-K2.5, gpt-oss, MiniMax-M2.5 agree."""
 
+FP8_CHECKPOINTS = ("fp8", "fp8_block", "nvfp4")
+"""Formats with which sweeps ask for an FP8 cache. NVIDIA's own sweep does so of TensorRT-LLM: its rows with one GPU
+hold 196,608 to 294,912 tokens of Qwen3-32B without a queue, and a cache of 16 bits has room for 151,000."""
+
+_INTERNAL_SWEEP = re.compile(r"nvidia internal sweep", re.IGNORECASE)
 _INFERENCE_X = re.compile(r"inference(x|max)\b", re.IGNORECASE)
 
 
@@ -59,6 +64,21 @@ def system_of(cells: Mapping[str, Any]) -> str:
 def is_inference_x(cells: Mapping[str, Any]) -> bool:
     """Whether the row is of the public InferenceX (InferenceMAX) sweep, whose flags and lengths are published."""
     return bool(_INFERENCE_X.search(" ".join(text_of(cells.get(c)) for c in ("source", "source_ref", "notes"))))
+
+
+def is_performance_overview(cells: Mapping[str, Any]) -> bool:
+    """Whether the row is of TensorRT-LLM's own overview, which runs NVIDIA's FP8 checkpoints: one scale a tensor."""
+    return "performance overview" in text_of(cells.get("source")).lower()
+
+
+OVERVIEW_REQUESTS = {(1000, 1000): 3000}
+"""Requests that the overview sends at lengths for which a row does not say it; its rows of release 1.0 do."""
+
+
+def requests_of(cells: Mapping[str, Any], lengths: tuple[int, int]) -> int:
+    """Requests that the row's source sent, as the row or its source says; 0 where neither does."""
+    stated = integer(cells.get("num_requests"), 0)
+    return stated or (OVERVIEW_REQUESTS.get(lengths, 0) if is_performance_overview(cells) else 0)
 
 
 def shortest_share(cells: Mapping[str, Any]) -> float:
@@ -83,17 +103,24 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
     words = text_of(cells.get("backend_version"))
     engine = load_generation_engine(facts_file(cells, family, words))
     engine = replace(engine, release=_release(cells, family, words))
+    if _INTERNAL_SWEEP.search(text_of(cells.get("source"))) and engine.fp8_cache_with:
+        return replace(engine, fp8_cache_with=FP8_CHECKPOINTS)
     if not is_inference_x(cells):
         return engine
     front_end_s = engine.front_end_s + CLIENT_S
-    cache = engine.fp8_cache_with if latent else ("fp8", "fp8_block", "nvfp4")
+    cache = engine.fp8_cache_with if latent else FP8_CHECKPOINTS
     return replace(engine, plans_ahead=True, fp8_cache_with=cache, front_end_s=front_end_s)
 
 
 def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:
     """Name of the newest facts of a family that are no newer than the release that ``words`` or the date say."""
-    release = _release(cells, family, words)
-    return [file for first, file in _ENGINES[family] if first <= _pair(release)][-1]
+    release = release_of(cells, family, words)
+    return [file for first, file in _ENGINES[family] if first <= release][-1]
+
+
+def release_of(cells: Mapping[str, Any], family: str, words: str) -> tuple[int, ...]:
+    """Major and minor number of the release that ``words`` or the date say."""
+    return _pair(_release(cells, family, words))
 
 
 def _release(cells: Mapping[str, Any], family: str, words: str) -> str:

@@ -11,6 +11,7 @@ from hybridmap.job.edit import combinations, with_settings
 from hybridmap.job.load import job_from_mapping
 from hybridmap.text.frontier import changes
 from hybridmap.version import __version__
+from profiles.calibration import CALIBRATION_FILE
 from profiles.errors import HybridmapError, InfeasibleError, InputError
 from profiles.yaml_text import read_yaml_file
 from simulator.plan.dataflow import Stage
@@ -83,17 +84,18 @@ def what_if(
     seed: int = 0,
     time_limit_s: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
+    calibration: Path | None = None,
 ) -> tuple[Case, tuple[Case, ...]]:
     """The job of ``path`` as given, and every combination of ``settings``, each planned under the job's objective.
 
-    All jobs are read before the first search, so a wrong setting fails at once.
+    All jobs are read before the first search, so a wrong setting fails at once. ``calibration``: as in ``load_job``.
 
     Raises
     ------
     InputError
         A setting that names no place in the job, a job that cannot be, or too many combinations.
     """
-    raw = read_yaml_file(path)
+    raw = _with_layer(read_yaml_file(path), path.parent, calibration)
     chosen = combinations(settings, MOST_SEARCHES)
     jobs = [_job(raw, values, path) for values in ({}, *chosen)]
     cases = []
@@ -102,6 +104,17 @@ def what_if(
             progress(i, len(jobs))
         cases.append(_planned(values, job, seed, time_limit_s))
     return cases[0], tuple(cases[1:])
+
+
+def _with_layer(raw: object, folder: Path, calibration: Path | None) -> object:
+    """The job with the layer that is given, or with one in its folder where it names none."""
+    if not isinstance(raw, dict):
+        return raw  # reading it as a job says what it is
+    if calibration is not None:
+        return {**raw, "calibration": [str(calibration.absolute())]}
+    if not raw.get("calibration") and (folder / CALIBRATION_FILE).is_file():
+        return {**raw, "calibration": [CALIBRATION_FILE]}
+    return raw
 
 
 def _job(raw: object, values: dict[str, Any], path: Path) -> Job:

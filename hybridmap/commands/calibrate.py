@@ -1,5 +1,6 @@
 """``hybridmap calibrate``: what the log of a run says of the prices, as a layer that other plans are priced with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,18 @@ Steps = Annotated[
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What the options say of a run: a plan file, or a launch script with its GPU, network, models and variables."""
+
+    plan: Path | None = None
+    script: Path | None = None
+    device: str | None = None
+    gbps: float | None = None
+    models: Sequence[str] = ()
+    variables: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Ran:
     """What was run: the job with the lengths of the log where nothing else says them, and the plan."""
 
@@ -79,7 +92,7 @@ def calibrate(
 
     require_folder(out)
     found = chosen_steps(read_log(log), steps)
-    ran = what_ran(found, plan, script, device, gbps, model or [], env or [])
+    ran = what_ran(found, Asked(plan, script, device, gbps, model or (), env or ()))
     with working(f"pricing {len(found.steps):,} steps ..."):
         learned = learn(found, ran.plan, ran.job.facts())
     written = _write(out, learned, ran, script is not None)
@@ -112,37 +125,29 @@ def chosen_steps(log: "RunLog", steps: str | None) -> "RunLog":
     return replace(log, steps=kept)
 
 
-def what_ran(
-    log: "RunLog",
-    plan: Path | None,
-    script: Path | None,
-    device: str | None,
-    gbps: float | None,
-    model: list[str],
-    env: list[str],
-) -> Ran:
+def what_ran(log: "RunLog", asked: Asked) -> Ran:
     """The job and the plan of a run, from a plan file or a launch script; ``InputError`` unless one is given."""
-    if (plan is None) == (script is None):
+    if (asked.plan is None) == (asked.script is None):
         raise InputError("say what was run: --plan plan.json, or --script run.sh --device GPU")
-    if plan is not None:
+    if asked.plan is not None:
         from hybridmap.files.plan import read_plan_file
         from hybridmap.job.load import job_from_document
 
-        file = read_plan_file(plan)
-        return Ran(job_from_document(file.job, f"{plan}: job"), file.plan)
-    if device is None:
+        file = read_plan_file(asked.plan)
+        return Ran(job_from_document(file.job, f"{asked.plan}: job"), file.plan)
+    if asked.device is None:
         raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
 
-    assert script is not None
+    assert asked.script is not None
     lengths = log.mean_lengths()
     mean = None if not lengths.response_mean else max(1, round(lengths.response_mean))
-    models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model)
-    variables = name_values("--env", "NAME=VALUE, such as NNODES=4", env)
-    imported = import_verl(
-        read_verl_config(script, variables), Given(device, gbps, mean, lengths.prompt_mean or None, models)
-    )
+    models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", asked.models)
+    variables = name_values("--env", "NAME=VALUE, such as NNODES=4", asked.variables)
+    given = Given(asked.device, asked.gbps, mean, lengths.prompt_mean or None, models)
+    imported = import_verl(read_verl_config(asked.script, variables), given)
     return Ran(imported.job.scheduled_as(imported.plan), imported.plan, imported.notes)
 
 

@@ -86,6 +86,69 @@ def import_device(
     say(f"next  name the folder in a job: device: {out / device[0]}")
 
 
+@devices.command("new")
+def new_device(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, and its folder.")],
+    like: Annotated[
+        str, typer.Option("--like", metavar="DEVICE", help="A shipped device with tables, the nearest of its kind.")
+    ],
+    memory: Annotated[str | None, typer.Option("--memory", metavar="96GB", show_default=False)] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", metavar="4.0e12", help="Of its memory, B/s.", show_default=False)
+    ] = None,
+    flops: Annotated[
+        str | None,
+        typer.Option("--flops", metavar="148e12", help="Peak of dense bf16, FLOP/s.", show_default=False),
+    ] = None,
+    fp8_flops: Annotated[
+        str | None, typer.Option("--fp8-flops", metavar="296e12", help="Peak of dense fp8.", show_default=False)
+    ] = None,
+    links: Annotated[
+        str | None,
+        typer.Option("--links", metavar="450e9", help="Between GPUs of a node, one way, B/s.", show_default=False),
+    ] = None,
+    host_link: Annotated[
+        str | None, typer.Option("--host-link", metavar="50e9", help="To host memory, B/s.", show_default=False)
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option("--network", metavar="400e9", help="Of a node, one way, B/s.", show_default=False)
+    ] = None,
+    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=1, max=1024, show_default=False)] = None,
+    power: Annotated[str | None, typer.Option("--power", metavar="700", help="Limit, W.", show_default=False)] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that gets a folder NAME.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Write the file of a device without tables.
+
+    It is priced as the device of --like at its own rates, and says so; hybridmap calibrate learns from a log what it
+    really does.
+    """
+    from hybridmap.files.plan import require_folder
+    from profiles.new_device import RATES, device_file, memory_bytes, quantity, write_device
+
+    texts = {
+        "peak_flop_per_s": flops,
+        "fp8_flop_per_s": fp8_flops,
+        "memory_bytes_per_s": bandwidth,
+        "nvlink_bytes_per_s": links,
+        "pcie_bytes_per_s": host_link,
+        "inter_node_bytes_per_s_per_node": network,
+        "power_w": power,
+    }
+    given = {field: quantity(RATES[field], text) for field, text in texts.items() if text is not None}
+    if memory is not None:
+        given["memory_bytes"] = memory_bytes(memory)
+    text = device_file(name, like, given, gpus_per_node)
+    require_folder(out)
+    path = write_device(out / name, text)
+    if as_json:
+        say_json({"written": [str(path)]})
+        return
+    say(f"wrote {path}: the kernels of {like} at the rates given, nothing measured")
+    say(f"next  name the folder in a job: device: {out / name}")
+    say(f"      and learn from a log: hybridmap calibrate LOG --script run.sh --device {out / name} --out {out / name}")
+
+
 def _device_cards(names: list[str], out: Path) -> list[Path]:
     """Beside its tables a device folder needs the card of hardware facts; one that is there is the user's own."""
     from profiles.hardware import DEVICE_FILE

@@ -12,12 +12,17 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
+    from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
 
 def report(
     plan: Annotated[Path, typer.Argument(metavar="plan.json", help="What `hybridmap plan` wrote.")],
+    other: Annotated[
+        Path | None,
+        typer.Argument(metavar="[other.json]", help="Another plan, to stand beside it.", show_default=False),
+    ] = None,
     measured: Annotated[
         Path | None,
         typer.Option("--measured", metavar="timeline.json", help="A run's timeline of this plan.", show_default=False),
@@ -38,20 +43,18 @@ def report(
 ) -> None:
     """Write a page of a plan to look at.
 
-    One HTML file that needs nothing else: the cluster to scale, the iteration, memory, stages, runners-up, more or
-    fewer GPUs, sensitivity, evidence and the job. With --measured, the run beside the prediction.
+    One HTML file that needs nothing else: the cluster to scale, the iteration, memory, stages, other plans beside it,
+    more or fewer GPUs, sensitivity, evidence and the job. With --measured, the run beside the prediction.
     """
     from hybridmap.answers.what_if import WhatIfFile
     from hybridmap.files.frontier import FrontierFile
-    from hybridmap.files.plan import read_plan_file, read_record
+    from hybridmap.files.plan import read_record
     from hybridmap.files.timeline import read_timeline
     from hybridmap.files.write import write_file
-    from hybridmap.job.load import job_from_document
     from hybridmap.report.content import content_of
     from hybridmap.report.html import page
 
-    file = read_plan_file(plan)
-    job = job_from_document(file.job, f"{plan}: job")
+    file, job = _plan_and_job(plan)
     run = read_timeline(measured) if measured is not None else None
     changed = read_record(what_if, WhatIfFile) if what_if is not None else None
     known = read_record(frontier, FrontierFile) if frontier is not None else None
@@ -59,12 +62,22 @@ def report(
         if record is not None:
             _check_same_job(job, record.job, f"{path}", f"{plan}")
     points = known.points if known is not None else _searched(job, file.plan, frontier_limit)
-    text = page(content_of(file, job, measured=run, points=points, what_if=changed))
+    beside = _plan_and_job(other) if other is not None else None
+    text = page(content_of(file, job, measured=run, points=points, what_if=changed, beside=beside))
     write_file(out, text)
     if as_json:
         say_json({"written": [str(out)], "bytes": len(text.encode()), "plans": 1 + len(file.runners_up)})
         return
     say(f"wrote       {out} ({len(text.encode()) / 1e6:.1f} MB; open it in any browser, it needs no network)")
+
+
+def _plan_and_job(path: Path) -> "tuple[PlanFile, Job]":
+    """A plan file and the job that it embeds."""
+    from hybridmap.files.plan import read_plan_file
+    from hybridmap.job.load import job_from_document
+
+    file = read_plan_file(path)
+    return file, job_from_document(file.job, f"{path}: job")
 
 
 def _check_same_job(job: "Job", other: dict[str, object], path: str, plan: str) -> None:

@@ -1,6 +1,7 @@
 """``hybridmap watch``: a running job beside its plan, by stage, and whether another plan would pay by now."""
 
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.calibrate import Device, Log, PlanRun, Script, what_ran
+from hybridmap.commands.calibrate import Asked, Device, Log, PlanRun, Script, what_ran
 from hybridmap.commands.import_run import Models, Network, Variables
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, working
@@ -18,8 +19,10 @@ from profiles.errors import HybridmapError
 if TYPE_CHECKING:
     from hybridmap.calibration.deviation import Switch, Watched
     from hybridmap.commands.calibrate import Ran
+    from hybridmap.runlogs.records import RunLog
 
 SEARCH_S = 20.0
+RESTART_S = 600.0
 
 
 def watch(
@@ -31,8 +34,15 @@ def watch(
     model: Models = None,
     env: Variables = None,
     restart: Annotated[
-        float, typer.Option("--restart", min=0, metavar="SECONDS", help="What going over to another plan costs.")
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            "--restart",
+            min=0,
+            metavar="SECONDS",
+            help="What going over to another plan costs; else a terminal asks once, and elsewhere it is 600.",
+            show_default=False,
+        ),
+    ] = None,
     every: Annotated[float, typer.Option("--every", min=1, metavar="SECONDS", help="Look at the log so often.")] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     as_json: Json = False,
@@ -42,13 +52,24 @@ def watch(
     Stage by stage what was planned and what is measured, whether lengths or prices explain it, how lengths drift, and
     whether the best plan by now is faster by more than a restart costs. Looks again when the log has grown.
     """
+    asked = Asked(plan, script, device, gbps, model or (), env or ())
     for _ in _changes(log, every, once or as_json):
-        ran, found, switch = _look(log, plan, script, device, gbps, model or [], env or [])
+        ran, found, switch = _look(log, asked)
+        if restart is None:
+            restart = _restart_s(ask=not as_json)
         if as_json:
             say_json(_document(found, switch, restart))
             return
         _show(ran, found, switch, restart)
         say("")
+
+
+def _restart_s(ask: bool) -> float:
+    """What going over to another plan costs: asked on a terminal, else ``RESTART_S``."""
+    if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
+        return RESTART_S
+    question = "seconds that a restart with another plan costs"
+    return max(0.0, float(typer.prompt(question, default=RESTART_S, type=float, err=True)))
 
 
 def _changes(log: Path, every_s: float, once: bool) -> Iterator[int]:
@@ -67,34 +88,25 @@ def _changes(log: Path, every_s: float, once: bool) -> Iterator[int]:
         time.sleep(every_s)
 
 
-def _look(
-    path: Path,
-    plan: Path | None,
-    script: Path | None,
-    device: str | None,
-    gbps: float | None,
-    model: list[str],
-    env: list[str],
-) -> "tuple[Ran, Watched, Switch | None]":
+def _look(path: Path, asked: Asked) -> "tuple[Ran, Watched, Switch | None]":
     from hybridmap.calibration.deviation import watched
     from hybridmap.runlogs.read import read_log
 
     log = read_log(path)
-    ran = what_ran(log, plan, script, device, gbps, model, env)
+    ran = what_ran(log, asked)
     found = watched(log, ran.plan, ran.job.facts())
     with working("searching a better plan by what the log says ..."):
-        return ran, found, _better(path, ran)
+        return ran, found, _better(log, ran)
 
 
-def _better(path: Path, ran: "Ran") -> "Switch | None":
+def _better(log: "RunLog", ran: "Ran") -> "Switch | None":
     """The best plan by prices and lengths of the log; ``None`` where none can be found."""
     from hybridmap.calibration.deviation import Switch, facts_by
     from hybridmap.calibration.learn import learn
-    from hybridmap.runlogs.read import read_log
     from mapper.search.find_plan import find_plan
     from simulator.calibration.fit import WHOLE, planned_s
 
-    facts = facts_by(learn(read_log(path), ran.plan, ran.job.facts()), ran.job.facts())
+    facts = facts_by(learn(log, ran.plan, ran.job.facts()), ran.job.facts())
     try:
         request = replace(ran.job.request(), facts=facts, runners_up=False, time_limit_s=SEARCH_S)
         best = find_plan(request)
@@ -167,5 +179,6 @@ def _document(found: "Watched", switch: "Switch | None", restart_s: float) -> di
         ],
         "lengths": found.lengths.model_dump(mode="json") if found.lengths else None,
         "headroom_gib": found.headroom_gib,
+        "restart_s": restart_s,
         "better": better,
     }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import JobArgument, Json, Seed, TimeLimit
+from hybridmap.commands.options import CalibrationLayer, JobArgument, Json, Seed, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def what_if(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for what-if.json.")] = Path("hybridmap-out"),
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
+    calibration: CalibrationLayer = None,
     as_json: Json = False,
 ) -> None:
     """Plan a job again under other settings.
@@ -36,10 +37,12 @@ def what_if(
     from hybridmap.text.plan import header_lines
 
     parsed = [parse_setting(text) for text in settings]
-    facts = load_job(job).facts()
+    facts = load_job(job, calibration=calibration).facts()
     require_folder(out)
     with progress_bar("searches") as progress:
-        base, cases = planned(job, parsed, seed=seed, time_limit_s=time_limit, progress=progress)
+        base, cases = planned(
+            job, parsed, seed=seed, time_limit_s=time_limit, progress=progress, calibration=calibration
+        )
     record = what_if_file_of(base, cases, parsed, seed)
     written = write_records(out, {"what-if.json": record})
     if as_json:

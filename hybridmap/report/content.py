@@ -30,6 +30,7 @@ class Shown:
     plan: Plan
     timeline: Timeline
     why: str
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,17 @@ def content_of(
     measured: Timeline | None = None,
     points: tuple[PointRecord, ...] = (),
     what_if: WhatIfFile | None = None,
+    beside: tuple[PlanFile, Job] | None = None,
 ) -> Content:
-    """Simulate the plan and its runners-up again, and vary the prices.
+    """Simulate the plan and its runners-up again, and vary the prices; ``beside`` is another plan to compare with.
 
     Raises ``InfeasibleError`` if the plan itself cannot run on the job's cluster.
     """
     facts = job.facts()
     best = simulate(file.plan, facts)
-    shown = [Shown("best", f"{placement_title(file.plan)}, {best.iteration_s:,.1f} s", file.plan, best, "")]
+    shown = [Shown("best", f"{placement_title(file.plan)}, {best.iteration_s:,.1f} s", file.plan, best, "", facts)]
+    if beside is not None:
+        shown.append(_given(*beside, best))
     for i, other in enumerate(file.runners_up):
         if check_plan(other.plan, facts):  # prices or memory changed since the file was made
             continue
@@ -101,7 +105,7 @@ def content_of(
         slower = timeline.iteration_s / best.iteration_s - 1
         why = f"{'+' if slower >= 0 else '-'}{percent(abs(slower))}: {difference_text(timeline.stages, best.stages)}"
         name = f"{placement_title(other.plan)}, {timeline.iteration_s:,.1f} s"
-        shown.append(Shown(f"other-{i}", name, other.plan, timeline, why))
+        shown.append(Shown(f"other-{i}", name, other.plan, timeline, why, facts))
     return Content(
         file=file,
         job=job,
@@ -112,6 +116,15 @@ def content_of(
         what_if=what_if,
         notes=_notes(file, best, facts),
     )
+
+
+def _given(file: PlanFile, job: Job, best: Timeline) -> Shown:
+    """A plan that was named beside the first: of the same job or of another, priced as its own job says."""
+    timeline = simulate(file.plan, job.facts())
+    slower = timeline.iteration_s / best.iteration_s - 1
+    why = f"{'+' if slower >= 0 else '-'}{percent(abs(slower))}: {difference_text(timeline.stages, best.stages)}"
+    name = f"the other: {placement_title(file.plan)}, {timeline.iteration_s:,.1f} s"
+    return Shown("given-0", name, file.plan, timeline, why, job.facts())
 
 
 def _notes(file: PlanFile, now: Timeline, facts: Facts) -> tuple[str, ...]:

@@ -5,10 +5,10 @@ The page gives both in its own colours, for light and for dark.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.text.fit import CLASSES
-from profiles.units import GIB
+from hybridmap.report import colors
 from simulator.plan.dataflow import STAGES
 
 if TYPE_CHECKING:
@@ -17,34 +17,10 @@ if TYPE_CHECKING:
     from hybridmap.answers.what_if import CaseRecord, WhatIfFile
     from hybridmap.files.frontier import PointRecord
     from hybridmap.report.content import Sensitivity, Shown
+    from simulator.plan.dataflow import Stage
     from simulator.plan.timeline import Span, Timeline
 
 Figure = dict[str, Any]
-
-STAGE_COLORS = {
-    "generation": "#2f7ed8",
-    "transition": "#8e5ea2",
-    "preparation": "#e8a33d",
-    "training": "#c0504d",
-    "weight_sync": "#7a6a9e",
-    "other": "#8a8f98",
-}
-CLASS_COLORS = (
-    "#4c78a8",
-    "#9ecae9",
-    "#f58518",
-    "#ffbf79",
-    "#54a24b",
-    "#88d27a",
-    "#b79a20",
-    "#e45756",
-    "#439894",
-    "#83bcb6",
-    "#79706e",
-    "#d67195",
-    "#b279a2",
-)
-
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
 MARGIN = {"l": 10, "r": 10, "t": 60, "b": 45}
@@ -55,52 +31,98 @@ def text(value: str) -> str:
     return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+SHORT = {
+    "generate_sequences": "generate",
+    "compute_ref_log_prob": "log-prob",
+    "compute_log_prob": "log-prob",
+    "compute_values": "values",
+    "compute_reward": "reward",
+    "compute_cost": "cost",
+    "compute_advantage": "advantage",
+    "update_actor": "update",
+    "update_critic": "update",
+}
+"""What a block says where its row names the role; any other call by its own name."""
+
+FAMILIES = {
+    "compute": "arithmetic",
+    "memory": "memory bandwidth",
+    "nvlink": "NVLink",
+    "network": "network",
+    "host": "host time",
+    "response": "response length",
+}
+"""Families of prices in words that a phone has room for."""
+
+LEAST_ROW = 1e-3
+"""Share of the iteration that a row must be busy for."""
+
+
 def gantt(timeline: Timeline, measured: Timeline | None = None) -> Figure:
-    """Calls over time, one row a pool; a run's below each of them."""
+    """Calls over time, one row for each role of a pool; a run's below each of them. Rows of next to nothing go."""
     rows = [(timeline, "")] if measured is None else [(timeline, " predicted"), (measured, " measured")]
-    data = []
-    for stage in STAGES:
-        spans = [(span, suffix) for each, suffix in rows for span in each.spans if span.stage == stage]
-        spans = [(span, suffix) for span, suffix in spans if span.duration_s > 0]
-        if spans:
-            data.append(_bars(stage, spans))
-    names = _row_names(rows)
+    busy: dict[tuple[str, str], float] = {}
+    for each, _ in rows:
+        for span in each.spans:
+            key = (span.pool, span.role)
+            busy[key] = max(busy.get(key, 0.0), span.duration_s / each.iteration_s if each.iteration_s else 0.0)
+    kept = {key for key, share in busy.items() if share >= LEAST_ROW}
+    there = [
+        (span, suffix)
+        for each, suffix in rows
+        for span in each.spans
+        if (span.pool, span.role) in kept and span.duration_s > 0
+    ]
+    data = [_bars(s, found, there) for s in STAGES if (found := [pair for pair in there if pair[0].stage == s])]
+    names = [_row(*key, suffix) for key in busy if key in kept for _, suffix in rows]
     layout = {
         "barmode": "overlay",
-        "height": 150 + 46 * len(names),
+        "height": 130 + 34 * len(names),
         "margin": MARGIN,
-        "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero", "range": [0, _room(timeline, measured)]},
         "yaxis": {"automargin": True, "categoryorder": "array", "categoryarray": names[::-1]},
         "legend": LEGEND,
         "hovermode": "closest",
-        "uniformtext": {"minsize": 9, "mode": "hide"},
     }
     return {"data": data, "layout": layout}
 
 
-def _row_names(rows: Sequence[tuple[Timeline, str]]) -> list[str]:
-    pools = dict.fromkeys(span.pool for timeline, _ in rows for span in timeline.spans if span.duration_s > 0)
-    return [f"{_pool(pool)}{suffix}" for pool in pools for _, suffix in rows]
+def _room(timeline: Timeline, measured: Timeline | None) -> float:
+    """The time axis ends behind the last call, where its name has room."""
+    return 1.12 * max(timeline.iteration_s, measured.iteration_s if measured is not None else 0.0)
 
 
-def _pool(name: str) -> str:
-    return name if name == "controller" else f"pool {text(name)}"
+def _label(span: Span, there: Sequence[tuple[Span, str]], suffix: str) -> str:
+    """The name of a block; none for a short one whose name another block of its row would cover."""
+    row = [s for s, other in there if (s.pool, s.role, other) == (span.pool, span.role, suffix) and s is not span]
+    room = min((s.start_s - span.end_s for s in row if s.start_s >= span.end_s), default=math.inf)
+    longest = max(s.end_s for s, _ in there)
+    if span.duration_s < 0.04 * longest and room < 0.1 * longest:
+        return ""
+    return text(SHORT.get(span.call, span.call.replace("_", " ")))
 
 
-def _bars(stage: str, spans: Sequence[tuple[Span, str]]) -> Figure:
+def _row(pool: str, role: str, suffix: str = "") -> str:
+    """``A actor``: the pool's name and whose calls they are."""
+    return f"{text(pool)} {text(role)}{suffix}" if pool != role else f"{text(pool)}{suffix}"
+
+
+def _bars(stage: Stage, spans: Sequence[tuple[Span, str]], there: Sequence[tuple[Span, str]]) -> Figure:
     return {
         "type": "bar",
         "orientation": "h",
         "name": stage.replace("_", " "),
-        "marker": {"color": STAGE_COLORS[stage]},
-        "y": [f"{_pool(span.pool)}{suffix}" for span, suffix in spans],
+        "marker": {"color": colors.STAGES[stage]},
+        "y": [_row(span.pool, span.role, suffix) for span, suffix in spans],
         "x": [span.duration_s for span, _ in spans],
         "base": [span.start_s for span, _ in spans],
         "hovertext": [_span_text(span) for span, _ in spans],
         "hoverinfo": "text",
-        "text": [text(span.call) for span, _ in spans],
-        "textposition": "inside",
+        "text": [_label(span, there, suffix) for span, suffix in spans],
+        "textposition": "auto",
         "insidetextanchor": "middle",
+        "cliponaxis": False,
+        "constraintext": "none",
     }
 
 
@@ -112,49 +134,6 @@ def _span_text(span: Span) -> str:
         f"{span.duration_s:,.2f} s<br>compute {span.compute_s:,.2f} s, communication {span.comm_s:,.2f} s"
         f"<br>{basis}{critical}"
     )
-
-
-def memory(timeline: Timeline) -> Figure:
-    """Peak memory of each pool's fullest GPU by class, against what the GPU has."""
-    pools = list(timeline.memory)
-    there = dict.fromkeys(name for pool in pools for name in timeline.memory[pool].classes)
-    names = [n for n in CLASSES if n in there] + [n for n in there if n not in CLASSES]
-    labels = [_pool(pool) for pool in pools]
-    data: list[Figure] = []
-    for name in names:
-        place = CLASSES.index(name) if name in CLASSES else len(CLASSES)  # the same colour in every plan
-        sizes = [timeline.memory[pool].classes.get(name, 0) / GIB for pool in pools]
-        data.append(
-            {
-                "type": "bar",
-                "name": text(name),
-                "x": labels,
-                "y": sizes,
-                "width": 0.5,
-                "marker": {"color": CLASS_COLORS[place]},
-                "hovertemplate": f"{text(name)}: %{{y:.1f}} GiB<extra>%{{x}}</extra>",
-            }
-        )
-    capacity = [timeline.memory[pool].capacity_bytes / GIB for pool in pools]
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "capacity",
-            "x": labels,
-            "y": capacity,
-            "marker": {"symbol": "line-ew", "size": 60, "line": {"width": 3, "color": "#d62728"}},
-            "hovertemplate": "capacity %{y:.1f} GiB<extra>%{x}</extra>",
-        }
-    )
-    layout = {
-        "barmode": "stack",
-        "height": 420,
-        "margin": MARGIN,
-        "yaxis": {"title": {"text": "GiB per GPU"}, "automargin": True, "rangemode": "tozero"},
-        "legend": LEGEND,
-    }
-    return {"data": data, "layout": layout}
 
 
 def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
@@ -170,7 +149,7 @@ def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
             "name": stage.replace("_", " "),
             "y": names,
             "x": [timeline.stages.get(stage, 0.0) for _, timeline in rows],
-            "marker": {"color": STAGE_COLORS[stage]},
+            "marker": {"color": colors.STAGES[stage]},
             "hovertemplate": f"{stage.replace('_', ' ')}: %{{x:,.2f}} s<extra></extra>",
         }
         for stage in STAGES
@@ -189,6 +168,8 @@ def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
 
 def _short_name(shown: Shown, place: int) -> str:
     """``best``, the name of a placement that has one, or its place among the runners-up."""
+    if shown.key.startswith("given"):
+        return "other"
     named = shown.name.split(" ")[0]
     return "best" if place == 0 else named if not named.startswith("{") else f"runner-up {place}"
 
@@ -204,7 +185,7 @@ def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -
             "type": "scatter",
             "mode": "lines+markers",
             "name": "fastest plan on at most so many GPUs",
-            "line": {"shape": "hv", "color": "#2f7ed8"},
+            "line": {"shape": "hv", "color": colors.LINE},
             "marker": {"size": 9},
             "x": [p.num_gpus for p in points],
             "y": [p.iteration_s for p in points],
@@ -217,7 +198,7 @@ def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -
             "name": "this plan",
             "x": [num_gpus],
             "y": [iteration_s],
-            "marker": {"size": 14, "symbol": "star", "color": "#c0504d"},
+            "marker": {"size": 14, "symbol": "star", "color": colors.MARK},
             "hovertemplate": "this plan: %{x} GPUs, %{y:,.2f} s<extra></extra>",
         },
     ]
@@ -227,8 +208,11 @@ def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -
 def sensitivity(found: Sequence[Sensitivity], iteration_s: float) -> Figure:
     """How far the iteration moves when one family of prices is off."""
     rows = list(reversed(found))
-    names = [f"{s.meaning} ±{s.error:.0%}" for s in rows]
-    sides = (("faster", [s.faster_s for s in rows], "#54a24b"), ("slower", [s.slower_s for s in rows], "#c0504d"))
+    names = [f"{FAMILIES[s.family]} ±{s.error:.0%}" for s in rows]
+    sides = (
+        ("faster", [s.faster_s for s in rows], colors.FASTER),
+        ("slower", [s.slower_s for s in rows], colors.SLOWER),
+    )
     data = [
         {
             "type": "bar",
@@ -285,14 +269,6 @@ def _axis_value(value: object) -> object:
 def provenance(shown: Shown) -> Figure:
     """Seconds of each call on the critical path by kind of evidence."""
     spans = [span for span in shown.timeline.spans if span.critical and span.duration_s > 0]
-    colors = {
-        "measured": "#54a24b",
-        "published": "#4c78a8",
-        "interpolated": "#e8a33d",
-        "fitted": "#b279a2",
-        "analytic": "#c0504d",
-        "assumed": "#7f7f7f",
-    }
     data = [
         {
             "type": "bar",
@@ -303,7 +279,7 @@ def provenance(shown: Shown) -> Figure:
             "x": [span.duration_s * span.basis.get(kind, 0.0) for span in spans],
             "hovertemplate": f"{kind}: %{{x:,.2f}} s<extra>%{{y}}</extra>",
         }
-        for kind, color in colors.items()
+        for kind, color in colors.EVIDENCE.items()
     ]
     layout = _axes("seconds on the critical path", "") | {
         "barmode": "stack",

@@ -12,7 +12,12 @@ import yaml
 
 from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg, color_of
-from hybridmap.text.fit import classes_of, memory_rows, peak_terms
+from hybridmap.report.groups import group_rows
+from hybridmap.report.memory_figure import memory_over_time
+from hybridmap.report.packed import packed_plotly
+from hybridmap.report.side_by_side import side_by_side, stage_rows
+from hybridmap.table import LABEL
+from hybridmap.text.fit import memory_rows, parts_text, peak_terms
 from hybridmap.text.notation import (
     generation_text,
     gib,
@@ -23,7 +28,7 @@ from hybridmap.text.notation import (
     scoring_text,
     training_text,
 )
-from hybridmap.text.plan import interval_s, speed_lines
+from hybridmap.text.plan import interval_s, interval_source, speed_lines
 from hybridmap.text.worked import worked_lines
 from simulator.uncertainty import range_of
 
@@ -35,9 +40,8 @@ if TYPE_CHECKING:
 
 def page(content: Content) -> str:
     """The whole document."""
-    from plotly.offline import get_plotlyjs
-
     assets = files("hybridmap.report")
+    library, num_bytes = packed_plotly()
     template = (assets / "page.html").read_text(encoding="utf-8")
     parts = {
         "TITLE": escape(job_title(content.facts)),
@@ -45,7 +49,8 @@ def page(content: Content) -> str:
         "BODY": "".join([_summary(content), _switch(content), *_plans(content), *_sections(content)]),
         "DATA": script_json(_charts(content)),
         "SCRIPT": (assets / "script.js").read_text(encoding="utf-8"),
-        "PLOTLY": get_plotlyjs(),
+        "PLOTLY": library,
+        "BYTES": str(num_bytes),
     }
     return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
 
@@ -60,15 +65,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequen
     """A table; cells are plain text."""
     head = "".join(f'<th scope="col"{_class(c, numbers)}>{escape(c)}</th>' for c in columns)
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{_class(c, numbers)}>{escape(cell)}</td>" for c, cell in zip(columns, row, strict=True))
-        + "</tr>"
+        "<tr>" + "".join(_cell(c, cell, numbers) for c, cell in zip(columns, row, strict=True)) + "</tr>"
         for row in rows
     )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(columns[0], quote=True)} table">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(column: str, cell: str, numbers: Sequence[str]) -> str:
+    """A cell that knows its column's name, which a phone shows beside it."""
+    return f'<td{_class(column, numbers)} data-label="{escape(column, quote=True)}">{escape(cell)}</td>'
 
 
 def _class(column: str, numbers: Sequence[str]) -> str:
@@ -128,26 +136,27 @@ def _switch(content: Content) -> str:
 
 def _plans(content: Content) -> list[str]:
     """What the switch changes: a block for each plan, and the charts they share."""
-    blocks = "".join(_plan_block(content, each, i == 0) for i, each in enumerate(content.shown))
+    blocks = "".join(_plan_block(each, i == 0) for i, each in enumerate(content.shown))
     compared = " The measured run is below each predicted pool." if content.measured is not None else ""
     return [
         section("placement", "Placement", blocks, "The cluster to scale: nodes, their GPUs, and who has them."),
         section(
             "timeline",
             "One iteration",
-            chart("gantt", "Gantt chart of the iteration, one row a pool"),
+            chart("gantt", "Gantt chart of the iteration, one row for each role of a pool"),
             f"Every call on its pool. Hover or tap for compute, communication and evidence.{compared}",
         ),
         section(
             "memory",
-            "Memory of the fullest GPU",
-            chart("memory", "Stacked bars of memory by class, against capacity")
-            + "".join(_memory_block(content, each, i == 0) for i, each in enumerate(content.shown)),
+            "Memory over the iteration",
+            "".join(_memory_block(each, i == 0) for i, each in enumerate(content.shown)),
+            "By role, on the fullest GPU of each pool: what a role always keeps, and hatched what its call needs on "
+            "top. The lines are what a plan may use and what a process sees; between them lies the headroom.",
         ),
     ]
 
 
-def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
+def _plan_block(shown: Shown, visible: bool) -> str:
     plan = shown.plan
     legend = "".join(
         f'<li><span class="swatch" style="background:{color_of(plan, pool.name)}"></span>pool {escape(pool.name)}, '
@@ -160,36 +169,33 @@ def _plan_block(content: Content, shown: Shown, visible: bool) -> str:
         rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
     layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
     told = [*worked_lines(plan), *speed_lines(shown.timeline)]
-    lines = "".join(f"<p>{escape(line)}</p>" for line in told)
+    lines = "".join(f"<p><b>{escape(line[:LABEL].strip())}</b> {escape(line[LABEL:])}</p>" for line in told)
     hidden = "" if visible else " hidden"
+    groups = [(pool.name, *row) for pool in plan.pools for row in group_rows(plan, pool)]
+    who = table(("pool", "role", "group", "GPUs"), groups)
     return (
-        f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, content.facts)}'
-        f'<ul class="legend">{legend}</ul>{layouts}{lines}</div>'
+        f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, shown.facts)}'
+        f'<ul class="legend">{legend}</ul>{layouts}<details><summary>Groups of ranks</summary>{who}</details>'
+        f"{lines}</div>"
     )
 
 
-def _memory_block(content: Content, shown: Shown, visible: bool) -> str:
+def _memory_block(shown: Shown, visible: bool) -> str:
     parts = []
-    for pool in shown.plan.pools:
-        rows = memory_rows(shown.plan, pool, content.facts)
-        columns = classes_of(rows)
-        cells = [
-            (
-                row["role"],
-                row["when"],
-                *(gib(row["classes"][c]) if c in row["classes"] else "" for c in columns),
-                gib(sum(row["classes"].values())),
-            )
-            for row in rows
-        ]
-        terms = peak_terms(shown.plan, pool, content.facts)
+    for i, pool in enumerate(shown.plan.pools):
+        rows = []
+        for row in memory_rows(shown.plan, pool, shown.facts):
+            whole, classes = parts_text(row["classes"])
+            rows.append((row["role"] or "any", row["when"], whole, classes))
+        terms = peak_terms(shown.plan, pool, shown.facts)
         (role, name), size = max(terms.items(), key=lambda item: item[1])
         peak = shown.timeline.memory[pool.name]
         whose = f"{role}'s {name}" if role else name
         parts.append(
-            f"<details><summary>pool {escape(pool.name)}: {memory_text(peak)}, in "
+            chart(f"memory-{shown.key}-{i}", f"Memory of pool {pool.name} over the iteration, by role")
+            + f"<details><summary>pool {escape(pool.name)}: {memory_text(peak)}, in "
             f"{escape(peak.peak_call)}, largest {escape(whose)} ({gib(size)} GiB)</summary>"
-            f"{table(('role', 'when', *columns, 'sum'), cells, (*columns, 'sum'))}</details>"
+            f"{table(('role', 'when', 'GiB', 'of which'), rows, ('GiB',))}</details>"
         )
     return f'<div class="plan" data-plan="{shown.key}"{"" if visible else " hidden"}>{"".join(parts)}</div>'
 
@@ -204,9 +210,9 @@ def _sections(content: Content) -> list[str]:
         )
     ]
     if len(content.shown) > 1:
-        rows = [(each.plan.placement, f"{each.timeline.iteration_s:,.2f} s", each.why) for each in content.shown[1:]]
-        body = table(("placement", "iteration", "why it is slower"), rows, ("iteration",))
-        out.append(section("others", "Runners-up", body, "The best plan of each other placement."))
+        columns, rows = side_by_side(content)
+        why = "".join(f"<li>{escape(f'{each.name}: {each.why}')}</li>" for each in content.shown[1:])
+        out.append(section("others", "Plans side by side", table(columns, rows) + f"<ul>{why}</ul>"))
     if content.points:
         out.append(
             section(
@@ -251,8 +257,9 @@ def _provenance(content: Content) -> str:
     lines.append(
         f"Nine in ten of runs like the {spread.rows} published ones of {spread.families} families (model, device and "
         f"engine release, each left out of what constants were fitted on) take {spread.low:.2f} to {spread.high:.2f} "
-        f"times what is predicted: {low:,.1f} to {high:,.1f} s."
+        "times what is predicted."
     )
+    lines.append(f"90 % interval {low:,.1f} to {high:,.1f} s, from {interval_source(timeline)}.")
     engines = content.job.document["engines"]
     made = [
         ("hybridmap", content.file.hybridmap_version),
@@ -265,7 +272,8 @@ def _provenance(content: Content) -> str:
         ("objective", content.file.objective),
     ]
     body = (
-        chart("provenance", "Seconds by kind of evidence")
+        table(("stage", "seconds", "90 % interval", "rests on"), stage_rows(timeline), ("seconds", "90 % interval"))
+        + chart("provenance", "Seconds by kind of evidence")
         + "".join(f"<p>{escape(line)}</p>" for line in lines)
         + table(("made from", "value"), made)
     )
@@ -297,7 +305,10 @@ def _charts(content: Content) -> dict[str, Any]:
     by_plan = {
         each.key: {
             "gantt": figures.gantt(each.timeline, content.measured if each is best else None),
-            "memory": figures.memory(each.timeline),
+            **{
+                f"memory-{each.key}-{i}": memory_over_time(each.plan, pool, each.timeline, each.facts)
+                for i, pool in enumerate(each.plan.pools)
+            },
         }
         for each in content.shown
     }

@@ -5,27 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulator.feasibility import memories_on, pool_memory
+from simulator.full_length import peak_memory
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool
     from simulator.plan.timeline import PoolMemory
-
-CLASSES = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "activations",
-    "logits",
-    "gathered parameters",
-    "gathered weights",
-    "generation weights",
-    "kv cache",
-    "generation workspace",
-    "engine reserve",
-    "reserve",
-)
-"""The order of the columns; a class that is not named here comes after these."""
 
 RESIDENT = "always"
 """What is kept whatever runs, as against what a call needs on top."""
@@ -49,12 +34,6 @@ def memory_rows(plan: Plan, pool: Pool, facts: Facts) -> list[dict[str, Any]]:
 def _positive(classes: Any) -> dict[str, float]:
     sizes = {name: float(size[0]) for name, size in classes.items()}
     return {name: size for name, size in sizes.items() if size > 0}
-
-
-def classes_of(rows: list[dict[str, Any]]) -> list[str]:
-    """Every class of some rows, in the order of ``CLASSES``."""
-    there = dict.fromkeys(name for row in rows for name in row["classes"])
-    return [name for name in CLASSES if name in there] + [name for name in there if name not in CLASSES]
 
 
 def parts_text(classes: dict[str, float]) -> tuple[str, str]:
@@ -93,6 +72,14 @@ def binding_line(plan: Plan, pool: Pool, facts: Facts) -> str:
         f"{f'pool {pool.name}':<12}fullest in {peak.peak_call or 'no call'}; the largest term is {whose} "
         f"({gib(size)} GiB)"
     )
+
+
+def full_length_lines(plan: Plan, facts: Facts) -> list[str]:
+    """What happens on each pool if every sample is as long as it may be, where that takes more: as ``plan`` says it."""
+    from hybridmap.text.plan import full_length_text
+
+    peaks = {pool.name: peak_memory(plan, pool, facts) for pool in plan.pools}
+    return [f"note: {full_length_text(name, peak)}" for name, peak in peaks.items() if peak.full_length_bytes]
 
 
 def peak_terms(plan: Plan, pool: Pool, facts: Facts) -> dict[tuple[str, str], float]:

@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "validate": ("hybridmap validate RUN.yaml --iterations 10",),
     "report": (
         "hybridmap report hybridmap-out/plan.json",
+        "hybridmap report hybridmap-out/plan.json other/plan.json -o both.html",
         "hybridmap report hybridmap-out/plan.json --what-if hybridmap-out/what-if.json -o report.html",
     ),
     "trace": (

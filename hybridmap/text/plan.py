@@ -26,7 +26,7 @@ from hybridmap.text.others import listed_line, plain_lines
 from hybridmap.text.worked import worked_lines
 from simulator.full_length import RAREST
 from simulator.play.simulate import simulate
-from simulator.uncertainty import COVERAGE, interval
+from simulator.uncertainty import COVERAGE, NINETY, interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +164,7 @@ def speed_lines(timeline: Timeline) -> list[str]:
     return [
         f"iteration   {timeline.iteration_s:,.2f} s, {timeline.tokens_per_s:,.0f} tokens/s, "
         f"{timeline.tokens_per_s / timeline.num_gpus:,.0f} per GPU",
-        f"interval    {low} to {high} s in 9 of 10 runs, from errors against published runs (docs/accuracy.md)",
+        f"interval    {low} to {high} s in 9 of 10 runs, from {interval_source(timeline)}",
         f"provenance  {', '.join(shares)}{_weakest_call(timeline)}",
     ]
 
@@ -172,7 +172,17 @@ def speed_lines(timeline: Timeline) -> list[str]:
 def interval_s(timeline: Timeline) -> tuple[float, float]:
     """Between which times a measured iteration lies nine times in ten."""
     low, high = interval(timeline.cluster)
+    if timeline.log_deviation is not None:
+        half = NINETY * timeline.log_deviation
+        low, high = max(low, math.exp(-half)), min(high, math.exp(half))
     return low * timeline.iteration_s, high * timeline.iteration_s
+
+
+def interval_source(timeline: Timeline) -> str:
+    """What an interval rests on: a calibration, where it leaves less open than errors against published runs."""
+    low, _ = interval(timeline.cluster)
+    calibrated = timeline.log_deviation is not None and math.exp(-NINETY * timeline.log_deviation) > low
+    return "what the calibration leaves open" if calibrated else "errors against published runs (docs/accuracy.md)"
 
 
 def _three_digits(seconds: float) -> str:

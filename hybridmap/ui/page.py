@@ -11,6 +11,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg
+from hybridmap.report.memory_figure import memory_over_time
 from hybridmap.text.notation import (
     generation_text,
     gpus_text,
@@ -177,7 +178,8 @@ class View:
         self.cluster.set_content(cluster_svg(result.plan, facts))
         self.table.rows = _rows(result)
         self.gantt.update_figure(_dressed(figures.gantt(timeline)))
-        self.memory.update_figure(_dressed(figures.memory(timeline)))
+        fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
+        self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
         rows = [f"{r.placement}: {r.iteration_s:,.2f} s" for r in result.runners_up]
         self.others.set_text(f"Runners-up: {'; '.join(rows)}" if rows else "")
 

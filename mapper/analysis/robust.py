@@ -24,6 +24,7 @@ from mapper.request import TIME
 from mapper.search.find_plan import find_plan
 from mapper.search.replay import layout_key, play_plans, with_room
 from profiles.errors import InputError
+from simulator.uncertainty import NINETY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from mapper.result import Result
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
-
-NORMAL_90 = 1.6449
-"""Standard deviations to either end of a 90 % interval."""
 
 SEARCH_S = 30.0
 """Longest time of one search."""
@@ -165,7 +163,7 @@ def _check(widths: Mapping[Family, float], draws: int) -> None:
 def _drawn(widths: Mapping[Family, float], draws: int, seed: int) -> list[dict[Family, float]]:
     """Factors of every draw; a family's column does not depend on which others have an error."""
     z = np.random.default_rng(seed).standard_normal((draws, len(FAMILIES)))
-    spread = np.asarray([math.log1p(widths[family]) / NORMAL_90 for family in FAMILIES])
+    spread = np.asarray([math.log1p(widths[family]) / NINETY for family in FAMILIES])
     return [dict(zip(FAMILIES, map(float, row), strict=True)) for row in np.exp(z * spread)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from profiles.calibration import CALLS, FACTORS, factors_of_calls
+from profiles.calibration import FACTORS, factors_of_calls
 from simulator.calibration.factors import Belief, calibrated, calibration_of, prior
 from simulator.play.simulate import price_calls, scheduled
 
@@ -234,28 +234,3 @@ def _linear(prices: Predictor, observations: Sequence[Observation], at: Floats) 
 
 def _logs(prices: Predictor, observations: Sequence[Observation], at: Floats) -> Floats:
     return np.log([max(prices.seconds(observed, at), 1e-9) for observed in observations])
-
-
-def deviation(plan: Plan, facts: Facts) -> float:
-    """What a calibration leaves open of a plan's time.
-
-    Parameters
-    ----------
-    plan
-        Any plan.
-    facts
-        Calibrated.
-
-    Returns
-    -------
-    float
-        Standard deviation of the logarithm of the iteration time: of the factors, and ``MODEL_ERROR``.
-    """
-    layer = facts.calibration
-    covariance = np.asarray(layer.covariance)
-    whole = {name: layer.factors[calls[0]] for name, calls in CALLS.items()}
-    whole["reference"] /= whole["scoring"]
-    at = np.log([1.0 if name in HOST else whole[name] for name in FACTORS])  # host times are in the engines already
-    prices = Prices([Case(plan, facts)], layer.seconds_per_sample)
-    _, slopes = _linear(prices, [Observation(0, (WHOLE,), 1.0)], at)
-    return float(np.sqrt(slopes[0] @ covariance @ slopes[0] + MODEL_ERROR**2))

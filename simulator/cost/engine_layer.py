@@ -17,6 +17,7 @@ from simulator.cost.formats import QUANTIZED_ACTIVATIONS, formats_of
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
+    held_gemms,
     linear_gemms,
     mlp_gemms,
     mlp_width_per_token,
@@ -61,7 +62,9 @@ def attention_ranks(layouts: GenerationLayouts) -> Ints:
     return layouts.attention_ranks[:, None]
 
 
-def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:
+def layer_work(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str, sustained: bool = False
+) -> Priced:
     """Projections, feed-forward and small kernels of one average layer.
 
     Parameters
@@ -72,6 +75,9 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
         Tokens of a step in the whole engine, ``[C, S]``.
     precision
         Number format of weights and GEMMs.
+    sustained
+        The engine computes for minutes without a pause, so that the power limit holds its GEMMs to the device's
+        sustained rate; where requests come and go, decode leaves most of the power unused.
 
     Returns
     -------
@@ -85,22 +91,23 @@ def layer_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows
     """
     tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
     formats = formats_of(shape, precision)
+    products = held_gemms if sustained else run_gemms
     own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
-    if not facts.generation.fused_quantization:
-        work = work + _quantization(facts, shape, formats, own, ranks)
-    if shape.mla is None or not facts.device.mla_covers_projections:
+    work = work + _quantization(facts, shape, formats, own, ranks)
+    whole = _sparse_modules(facts, shape) or (shape.mla is not None and facts.device.mla_covers_projections)
+    if not whole:
         share = shape.num_attention_layers / shape.num_layers
-        work = work + run_gemms(facts, own, attention_gemms(shape, ranks), formats.attention) * share
+        work = work + products(facts, own, attention_gemms(shape, ranks), formats.attention) * share
     if shape.linear is not None:
         share = shape.num_linear_layers / shape.num_layers
-        work = work + run_gemms(facts, own, linear_gemms(shape, ranks), formats.attention) * share
+        work = work + products(facts, own, linear_gemms(shape, ranks), formats.attention) * share
         work = work + facts.device.memory_bound(0.0 * own, LINEAR_KERNELS) * share
     # A dense MLP runs with the attention: on the same ranks, as many copies.
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
-        work = work + run_gemms(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
+        work = work + products(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
     if shape.moe is None:
         return work
     groups = layouts.ep[:, None] + 0 * ranks
@@ -123,7 +130,7 @@ def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Float
         widths += [(formats.shared_experts, shape.hidden + shape.moe.shared_ffn / ranks, 1.0 - dense)]
     parts = Priced.zero(rows.shape)
     for dtype, width, share in widths:
-        if dtype in QUANTIZED_ACTIVATIONS:
+        if dtype in QUANTIZED_ACTIVATIONS and dtype not in facts.generation.fused_quantization:
             parts = parts + facts.device.memory_bound(3.0 * rows * width, 2.0) * share
     return parts
 
@@ -156,22 +163,42 @@ def attention_of_decode(
     cache = kv_dtype(facts, precision)
     if shape.mla is not None:
         projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        return facts.device.mla_decode(own, context, heads, projections, cache)
+        if _sparse_modules(facts, shape):
+            return facts.device.sparse_attention("decode", (own, context, heads), shape.hidden, projections, cache)
+        read = context if shape.sparse is None else np.minimum(context, shape.sparse.topk)
+        latent = facts.device.mla_decode(own, read, heads, projections, cache)
+        return latent if shape.sparse is None else latent + _indexer(facts, shape, own * context)
     parts = Priced.zero(own.shape)
     for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
         if layers:
             price = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, cache, window)
             parts = parts + price * (layers / shape.num_layers)
-    if not facts.generation.grouped_query_kernels:
-        # A kernel that knows no groups reads the cache for every query head; all but the first read hit the L2.
-        apart = facts.device.attention_decode(own, context, heads, heads, shape.head_dim, cache)
-        parts = longer(parts, (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC))
+    parts = longer(parts, _instructions(facts, shape, own, context, (heads, kv), cache))
     attention = facts.generation.scaled(parts, "attention_ratio")
     if shape.linear is None:
         return attention
     k_heads, v_heads = _linear_heads(shape, layouts, sequences)
     share = shape.num_linear_layers / shape.num_layers
     return attention + facts.device.linear_decode(own, k_heads, v_heads) * share
+
+
+def _instructions(
+    facts: Facts, shape: ModelShape, own: Floats, context: Floats, heads: tuple[Ints, Ints], cache: str
+) -> Priced:
+    """Least time of decode kernels of before 2025, which turn each element of the cache to 16 bits themselves.
+
+    They are bound by these instructions: a narrower cache saves memory and no time. A kernel without groups spends them
+    for every query head, at the rate at which it could read 16-bit elements from the L2; one with groups once, at that
+    of memory. Zero for engines whose kernels are of today.
+    """
+    groups, plain = facts.generation.grouped_query_kernels, facts.plain_dtype
+    if groups is None or shape.mla is not None:
+        return Priced.zero(np.broadcast_shapes(own.shape, context.shape))
+    query, kv = heads
+    if cache == "fp8" and shape.num_heads // shape.num_kv_heads in groups:
+        return facts.device.attention_decode(own, context, query, kv, shape.head_dim, plain).at_best(Basis.ANALYTIC)
+    apart = facts.device.attention_decode(own, context, query, query, shape.head_dim, plain)
+    return (apart * (1.0 / L2_OVER_MEMORY)).at_best(Basis.ANALYTIC)
 
 
 def attention_of_prefill(
@@ -197,7 +224,15 @@ def attention_of_prefill(
     cache = kv_dtype(facts, precision)
     if shape.mla is not None:
         projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        return facts.device.mla_prefill(own, length, heads, projections, cache)
+        if shape.sparse is None:
+            return facts.device.mla_prefill(own, length, heads, projections, cache)
+        if _sparse_modules(facts, shape):
+            return facts.device.sparse_attention("prefill", (own, length, heads), shape.hidden, projections, cache)
+        # Shorter prompts of as many tokens in all, whose tokens read as many on the mean as are picked here.
+        topk = np.minimum(float(shape.sparse.topk), length)
+        read = 2.0 * (topk * topk / 2.0 + (length - topk) * topk) / np.maximum(length, 1.0)
+        latent = facts.device.mla_prefill(own * length / np.maximum(read, 1.0), read, heads, projections, cache)
+        return latent + _indexer(facts, shape, own * length * length / 2.0)
     parts = Priced.zero(np.broadcast_shapes(own.shape, length.shape))
     for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
         if layers:
@@ -209,6 +244,33 @@ def attention_of_prefill(
     return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * (
         shape.num_linear_layers / shape.num_layers
     )
+
+
+INDEX_KERNELS = 4
+"""Kernels of an indexer: quantisation of its query and key, scores, choice of the highest."""
+
+SCORE_BYTES = 12.0
+"""A score in fp32: written once, read twice to find the highest."""
+
+
+def _sparse_modules(facts: Facts, shape: ModelShape) -> bool:
+    """Whether the device's tables hold the model's sparse attention as a whole, with an indexer in every layer."""
+    sparse = shape.sparse
+    return sparse is not None and sparse.num_layers == shape.num_layers and facts.device.has_sparse(shape.hidden)
+
+
+def _indexer(facts: Facts, shape: ModelShape, pairs: Floats) -> Priced:
+    """Indexer of sparse attention in an average layer, over pairs of a query and a cached token: it is not sharded.
+
+    Each pair takes ``index_heads`` products of ``index_head_dim`` elements in FP8, keys read once, and a score.
+    """
+    sparse, spec = shape.sparse, facts.device.spec
+    assert sparse is not None
+    dtype = "fp8" if "fp8" in spec.peak_flop_per_s else "bf16"
+    flop = 2.0 * sparse.index_heads * sparse.index_head_dim * pairs
+    products = Priced.of(flop / spec.peak(dtype), Basis.ANALYTIC)
+    scores = facts.device.memory_bound((sparse.index_head_dim + SCORE_BYTES) * pairs, INDEX_KERNELS)
+    return (products + scores) * (sparse.num_layers / shape.num_layers)
 
 
 def mla_dtype(facts: Facts, attention: str) -> str:
@@ -317,8 +379,7 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 
     Notes
     -----
-    Source: vLLM's and NCCL's tables inside, NCCL's tuning model (``tuning.cc``) across; that part was checked on one
-    published row, whose two all-reduces a layer imply about 50 us each.
+    Source: vLLM's and NCCL's tables inside, NCCL's tuning model (``tuning.cc``) across, which no row measures alone.
     """
     domain = facts.group.nvlink_domain_gpus
     inside = np.minimum(ranks, domain)
@@ -326,6 +387,8 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
     domains = -(-ranks // domain)
     if not np.any(domains > 1):
         return local
+    # The engines' own kernels work inside a node alone: a group that leaves it is NCCL's everywhere.
+    local = where(domains > 1, facts.device.collective("all_reduce", num_bytes, inside), local)
     wire = 2.0 * (domains - 1) / domains * num_bytes / comms.domain_bandwidth(facts)
     latency = NETWORK_BASE_S + 2.0 * np.ceil(np.log2(np.maximum(domains, 2))) * NETWORK_HOP_S
     return where(domains > 1, local + Priced.of(latency + wire, comms.network_basis(facts)), local)

@@ -84,7 +84,7 @@ class Timeline(Record):
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
     provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
-    may be off (``simulator.uncertainty``).
+    may be off (``simulator.uncertainty``), ``log_deviation`` how far its logarithm is known with a calibration.
     """
 
     schema_version: Literal[1] = 1
@@ -97,6 +97,7 @@ class Timeline(Record):
     tokens: Annotated[float, Field(ge=0, le=MOST_S)]
     num_gpus: Degree
     cluster: str = "rl"
+    log_deviation: Annotated[float, Field(ge=0, le=10)] | None = None
 
     @property
     def tokens_per_s(self) -> float:

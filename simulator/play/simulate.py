@@ -14,6 +14,7 @@ from simulator.plan.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_cal
 from simulator.plan.timeline import MOST_S, Span, Timeline
 from simulator.play.event_queue import Scheduled, Task, critical_path, run_events
 from simulator.play.host_contention import settle, shared_host
+from simulator.play.left_open import left_open
 from simulator.uncertainty import cluster_of
 
 if TYPE_CHECKING:
@@ -158,8 +159,9 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     """
     flow = facts.dataflow
     pools, engine = _pools_of(plan)
-    records = scheduled(plan, facts, {call.key: float(calls[call.key].time.s) for call in flow.calls})
-    longest_s = max(record.end_s for record in records)
+    alone_s = _seconds(calls)
+    records = scheduled(plan, facts, alone_s)
+    longest_s = _end_s(records)
     if not longest_s <= MOST_S:
         raise InputError(f"an iteration would take {longest_s:g} s; look at the rates of the devices and the network")
     path = critical_path(records)
@@ -178,6 +180,12 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,
         cluster=cluster_of(facts, plan.schedule),
+        log_deviation=left_open(
+            facts,
+            alone_s,
+            lambda moved_s: _end_s(scheduled(plan, facts, moved_s)),
+            lambda moved: _seconds(price_calls(plan, moved)),
+        ),
     )
 
 
@@ -213,6 +221,14 @@ def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[S
     ranks = {call.key: 0 if is_controller(call) else sizes[_runs_on(call, pools, engine)] for call in calls}
     in_order = {call.key: alone_s[call.key] for call in calls}
     return played(settle(host, in_order, ranks, played, plan.num_gpus))
+
+
+def _seconds(calls: Mapping[str, PricedCall]) -> dict[str, float]:
+    return {key: float(call.time.s) for key, call in calls.items()}
+
+
+def _end_s(records: Sequence[Scheduled]) -> float:
+    return max(record.end_s for record in records)
 
 
 def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:

@@ -30,7 +30,8 @@ def serve_on(facts: Facts, shape: ModelShape, layout: GenerationLayout, load: Lo
     layouts = GenerationLayouts.of([layout])
     scheduler = scheduler_of(facts, shape, layout, precision)
     tokens = max(scheduler.token_budget, layout.max_num_seqs) + layout.max_num_seqs
-    prices = tabulate(facts, shape, layouts, precision, tokens, load.input_tokens + load.output_tokens)
+    longest = load.input_tokens + load.output_tokens
+    prices = tabulate(facts, shape, layouts, precision, tokens, longest, sustained=load.at_once)
     return serve(scheduler, load, prices)
 
 
@@ -62,25 +63,22 @@ def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precisi
     )
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
     slots = -(-layout.max_num_seqs // layout.attention_dp)
-    pool -= slots * (layer * shape.num_sliding_layers * (shape.sliding_window or 0) + _state_bytes(shape, layouts))
-    if not shape.num_full_layers:
+    whole, windowed = shape.num_full_layers, shape.num_sliding_layers
+    if not facts.generation.window_frees_cache:
+        whole, windowed = shape.num_attention_layers, 0
+    state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
+    pool -= slots * (layer * windowed * (shape.sliding_window or 0) + state)
+    if not whole:
         return layout.max_num_seqs * shape.max_position
-    return int(max(pool, 0.0) / (layer * shape.num_full_layers)) * layout.attention_dp
-
-
-def _state_bytes(shape: ModelShape, layouts: GenerationLayouts) -> float:
-    """State of a sequence's linear mixers on one GPU."""
-    if shape.linear is None:
-        return 0.0
-    state = shape.linear.state_elements * shape.linear.state_element_bytes
-    past = shape.linear.conv_elements * DTYPE_BYTES["bf16"]
-    return float((state + past) * shape.num_linear_layers / layouts.attention_ranks[0] / layouts.pp[0])
+    return int(max(pool, 0.0) / (layer * whole)) * layout.attention_dp
 
 
 def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
     """Cache bytes of one GPU of an engine that has it for itself: a share of all memory, or of what weights leave."""
     engine, whole = facts.generation, float(facts.memory_capacity_bytes)
-    weights = weight_bytes(shape, layouts, precision)
+    kept = weight_bytes(shape, layouts, precision)
+    if engine.share_holds_activations:
+        kept += float(engine_memory.generation_working_bytes(facts, shape, layouts)[0])
     if engine.kv_share_of_free:
-        return max(0.0, engine.kv_memory_share * (whole - engine.memory_reserve_bytes - weights))
-    return max(0.0, engine.kv_memory_share * whole - engine.memory_reserve_bytes - weights)
+        return max(0.0, engine.kv_memory_share * (whole - engine.memory_reserve_bytes - kept))
+    return max(0.0, engine.kv_memory_share * whole - engine.memory_reserve_bytes - kept)

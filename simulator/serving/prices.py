@@ -123,16 +123,25 @@ def _dense(sizes: Floats, seconds: Floats) -> list[float]:
 
 
 def tabulate(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str, most_tokens: int, most_context: int
+    facts: Facts,
+    shape: ModelShape,
+    layouts: GenerationLayouts,
+    precision: str,
+    most_tokens: int,
+    most_context: int,
+    sustained: bool = False,
 ) -> TabulatedPrices:
-    """Tables of one layout (``layouts`` of length one) up to ``most_tokens`` a step and ``most_context`` a sequence."""
+    """Tables of one layout (``layouts`` of length one) up to ``most_tokens`` a step and ``most_context`` a sequence.
+
+    ``sustained``: as in ``engine_layer.layer_work``.
+    """
     facts = facts.of_engine
     engine, layers = facts.generation, float(shape.num_layers)
     groups = float(layouts.pp[0])
     launch = engine.launch_s_per_layer + engine.collective_launch_s * float(layouts.tp[0] > 1)
     tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
     rows = np.maximum(tokens / groups, 1.0)[None, :]
-    linear = engine_layer.layer_work(facts, shape, layouts, rows, precision)
+    linear = engine_layer.layer_work(facts, shape, layouts, rows, precision, sustained)
     linear = (linear + engine_layer.layer_reduces(facts, shape, layouts, rows)) * layers
     linear = linear + engine_layer.pipeline_hops(facts, shape, layouts, rows)
     sequences = _grid(1, int(engine.max_num_seqs))
@@ -157,7 +166,7 @@ def tabulate(
         sequences,
         head.s[0],
         engine.host_s_per_step,
-        engine.host_s_per_sequence,
+        engine.host_s_per_sequence / float(layouts.attention_dp[0]),  # each attention copy has a scheduler of its own
         launch * layers,
         engine.prefill_launch_s_per_layer * layers,
         engine.plans_ahead,

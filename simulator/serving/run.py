@@ -99,6 +99,11 @@ class Load:
     front_end_s_per_prompt_token: float = 0.0
     shortest_share: float = 1.0
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all requests are sent at the start: the engine is never idle, so its power limit holds it back."""
+        return self.concurrency >= self.num_requests
+
     def lengths(self) -> list[tuple[int, int]]:
         """Prompt and response tokens of every request, in the order they are sent; always the same."""
         if self.shortest_share == 1.0:

@@ -35,6 +35,8 @@ NOT_FACTS = {
     "family",
     "release",
     "grouped_query_kernels",
+    "window_frees_cache",
+    "share_holds_activations",
     "bases",
 }
 

@@ -39,5 +39,7 @@ def test_a_row_that_can_be_passes() -> None:
 def test_rows_that_repeat_another_in_every_number_are_left_out() -> None:
     found = reasons({}, {"notes": "the same run, listed twice"}, {"tpot_ms": 11.5})
     assert set(found) == {"gate: repeats r0 in every number"}
+    rounded = reasons({"tpot_ms": 11.5}, {"tpot_ms": 11.4999}, {"tpot_ms": 11.49})
+    assert set(rounded) == {"gate: repeats r0 in every number"}
     table = pd.DataFrame([{"id": "a", "x": 1.0}, {"id": "b", "x": 1.0}, {"id": "c", "x": 2.0}])
     assert list(duplicates(table)) == ["b"]

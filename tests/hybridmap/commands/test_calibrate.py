@@ -41,6 +41,9 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
     job = tmp_path / "job.yaml"
     beside = run("plan", job, "--out", tmp_path / "a")
     assert "note: prices are calibrated by 39 steps of" in beside.stdout
+    note = " ".join(beside.stdout.partition("note: prices")[2].split())
+    assert "training, scoring" in note.partition(";")[0]
+    assert "generation, " in note.partition(";")[2].partition("as tables and engine files have them")[0]
     plan = json.loads((tmp_path / "a" / "plan.json").read_text())
     again = json.loads(run("simulate", tmp_path / "a" / "plan.json", "--json").stdout)
     assert again["iteration_s"] == plan["iteration_s"]  # the plan has the layer in it
@@ -90,3 +93,34 @@ def test_what_is_missing_is_said(run, tmp_path, words, message):
     assert done.exit_code == 2
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_device_without_tables_is_one_once_a_log_has_calibrated_it(run, tmp_path):
+    """An H100's run, priced by an A100's tables at the H100's rates: the interval shrinks to what the log leaves."""
+    numbers = ("--memory", "80GB", "--bandwidth", "3.35e12", "--flops", "989e12", "--links", "450e9")
+    made = run("devices", "new", "mine", "--like", "a100-80gb-sxm", *numbers, "--out", tmp_path)
+    assert made.exit_code == 0, made.stderr
+    device = tmp_path / "mine"
+    words = ("--script", SCRIPT, "--device", device, "--out", device, "--steps", "1:20")
+    found = json.loads(run("calibrate", LOG, *words, "--json").stdout)
+    for stage in found["stages"]:
+        assert abs(stage["error_after"]) < 0.05, stage["calls"]
+    assert max(abs(stage["error_before"]) for stage in found["stages"]) > 0.3
+    planned = run("plan", device / "job.yaml", "--out", tmp_path / "a", "--json")
+    plan = json.loads(planned.stdout)
+    low, high = plan["interval_s"]["low"], plan["interval_s"]["high"]
+    assert high / low < 1.5
+    (device / "calibration.yaml").unlink()
+    without = json.loads(run("plan", device / "job.yaml", "--out", tmp_path / "b", "--json").stdout)["interval_s"]
+    assert without["high"] / without["low"] > 1.5 * high / low
+
+
+def test_what_if_and_import_are_priced_with_a_layer_too(learned, run, tmp_path):
+    job = tmp_path / "job.yaml"
+    asked = ("what-if", job, "--set", "workload.minibatches=4", "--out", tmp_path / "o", "--json")
+    beside = json.loads(run(*asked).stdout)["base"]["iteration_s"]
+    (tmp_path / "calibration.yaml").rename(tmp_path / "mine.yaml")
+    layer = ("--calibration", tmp_path / "mine.yaml")
+    assert json.loads(run(*asked, *layer).stdout)["base"]["iteration_s"] == beside
+    words = ("import", SCRIPT, "--device", "h100-80gb-sxm", "--log", LOG, "--out", tmp_path / "i")
+    assert "from what the calibration leaves open" in run(*words, *layer).stdout

@@ -33,7 +33,8 @@ def folder(tmp_path_factory, planned):
     """What the examples assume: a job, its plan, a verl script and logs of it, a model's config."""
     place = tmp_path_factory.mktemp("examples")
     (place / "JOB.yaml").write_text(yaml.safe_dump(SMALL_JOB, sort_keys=False))
-    shutil.copytree(planned.out, place / "hybridmap-out")
+    for name in ("hybridmap-out", "other"):
+        shutil.copytree(planned.out, place / name)
     script = invoke("export", planned.plan, "--to", "verl").stdout
     (place / "run_verl.sh").write_text(script)
     words = shlex.split(script.replace("\\\n", " "), comments=True)

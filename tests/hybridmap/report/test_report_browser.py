@@ -1,6 +1,7 @@
 """Protects the report in a real browser: it loads clean, charts draw, hovering, the plan switch and dark mode work."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.hybridmap.conftest import invoke
 pytestmark = [pytest.mark.slow, needs_browser, pytest.mark.thorough]
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
-DESK = {"viewport": {"width": 1200, "height": 900}}
+DESK = {"viewport": {"width": 1440, "height": 900}}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,10 @@ def pictures(tmp_path_factory):
 
 
 def wait_for_charts(page):
-    page.wait_for_function("[...document.querySelectorAll('.chart')].every(c => c.querySelector('svg.main-svg'))")
+    """Those of the plan that is shown; the others draw when they are asked for."""
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].filter(c => c.offsetParent).every(c => c.querySelector('.main-svg'))"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -47,12 +51,46 @@ def wait_for_charts(page):
 def test_it_loads_clean_and_draws_every_chart(chromium, report, pictures, size, scheme):
     with opened(chromium, report, color_scheme=scheme, **size) as page:
         wait_for_charts(page)
-        assert page.locator(".chart").count() >= 7
-        for i in range(page.locator(".chart").count()):
-            assert page.locator(".chart").nth(i).locator("path, .point").count() > 0
+        charts = page.locator(".chart:visible")
+        assert charts.count() >= 7
+        for i in range(charts.count()):
+            assert charts.nth(i).locator("path, .point").count() > 0
+            assert charts.nth(i).locator(".xtitle, .ytitle").count() >= 1  # what an axis counts, and in which unit
         assert page.evaluate("document.documentElement.scrollWidth") <= size["viewport"]["width"]
         assert page.evaluate("document.documentElement.dataset.theme") == scheme
         page.screenshot(path=pictures / f"report-{scheme}-{size['viewport']['width']}.png", full_page=True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(chromium, report, scheme):
+    """WCAG's 4.5 to 1 for every colour of text that the page has."""
+    with opened(chromium, report, color_scheme=scheme, **DESK) as page:
+        wait_for_charts(page)
+        for name in ("--text", "--soft"):
+            for ground in ("--ground", "--card"):
+                pair = [
+                    page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{each}').trim()")
+                    for each in (name, ground)
+                ]
+                assert contrast(*pair) >= 4.5, (name, ground, pair)
+
+
+def contrast(first, second):
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(hex_color):
+    parts = [int(hex_color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_it_prints_on_one_page(chromium, report):
+    with opened(chromium, report, **DESK) as page:
+        wait_for_charts(page)
+        printed = page.pdf(format="A4", print_background=True)
+        assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
 
 
 def test_hovering_a_call_tells_about_it(chromium, report):

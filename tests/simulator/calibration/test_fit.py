@@ -15,7 +15,8 @@ from simulator.calibration.factors import (
     prior,
     uncalibrated,
 )
-from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, deviation, fit
+from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, fit
+from simulator.play.left_open import PLAN_ERROR
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
@@ -141,7 +142,8 @@ def test_what_was_measured_narrows_what_is_open():
     (case,) = cases((512,))
     seen = observations([case], np.zeros(len(FACTORS)), np.random.default_rng(0))
     wide, narrow = (
-        deviation(case.plan, calibrated(case.facts, calibration_of(belief, {})))
-        for belief in (START, fit([case], seen))
+        simulate(case.plan, calibrated(case.facts, calibration_of(belief, {}))).log_deviation
+        for belief in (prior(2.0), fit([case], seen))
     )
-    assert narrow < 0.6 * wide
+    assert PLAN_ERROR < narrow < 0.6 * wide
+    assert simulate(case.plan, case.facts).log_deviation is None

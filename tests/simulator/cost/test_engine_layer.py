@@ -26,9 +26,10 @@ def h100(nodes: int = 1) -> Facts:
 
 
 def test_an_all_reduce_across_nodes_pays_the_network() -> None:
-    """The inside part, NCCL's base latency and two hops of its tree, and the wire: far above the one-node table."""
+    """NCCL's time inside, its base latency and two hops of its tree, and the wire: far above the one-node table."""
     facts, num_bytes = h100(2), np.asarray([[64 * 8192 * 2.0]])
-    inside = engine_layer.decode_all_reduce(facts, num_bytes, np.asarray([[8]])).s[0, 0]
+    inside = facts.device.collective("all_reduce", num_bytes, 8).s[0, 0]
+    assert engine_layer.decode_all_reduce(facts, num_bytes, np.asarray([[8]])).s[0, 0] < inside  # the engine's own
     across = engine_layer.decode_all_reduce(facts, num_bytes, np.asarray([[16]])).s[0, 0]
     network = engine_layer.NETWORK_BASE_S + 2 * engine_layer.NETWORK_HOP_S
     wire = num_bytes[0, 0] / (4e11 * facts.training.network_efficiency)
@@ -59,14 +60,28 @@ def test_expert_parallel_reads_whole_experts() -> None:
     assert with_ep != pytest.approx(without)
 
 
-def test_a_kernel_without_groups_reads_more_cache() -> None:
-    facts = h100()
-    old = replace(facts, generation=replace(facts.generation, grouped_query_kernels=False))
+def test_decode_kernels_of_old_are_bound_by_instructions() -> None:
+    """Without groups they spend them for every query head; with groups once, but no less for a narrow cache."""
     many = np.asarray([[256.0]])
-    grouped, apart = (
-        engine_layer.attention_of_decode(f, LLAMA, layouts(4), many, many * 8, "bf16").s[0, 0] for f in (facts, old)
-    )
-    assert 1.5 * grouped < apart < 8 * grouped
+
+    def seconds(groups: tuple[int, ...] | None, cache: tuple[str, ...] = ("fp8",)) -> float:
+        facts = h100()
+        engine = replace(facts.generation, grouped_query_kernels=groups, fp8_cache_with=cache)
+        facts = replace(facts, generation=engine)
+        return float(engine_layer.attention_of_decode(facts, LLAMA, layouts(4), many, many * 8, "fp8").s[0, 0])
+
+    wide, narrow = seconds(None, ()), seconds(None)
+    assert 1.5 * narrow < wide  # a kernel of today reads half as many bytes
+    assert seconds((8,)) == pytest.approx(wide)
+    assert 1.5 * wide < seconds(()) < 8 * wide
+    assert seconds(()) == pytest.approx(seconds((), ())) == pytest.approx(seconds((8,), ()))
+
+
+def test_an_engine_without_a_pause_is_held_back_by_its_power() -> None:
+    facts, rows = h100(), np.asarray([[8.0, 8192.0]])
+    table, held = (engine_layer.layer_work(facts, LLAMA, layouts(1), rows, "fp8", s).s[0] for s in (False, True))
+    assert held[0] == pytest.approx(table[0])  # bound by memory
+    assert held[1] > 1.05 * table[1]
 
 
 def test_fp8_cache_follows_per_tensor_checkpoints_where_the_engine_does() -> None:

@@ -6,6 +6,7 @@ import pytest
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
 from simulator.cost import generate
+from simulator.cost.engine_memory import generation_working_bytes
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -48,7 +49,9 @@ def test_the_cache_is_what_the_engines_rule_leaves() -> None:
     vllm = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
     weights = weight_bytes(QWEN, GenerationLayouts.of([layout(2)]), "bf16")
     assert weights == pytest.approx(QWEN.num_params)  # 2 bytes over 2 GPUs
-    left = 0.9 * vllm.memory_capacity_bytes - 3.24e9 - weights
+    working = float(generation_working_bytes(vllm, QWEN, GenerationLayouts.of([layout(2)]))[0])
+    assert 0.3e9 < working < 1.5e9
+    left = 0.9 * vllm.memory_capacity_bytes - 3.24e9 - weights - working
     assert kv_tokens(vllm, QWEN, layout(2), "bf16") == int(left / (2 * 128 * 4 * 64 * 2))
     trt = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
     assert kv_tokens(trt, QWEN, layout(2), "fp8") > 2 * kv_tokens(trt, QWEN, layout(2), "fp8_block") * 0.99

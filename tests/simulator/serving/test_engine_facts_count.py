@@ -8,9 +8,10 @@ import pytest
 from profiles.engine_facts import GenerationEngine
 from profiles.models.catalogue import load_model
 from simulator.cost import generate
+from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import serve_on
+from simulator.serving.engine import kv_tokens, serve_on
 from simulator.serving.run import Load
 from tests.builders import make_facts
 
@@ -30,7 +31,8 @@ NUMBERS = [f.name for f in fields(GenerationEngine) if f.type == "float"]
 
 def seen(engine: GenerationEngine) -> tuple[float, ...]:
     """What one engine makes of a rollout and of a served load that its cache does not hold."""
-    facts = replace(make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12"), generation=engine)
+    facts = make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12", nodes=2, gpus_per_node=1)
+    facts = replace(facts, generation=engine, implementation=Implementation(engine_driver="ray-graph"))
     layouts = GenerationLayouts.of([ONE])
     rollout = float(generate.generation_cost(facts, MODEL, layouts).time.s[0])
     load = Load(
@@ -55,3 +57,44 @@ def test_every_constant_changes_a_prediction(name: str) -> None:
         base, **{name: 0.5 * value if value else {"admits_with_output": 1.0, "keeps_for_running": 1.0}.get(name, 0.05)}
     )
     assert not np.allclose(seen(base), seen(changed), rtol=1e-9), f"{name}: no prediction reads it"
+
+
+SWITCHES = {
+    "cuda_graphs": False,
+    "prefix_sharing": False,
+    "scheduler": "prefill-first",
+    "plans_ahead": True,
+    "fp8_cache_with": ("fp8",),
+    "fused_quantization": ("fp8",),
+    "grouped_query_kernels": (),
+    "window_frees_cache": False,
+    "share_holds_activations": False,
+    "static_batches": True,
+    "first_token_in_prefill": True,
+}
+"""Every rule of an engine that is no number, turned to what vllm@0.12 has not."""
+
+CHOOSES = {"name", "family", "release", "facts_hash", "shares_weights", "mixture_parallel"}
+"""Which tables, transitions and layouts there are: tests of stores, of test_reshard and of the candidates."""
+
+
+def test_every_rule_is_turned() -> None:
+    other = {f.name for f in fields(GenerationEngine)} - set(NUMBERS) - CHOOSES - {"bases"}
+    assert other == set(SWITCHES)
+
+
+@pytest.mark.parametrize("name", sorted(SWITCHES))
+def test_every_rule_changes_a_prediction(name: str) -> None:
+    facts = make_facts("grpo", "gpt-oss-20b", device="h100-80gb-sxm", generation="vllm@0.12")
+    facts = replace(facts, workload=replace(facts.workload, samples_per_prompt=8))
+    assert getattr(facts.generation, name) != SWITCHES[name]
+    turned = replace(facts, generation=replace(facts.generation, **{name: SWITCHES[name]}))
+    shape, layout = load_model("gpt-oss-20b"), ONE.model_copy(update={"max_num_seqs": 2})
+    layouts = GenerationLayouts.of([layout])
+
+    def all_of(facts: Facts) -> list[float]:
+        cost = generate.generation_cost(facts, shape, layouts, "fp8").time.s
+        served = serve_on(facts, shape, layout, Load(3072, 1024, 80, 100), "fp8")
+        return [*cost, served.ttft_s, served.tpot_s, kv_tokens(facts, shape, layout, "fp8")]
+
+    assert not np.allclose(all_of(facts), all_of(turned), rtol=1e-9), f"{name}: no prediction reads it"
