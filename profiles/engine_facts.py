@@ -152,6 +152,7 @@ class GenerationEngine(_Engine):
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     rollout_s_per_sequence: float = 0.0
+    host_s_per_remote_rank: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
     from profiles.store import DeviceProfile
     from profiles.workload import Workload
+    from simulator.speculation import Speculation
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ OldLogProb = Literal["engine", "trainer"]
 TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
 WeightSync = Literal["all", "changes"]
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
+EngineDriver = Literal["own", "ray", "ray-graph"]
 AttentionKernel = Literal["newest", "flash-2"]
 ExpertDispatch = Literal["all-to-all", "deepep", "hybrid"]
+ExpertActivation = Literal["fused", "unfused"]
 SelectiveRecompute = Literal["element-wise", "every-second-product"]
 CheckpointPlace = Literal["device", "host"]
 LoraTarget = Literal["qkv", "output", "gate_up", "down"]
@@ -109,6 +112,10 @@ class Implementation:
     sleeping_engine
         What a colocated engine does with its weights while the trainer runs: drop them, since new ones come anyway,
         or copy them to host memory and back (vLLM's sleep level 1).
+    engine_driver
+        Who starts the steps of an engine that spans GPUs: its ``own`` processes, as its release plans them; ``ray``,
+        whose workers wait for each step, so that none is planned ahead; ``ray-graph``, Ray's compiled graph (vLLM
+        before 0.21), where every worker of another node also sends its copy of each step's result back.
     fsdp_exposure
         Share of the ZeRO-3 gathers of a forward pass that nothing hides even where compute would suffice: 0 with
         perfect prefetch, 1 where the host waits for the GPU in every layer and can issue nothing ahead. The backward
@@ -131,11 +138,12 @@ class Implementation:
     expert_dispatch: ExpertDispatch = "all-to-all"
     expert_overlap: bool = False
     grouped_experts: bool = True
-    expert_activation: Literal["fused", "unfused"] = "fused"
+    expert_activation: ExpertActivation = "fused"
     captured: tuple[Captured, ...] = ()
     old_log_prob: OldLogProb = "engine"
     weight_sync: WeightSync = "all"
     sleeping_engine: SleepingEngine = "drops-weights"
+    engine_driver: EngineDriver = "own"
     fsdp_exposure: float = 0.0
 
     def __post_init__(self) -> None:
@@ -168,7 +176,8 @@ class Facts:
     ``roles`` maps each role to its model; ``group`` is the cluster's GPUs of the first device type, ``device`` their
     profile. ``others`` are those of further types in a mixed cluster: a pool has GPUs of one type, and what runs on it
     is priced with ``on(device_type)``. ``calibration`` is a layer over the prices: how far runs on this machine were
-    from them. ``memory_headroom`` is the share of a GPU's memory that a search leaves free.
+    from them. ``memory_headroom`` is the share of a GPU's memory that a search leaves free. ``speculation``: the engine
+    drafts tokens and checks them.
     """
 
     algorithm: str
@@ -182,6 +191,7 @@ class Facts:
     others: tuple[DeviceGroup, ...] = ()
     calibration: Calibration = UNCALIBRATED
     memory_headroom: float = 0.0
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.memory_headroom < 1.0:

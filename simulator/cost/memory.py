@@ -183,8 +183,8 @@ def training_bytes(
 
     Notes
     -----
-    Source: Korthikanti et al. 2022, 1F1B of Narayanan et al. 2021. Published peaks are 12 % off on the
-    mean, 68 % at worst (docs/accuracy.md).
+    Source: Korthikanti et al. 2022, 1F1B of Narayanan et al. 2021. Published peaks are 8 % off on the
+    mean, 58 % at worst (docs/accuracy.md).
     """
     samples = np.ceil(facts.workload.minibatch_samples / layouts.dp)
     tokens = batch_tokens(facts, layouts, samples, 1.0, level)

@@ -67,7 +67,7 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
     Notes
     -----
     Source: 1F1B with Megatron's overlaps (Narayanan et al. 2021, Korthikanti et al. 2022) and ZeRO. On published steps
-    that nothing was fitted on it is 12 % off on the median and too fast on the mean (docs/accuracy.md).
+    that nothing was fitted on it is 5 % off on the median and 2 % too fast on the mean (docs/accuracy.md).
     """
     work = facts.workload
     share = np.ceil(work.minibatch_samples / layouts.dp)
