@@ -6,7 +6,7 @@ Any tables of the kinds of ``benchmarks/published``. A family is a model on a de
 development version are one; LoRA is not full training); the row with the most published stages (the first of them) is
 calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are predicted.
 ``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in turn`` those
-with each row of a family calibrated on once.
+with each row of a family calibrated on once; ``rl without tables`` are those of the RL rows whose device has no tables.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pandas as pd
 from benchmarks.validation import rl, training
 from benchmarks.validation.families import family_of, release_of
 from benchmarks.validation.names import (
+    WITHOUT_TABLES,
     NotPredicted,
     number,
     published_device,
@@ -82,11 +83,12 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
                 continue
             facts, plan = rl.run_of(cells)
             model = published_models(text_of(cells.get("model")))["actor"].name
+            device = published_device(text_of(cells.get("gpu_kind")), tabled=False)
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
         num = sum(number(cells.get(stage)) is not None for stage in STAGES)
         release = COMMIT.sub(" ", release_of("rl", cells))
-        family = family_of(model, published_device(text_of(cells.get("gpu_kind"))), release)
+        family = family_of(model, device, release)
         found.append(Known(text_of(cells.get("id")), family, num, measured, (cells, facts, plan)))
     return found
 
@@ -224,6 +226,9 @@ def main() -> None:
     families = sizes.groupby(["table", "family"]).agg(**means)
     families.to_csv(given.out / "families.csv")
     found: dict[str, Any] = {kind: summary(frame[frame["first"]]) for kind, frame in frames.items()}
+    if "rl" in frames:
+        bare = frames["rl"]["family"].map(lambda family: family.split(" | ")[1] in WITHOUT_TABLES).astype(bool)
+        found["rl without tables"] = summary(frames["rl"][bare & frames["rl"]["first"]])
     found["every row in turn"] = {kind: summary(frame) for kind, frame in frames.items()}
     (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     print(families.to_string(float_format="{:.3f}".format))

@@ -126,7 +126,8 @@ def _is_covariance(rows: tuple[tuple[float, ...], ...]) -> bool:
 class Calibration:
     """Factors on whole calls, factors on the host times of ``generation`` and ``training``, the controller's seconds.
 
-    ``source`` says what it was learned from, and ``apart`` in which factors its runs contradict each other;
+    ``source`` says what it was learned from, ``learned`` which factors, and ``apart`` in which its runs contradict each
+    other;
     ``covariance`` is that of the logarithms of ``FACTORS``, from which intervals are computed; ``digest`` is that of
     the files it came from, empty where there are none.
     """
@@ -138,6 +139,7 @@ class Calibration:
     covariance: tuple[tuple[float, ...], ...] = ()
     source: str = ""
     apart: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
 
     @property
     def hashed(self) -> tuple[str, ...]:

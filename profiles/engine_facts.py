@@ -63,6 +63,8 @@ class _EngineFile(BaseModel):
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
     sequence_parallel: bool = True
+    gathers_again: bool = True
+    fused_projections: bool = True
     head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
     interleaving: bool = False
@@ -146,6 +148,7 @@ class GenerationEngine(_Engine):
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     rollout_s_per_sequence: float = 0.0
+    host_s_per_remote_rank: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
@@ -162,6 +165,9 @@ class TrainingEngine(_Engine):
     """Facts of a training engine; see the meaning beside each value in its file.
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
+    ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
+    tensor parallelism keeps it whole.
+    ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
     ``token_micro_batches``: micro-batches may hold as many samples as a budget of tokens does.
     ``scoring_layouts``: a trained model may score in another layout than it trains in, on a copy of its weights.
@@ -179,6 +185,7 @@ class TrainingEngine(_Engine):
     network_efficiency: float
     overlap_tp: float = 1.0
     gemm_ratio: float = 1.0
+    adapter_ratio: float = 1.0
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
@@ -190,6 +197,8 @@ class TrainingEngine(_Engine):
     scatter_copy_bytes_per_param: float = 0.0
     interleaving: bool = False
     sequence_parallel: bool = True
+    gathers_again: bool = True
+    fused_projections: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
     token_micro_batches: bool = False
@@ -268,6 +277,8 @@ def load_training_engine(name: str) -> TrainingEngine:
         "zero_stages": file.zero_stages,
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
+        "gathers_again": file.gathers_again,
+        "fused_projections": file.fused_projections,
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
         "token_micro_batches": file.token_micro_batches,

@@ -16,6 +16,7 @@ IN_PASSES = (
     "host_s_per_step",
     "host_s_per_sequence",
     "rollout_s_per_sequence",
+    "host_s_per_remote_rank",
     "collective_launch_s",
     "gather_s_per_layer_per_gpu",
     "host_s_per_launch",

@@ -39,8 +39,14 @@ OldLogProb = Literal["engine", "trainer"]
 TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
 WeightSync = Literal["all", "changes"]
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
+EngineDriver = Literal["own", "ray", "ray-graph"]
 AttentionKernel = Literal["newest", "flash-2"]
 ExpertDispatch = Literal["all-to-all", "deepep", "hybrid"]
+ExpertActivation = Literal["fused", "unfused"]
+SelectiveRecompute = Literal["element-wise", "every-second-product"]
+CheckpointPlace = Literal["device", "host"]
+LoraTarget = Literal["qkv", "output", "gate_up", "down"]
+LORA_TARGETS: tuple[LoraTarget, ...] = ("qkv", "output", "gate_up", "down")
 Captured = Literal["attention", "router", "preprocess", "iteration"]
 
 
@@ -68,7 +74,11 @@ class Implementation:
         Number format of the training GEMMs; states stay as the engine says. ``fp32`` is that of activations and
         communication too, which are bf16 otherwise.
     lora_rank
-        Rank of the adapters on every linear layer of each trained model; 0 trains all weights.
+        Rank of the adapters on the linear layers of each trained model; 0 trains all weights.
+    lora_targets
+        Which linear layers have adapters; queries, keys and values are one target, gate and up another.
+    lora_adapters
+        Adapters that are held beside each other, each with its optimizer: one for each run that shares the base.
     expert_imbalance
         Rows of the fullest expert-parallel rank over the mean, in training and scoring; 1 is even routing.
     expert_dispatch
@@ -83,6 +93,13 @@ class Implementation:
         of (gpt-oss clamps its SwiGLU).
     captured
         Parts of a trainer's layer that CUDA graphs hold, which the host does not launch; ``iteration`` is all.
+    selective_recompute
+        What selective recomputation computes again: element-wise work (Megatron), or also every second product of a
+        layer (the per-operator policy of torchtitan).
+    recompute_layers
+        Layers of a stage that full recomputation covers, the others keep their activations; ``None`` for all.
+    checkpoints
+        Where layers' inputs wait for their recomputation: on the device, or copied to the host beside the compute.
     packed_tokens
         Sequences are packed to this many tokens, and a micro-batch holds ``micro_batch`` packs; ``None`` keeps
         ``micro_batch`` sequences, padding removed.
@@ -94,6 +111,10 @@ class Implementation:
     sleeping_engine
         What a colocated engine does with its weights while the trainer runs: drop them, since new ones come anyway,
         or copy them to host memory and back (vLLM's sleep level 1).
+    engine_driver
+        Who starts the steps of an engine that spans GPUs: its ``own`` processes, as its release plans them; ``ray``,
+        whose workers wait for each step, so that none is planned ahead; ``ray-graph``, Ray's compiled graph (vLLM
+        before 0.21), where every worker of another node also sends its copy of each step's result back.
     fsdp_exposure
         Share of the ZeRO-3 gathers of a forward pass that nothing hides even where compute would suffice: 0 with
         perfect prefetch, 1 where the host waits for the GPU in every layer and can issue nothing ahead. The backward
@@ -106,16 +127,22 @@ class Implementation:
     tensor_parallel_overlap: bool = False
     training_dtype: str = "bf16"
     lora_rank: int = 0
+    lora_targets: tuple[LoraTarget, ...] = LORA_TARGETS
+    lora_adapters: int = 1
+    selective_recompute: SelectiveRecompute = "element-wise"
+    recompute_layers: int | None = None
+    checkpoints: CheckpointPlace = "device"
     packed_tokens: int | None = None
     expert_imbalance: float = 1.0
     expert_dispatch: ExpertDispatch = "all-to-all"
     expert_overlap: bool = False
     grouped_experts: bool = True
-    expert_activation: Literal["fused", "unfused"] = "fused"
+    expert_activation: ExpertActivation = "fused"
     captured: tuple[Captured, ...] = ()
     old_log_prob: OldLogProb = "engine"
     weight_sync: WeightSync = "all"
     sleeping_engine: SleepingEngine = "drops-weights"
+    engine_driver: EngineDriver = "own"
     fsdp_exposure: float = 0.0
 
     def __post_init__(self) -> None:
@@ -127,6 +154,8 @@ class Implementation:
             )
         if self.lora_rank < 0:
             raise InputError(f"implementation.lora_rank must not be negative, got {self.lora_rank}")
+        if self.recompute_layers is not None and self.recompute_layers < 0:
+            raise InputError(f"implementation.recompute_layers must not be negative, got {self.recompute_layers}")
         if self.packed_tokens is not None and self.packed_tokens <= 0:
             raise InputError(f"implementation.packed_tokens must be positive, got {self.packed_tokens}")
 

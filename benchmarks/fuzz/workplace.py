@@ -96,6 +96,9 @@ FULL_JOB: Mapping[str, Any] = {
         "expert_imbalance": 1.2,
         "training_dtype": "bf16",
         "fsdp_exposure": 0.5,
+        "expert_dispatch": "hybrid",
+        "captured": ["attention", "router"],
+        "engine_driver": "ray-graph",
     },
     "objective": {"minimise": "gpus", "target_iteration_s": 100.0},
     "pin": {

@@ -45,6 +45,8 @@ _DEVICES: tuple[tuple[str, str], ...] = (
     (r"\bh20\b(?!.*\b141)", "h20-96gb-sxm"),
     (r"a100.*\b40\s*gb(?!.*pcie)", "a100-40gb-sxm"),
     (r"\ba6000", "rtx-a6000"),
+    (r"\bmi300x", "mi300x-192gb"),
+    (r"\bl20\b", "l20-48gb"),
     (
         r"pcie|nvl\b(?!\s*72)|\bgh200|\bb100|\bh20\b|\bl20\b|\bl40\b|a6000|a5000|\bmi\d|tpu|v100|\ba10\b",
         "",
@@ -63,8 +65,12 @@ _DEVICES: tuple[tuple[str, str], ...] = (
 )
 
 
-def published_model(text: str) -> ModelShape:
-    """The shape of the model that a table names.
+WITHOUT_TABLES = ("mi300x-192gb", "l20-48gb")
+"""Parts of other kinds, known by their data sheets alone: no price before a log has calibrated them."""
+
+
+def published_model(text: str, trained: bool = False) -> ModelShape:
+    """The shape of the model that a table names, to be ``trained`` or served.
 
     Raises
     ------
@@ -80,18 +86,18 @@ def published_model(text: str) -> ModelShape:
     keys = _keys(name)
     for key in keys:
         if key in _known():
-            return _priced(_load(_known()[key]))
+            return _priced(_load(_known()[key]), trained)
     for start, what in INEXPRESSIBLE.items():
         if keys[0].startswith(start):
             raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
     raise NotPredicted(f"no architecture known for '{name}'")
 
 
-def _priced(shape: ModelShape) -> ModelShape:
+def _priced(shape: ModelShape, trained: bool) -> ModelShape:
     """Refuse shapes of whose layers some have no price yet."""
     if shape.sparse is not None:
         raise NotPredicted(f"{shape.name}: its sparse attention layers have no price yet")
-    if shape.linear is not None and shape.linear.kind == "mamba2":
+    if shape.linear is not None and shape.linear.kind == "mamba2" and not trained:
         raise NotPredicted(f"{shape.name}: its Mamba layers have no price yet")
     return shape
 
@@ -112,10 +118,11 @@ def published_models(text: str) -> dict[str, ModelShape]:
     return dict.fromkeys(ROLES, published_model(repeated["model"] if repeated else name))
 
 
-def published_device(text: str) -> str:
+def published_device(text: str, *, tabled: bool = True) -> str:
     """The name of our profile for a published part; load it with ``devices.device_profile``.
 
-    A bare "H100" or "A100" is taken as the SXM part with 80 GB: the sources name the others.
+    A bare "H100" or "A100" is taken as the SXM part with 80 GB: the sources name the others. Those ``WITHOUT_TABLES``
+    are given unless they must be ``tabled``.
 
     Raises
     ------
@@ -126,7 +133,7 @@ def published_device(text: str) -> str:
     if not name:
         raise NotPredicted("the source does not name the GPU")
     found = next((device for pattern, device in _DEVICES if re.search(pattern, name, re.IGNORECASE)), "")
-    if not found:
+    if not found or (tabled and found in WITHOUT_TABLES):
         raise NotPredicted(f"no operator tables for {name}")
     return found
 

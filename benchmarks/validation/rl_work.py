@@ -16,7 +16,7 @@ from benchmarks.validation.names import (
     published_models,
     text_of,
 )
-from benchmarks.validation.sweeps import facts_file
+from benchmarks.validation.sweeps import facts_file, release_of
 from benchmarks.validation.trainers import lora_rank, training_dtype
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
@@ -26,7 +26,7 @@ from simulator.facts import Facts, Implementation, RoleSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from profiles.engine_facts import GenerationEngine
+    from simulator.facts import EngineDriver, ExpertDispatch
 
 PROMPT_TOKENS = 115
 """Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
@@ -64,7 +64,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     NotPredicted
         Something is missing that no default would be honest for.
     """
-    device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
+    device = device_profile(published_device(text_of(cells.get("gpu_kind")), tabled=False))
     algorithm = _algorithm(cells)
     num_gpus = _whole(cells, "num_gpus")
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
@@ -88,7 +88,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
         group,
         device,
         load_training_engine(training),
-        _driven(cells, load_generation_engine(generation)),
+        load_generation_engine(generation),
         _implementation(cells, training),
     )
 
@@ -117,10 +117,24 @@ def generation_engine(cells: Mapping[str, Any]) -> str:
     raise NotPredicted(f"no generation engine known for '{words or 'an unnamed engine'}'")
 
 
-def _driven(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:
-    """The engine as NeMo-RL drives it: through Ray where it spans GPUs, which vLLM does not plan ahead for."""
-    through_ray = "nemo" in text_of(cells.get("system")).lower() and integer(cells.get("gen_tp"), 1) > 1
-    return replace(engine, plans_ahead=False) if through_ray else engine
+GRAPH_UNTIL = (0, 21)
+"""First release of vLLM whose Ray executor sends messages by default: 0.20 has the switch and it is off, 0.22 on."""
+
+
+def _driver(cells: Mapping[str, Any]) -> EngineDriver:
+    """Who starts an engine's steps: NeMo-RL runs those that span GPUs through Ray."""
+    words = text_of(cells.get("gen_backend")).lower()
+    if "nemo" not in text_of(cells.get("system")).lower() or integer(cells.get("gen_tp"), 1) == 1:
+        return "own"
+    return "ray-graph" if "vllm" in words and release_of(cells, "vllm", words) < GRAPH_UNTIL else "ray"
+
+
+def _dispatch(cells: Mapping[str, Any]) -> ExpertDispatch:
+    """How tokens reach experts: Megatron-Core's flexible dispatcher is DeepEP or HybridEP, by its words."""
+    words = text_of(cells.get("moe_dispatcher")).lower()
+    if "deepep" in words:
+        return "deepep"
+    return "hybrid" if re.search(r"flex|hybrid", words) else "all-to-all"
 
 
 def _algorithm(cells: Mapping[str, Any]) -> str:
@@ -257,6 +271,8 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         packed_tokens=int(packing.group(1).replace(",", "")) if packing else None,
         weight_sync="changes" if "delta" in text_of(cells.get("system")).lower() else "all",
         sleeping_engine="keeps-weights" if nemo else "drops-weights",
+        engine_driver=_driver(cells),
+        expert_dispatch=_dispatch(cells),
         old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
     )
 

@@ -114,8 +114,13 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
 
 def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:
     """Name of the newest facts of a family that are no newer than the release that ``words`` or the date say."""
-    release = _release(cells, family, words)
-    return [file for first, file in _ENGINES[family] if first <= _pair(release)][-1]
+    release = release_of(cells, family, words)
+    return [file for first, file in _ENGINES[family] if first <= release][-1]
+
+
+def release_of(cells: Mapping[str, Any], family: str, words: str) -> tuple[int, ...]:
+    """Major and minor number of the release that ``words`` or the date say."""
+    return _pair(_release(cells, family, words))
 
 
 def _release(cells: Mapping[str, Any], family: str, words: str) -> str:

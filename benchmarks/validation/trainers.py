@@ -31,6 +31,9 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
     common = {
         "training_dtype": training_dtype(text_of(cells.get("precision"))),
         "lora_rank": lora_rank(task),
+        "lora_adapters": int(slots[1]) if (slots := re.search(r"(\d+) concurrent run", task)) else 1,
+        "recompute_layers": recompute_layers(text_of(cells.get("recompute"))),
+        "checkpoints": "host" if "offload to cpu" in text_of(cells.get("recompute")).lower() else "device",
         "attention_kernel": "flash-2" if re.search(r"flash_attention_2|flash-?attn-?2", settings) else "newest",
     }
     if "prime-rl" in system:
@@ -40,13 +43,16 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
         common["grouped_experts"] = not (blackwell and common["attention_kernel"] == "flash-2")
         return Trainer("fsdp@2.13", Implementation(loss_head=head, **common), 3)  # type: ignore[arg-type]
     if "torchtitan" in system:
+        common["selective_recompute"] = "every-second-product"
         common["attention_kernel"] = "flash-2"  # scaled_dot_product_attention of PyTorch 2.x
+        common["tensor_parallel_overlap"] = re.search(r"async ?tp", settings) is not None
         return Trainer("fsdp@2.13", Implementation(loss_head="parallel", **common), 3)  # type: ignore[arg-type]
     if "megatron" in system or "nemo" in system:
         overlap = "megatron-lm" in system  # its README says that tensor-parallel communication is overlapped
         if "gpt-oss" in text_of(cells.get("model")).lower():
             common["expert_activation"] = "unfused"  # clamped, which Megatron-Core's fused SwiGLU is not
         common |= megatron_settings(cells)
+        common["lora_targets"] = ("qkv",)  # what the performance recipes of NeMo and Megatron-Bridge adapt
         built = Implementation(loss_head="parallel", tensor_parallel_overlap=overlap, **common)  # type: ignore[arg-type]
         return Trainer(bridge_release(cells), built, 3 if "use_megatron_fsdp=true" in settings else 1)
     if any(word in system for word in ("fsdp", "verl", "openrlhf", "trl", "deepspeed")):
@@ -77,7 +83,8 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
     """What a row of Megatron-Bridge says of graphs, expert dispatch and overlap; where it is silent, its recipes do.
 
     A recipe for Blackwell captures whole iterations unless it names less, and from release 0.5 on it overlaps the
-    exchange of experts. From 0.2 on recipes dispatch by HybridEP; before, by DeepEP where experts span nodes.
+    exchange of experts. From 0.2 on recipes dispatch by HybridEP; before, by DeepEP where experts span nodes; where the
+    source has read the preset itself and names none of them, by NCCL.
     """
     settings = " ".join(text_of(cells.get(name)) for name in ("other_settings", "notes")).lower()
     model = text_of(cells.get("model")).lower()
@@ -90,8 +97,9 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
     captured = [scope for words, scope in SCOPES.items() if graphs and re.search(words, graphs)]
     captured = [] if "no cuda graphs" in graphs else ["iteration"] if whole else captured
     rack = re.search(r"\bgb[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
+    preset = "preset" in text_of(cells.get("config_basis")).lower()  # read whole: what it does not set is off
     spans = (number(cells.get("train_ep")) or 1) > (72 if rack else 8)
-    dispatch = "hybrid" if "hybridep" in settings or (silent and version >= (0, 2)) else "all-to-all"
+    dispatch = "hybrid" if "hybridep" in settings or (silent and not preset and version >= (0, 2)) else "all-to-all"
     if "deepep" in settings or (silent and version < (0, 2) and spans):
         dispatch = "deepep"
     overlap = re.search(r"moe_a2a_overlap=true|expert(-parallel)? communication overlap", settings)
@@ -130,6 +138,10 @@ def recompute_of(text: str) -> tuple[Recompute, str]:
         return "none", ""
     if "select" in words:
         return "selective", ""
-    if "offload" in words:
-        return "full", "activation offload priced as full recomputation"
     return "full", ""
+
+
+def recompute_layers(text: str) -> int | None:
+    """Layers of "full, 5 layers"; ``None`` for all. A uniform method counts the layers of a group, and covers all."""
+    found = re.search(r"(\d+) layers?", text.lower())
+    return int(found[1]) if found and "full" in text.lower() and "uniform" not in text.lower() else None

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 QUANTITIES = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "peak_mem_gib")
 
+SQUAD_TOKENS = 200
+"""Tokens of a sample of SQuAD with its paragraph, of which fine-tuning benchmarks pack many into a sequence."""
+
 TOKENS_OF_A_PASS = 4096
 """Where a source does not give the micro-batch: sequences of it up to this many tokens, one at least."""
 
@@ -95,7 +98,7 @@ def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
 
 def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
-    shape = published_model(text_of(cells.get("model")))
+    shape = published_model(text_of(cells.get("model")), trained=True)
     rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
     step = step_of(cells, device, shape)
     seconds = step_seconds(step)
@@ -154,7 +157,9 @@ def step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> St
         gpus_per_node=per_node,
         nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
     )
-    work = Workload(global_batch, 1, 1, LengthDistribution.fixed(seq_len - 1))
+    per_pack = samples_of_a_pack(cells, seq_len)
+    work = Workload(global_batch * per_pack, 1, 1, LengthDistribution.fixed(seq_len // per_pack - 1))
+    built = replace(trainer.implementation, packed_tokens=seq_len if per_pack > 1 else None)
     facts = Facts(
         "grpo",
         {"actor": RoleSpec(shape)},
@@ -163,9 +168,15 @@ def step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> St
         device,
         load_training_engine(trainer.engine),
         load_generation_engine(default_engine("generation")),
-        trainer.implementation,
+        built,
     )
     return Step(facts, shape, layout, seq_len, global_batch, num_gpus, tuple(assumed))
+
+
+def samples_of_a_pack(cells: Mapping[str, Any], seq_len: int) -> int:
+    """Samples that share a sequence and do not attend to each other; 1 where the row packs none."""
+    words = " ".join(text_of(cells.get(name)) for name in ("notes", "other_settings", "task")).lower()
+    return max(1, round(seq_len / SQUAD_TOKENS)) if "squad" in words and "pack" in words else 1
 
 
 def _layout(
@@ -223,7 +234,11 @@ def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
     settings = text_of(cells.get("other_settings")).lower()
     if "1f1b" in settings and "interleaved" not in settings:
         return 1
-    layers = published_model(text_of(cells.get("model"))).num_layers
+    if "preset" in text_of(cells.get("config_basis")).lower():
+        return 1  # the preset has been read, and interleaves nothing
+    if "torchtitan" in text_of(cells.get("system")).lower():
+        return 2  # stages of a rank where its configuration sets no layers per stage
+    layers = published_model(text_of(cells.get("model")), trained=True).num_layers
     vpp = max(1, round(layers / pp / 4))
     if vpp > 1:
         assumed.append(f"interleaving not stated: {vpp} chunks of about 4 layers per stage")

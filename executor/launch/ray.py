@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from executor.launch.own_cluster import LOOK_S, OwnCluster
 from executor.launch.relay import Head, Relay
 from executor.records import Identity, Item, Submitted, waited_on
 from executor.worker.worker import RankProcess
@@ -16,7 +15,7 @@ from profiles.errors import InfeasibleError, InputError
 from profiles.store import device_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from executor.controller.pools import ResourcePool
     from executor.records import CallRecord, CallRequest
@@ -24,17 +23,6 @@ if TYPE_CHECKING:
 PLACEMENT_TIMEOUT_S = 60.0
 ASKED_S = 1.0
 """How long a rank that is asked whether it lives may take to answer."""
-OBJECT_STORE_BYTES = 512 << 20
-"""Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
-
-LOOPBACK = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_IFNAME": "lo",
-}
-"""Environment of the processes of a cluster of our own."""
-
 FAN_OUT = 32
 """Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
 
@@ -89,6 +77,7 @@ class RayLauncher:
     def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
         self._ray = _import_ray()
         self._owns_cluster = False
+        self.own_cluster: OwnCluster | None = None
         self._actors: list[Any] = []
         self._groups: list[Any] = []
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
@@ -117,7 +106,6 @@ class RayLauncher:
         return sum(node["Alive"] for node in self._ray.nodes())
 
     def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
-        quiet = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
         if address:
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
@@ -125,10 +113,8 @@ class RayLauncher:
                 raise InputError(f"no Ray cluster answers at {address}: {error}") from error
             self._owns_cluster = True  # our connection to it: shutdown leaves somebody else's cluster running
             return
-        # "local": without it Ray joins whatever cluster last ran on this machine, a stranger's or a dead one
-        own = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
-        with _on_loopback(self._ray):
-            self._ray.init("local", **own, **quiet)
+        self.own_cluster = OwnCluster(self._ray, cpu_ranks, num_gpus)
+        self.own_cluster.start()
         self._owns_cluster = True
 
     def start_pool(self, pool: ResourcePool) -> list[Any]:
@@ -156,7 +142,7 @@ class RayLauncher:
             for i in range(pool.num_ranks)
         ]
         self._actors += actors
-        nodes = self._ray.get([actor.node.remote() for actor in actors])
+        nodes = self._all_of([actor.node.remote() for actor in actors])
         order = sorted(range(len(actors)), key=lambda i: (nodes.index(nodes[i]), i))
         ranks = [actors[i] for i in order]
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
@@ -216,7 +202,7 @@ class RayLauncher:
 
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
-        return list(self._ray.get(calls))
+        return self._all_of(calls)
 
     def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
         if not ranks or id(ranks[0]) not in self._lines:
@@ -234,11 +220,28 @@ class RayLauncher:
         return Submitted(data, record, record)
 
     def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        done, rest = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)
+        done, rest = self._waited(list(references), 1, timeout_s)
         if rest and done:
             more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
             done += more
         return list(done)
+
+    def _waited(self, references: list[Any], count: int, timeout_s: float | None) -> tuple[list[Any], list[Any]]:
+        """``ray.wait`` in short pieces: where a daemon of our cluster is gone it never ends, or ends this process."""
+        if self.own_cluster is None:
+            return self._ray.wait(references, num_returns=count, timeout=timeout_s)  # type: ignore[no-any-return]
+        left_s = float("inf") if timeout_s is None else timeout_s
+        while True:
+            done, rest = self._ray.wait(references, num_returns=count, timeout=min(left_s, LOOK_S))
+            left_s -= LOOK_S
+            if len(done) >= count or left_s <= 0:
+                return done, rest
+            self.own_cluster.require_daemons()
+
+    def _all_of(self, references: Sequence[Any]) -> list[Any]:
+        """Wait for all of some references and read them."""
+        self._waited(list(references), len(references), None)
+        return list(self._ray.get(list(references)))
 
     def records(self, done: Any) -> list[CallRecord]:
         found = self.get(done)
@@ -255,44 +258,29 @@ class RayLauncher:
         return self._ray.put(value)
 
     def clear(self) -> None:
-        """Kill our actors and free their placement groups; the cluster stays for others to be started."""
+        """Kill our actors and free their placement groups; the cluster stays for others to be started.
+
+        One of our own that lost a daemon is started anew.
+        """
         from ray.util.placement_group import remove_placement_group
 
-        for actor in self._actors:
-            self._ray.kill(actor, no_restart=True)
-        for group in self._groups:
-            remove_placement_group(group)
+        if self.own_cluster is not None and self.own_cluster.lost_daemon() is not None:
+            self.own_cluster.start_anew()
+        else:
+            for actor in self._actors:
+                self._ray.kill(actor, no_restart=True)
+            for group in self._groups:
+                remove_placement_group(group)
         self._actors, self._groups, self._lines, self._nodes = [], [], {}, {}
 
     def stop(self) -> None:
         """Clear, and shut down a cluster of our own."""
         if not self._ray.is_initialized():
             return
-        self.clear()
+        if self.own_cluster is None or self.own_cluster.lost_daemon() is None:
+            self.clear()
         if self._owns_cluster:
             self._ray.shutdown()
-
-
-@contextmanager
-def _on_loopback(ray: Any) -> Iterator[None]:
-    """What Ray starts meanwhile listens on 127.0.0.1 alone: whoever reaches one of its ports can run code.
-
-    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment, in which our
-    ranks find the address to meet at too; this process read it when Ray was imported.
-    """
-    from ray._private import ray_constants
-
-    before = dict(os.environ)
-    os.environ.update(LOOPBACK if sys.platform == "linux" else {})
-    clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
-        for name in LOOPBACK:
-            os.environ.pop(name, None)
-            if name in before:
-                os.environ[name] = before[name]
 
 
 def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:

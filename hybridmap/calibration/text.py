@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from profiles.calibration import LearnedLengths, Stage
     from simulator.facts import Facts
 
-KNOWN = 0.8
-"""A factor is shown as learned where the run left less than this share of its uncertainty."""
 NAMES = {"generation_host": "generation, host", "training_host": "training, host"}
 
 
@@ -57,15 +55,12 @@ def show_stages(stages: Sequence[Stage]) -> None:
 
 
 def _factor_lines(learned: Learned) -> list[str]:
-    from simulator.calibration.factors import WIDTHS
-
     shown: list[str] = []
-    for name, factor in learned.belief.factors.items():
-        left = learned.belief.deviations[name]
-        if left < KNOWN * learned.belief.scale * WIDTHS[name]:
-            low, high = factor * math.exp(-NINETY * left), factor * math.exp(NINETY * left)
-            what = "learned" if not shown else ""
-            shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")
+    for name in learned.belief.learned:
+        factor, left = learned.belief.factors[name], learned.belief.deviations[name]
+        low, high = factor * math.exp(-NINETY * left), factor * math.exp(NINETY * left)
+        what = "learned" if not shown else ""
+        shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")
     return shown or ["the log moves no price by more than is uncertain anyway"]
 
 

@@ -36,12 +36,18 @@ def facts_of(job: Job) -> Facts:
         device=first.device,
         training=load_training_engine(job.engines.training),
         generation=load_generation_engine(job.engines.generation),
-        implementation=Implementation(**job.implementation.model_dump(exclude_none=True)),
+        implementation=_implementation(job),
         others=tuple(others),
         memory_headroom=job.memory.headroom,
     )
     layers = layers_of(job)
     return calibrated(facts, layer_of(layers)) if layers else facts
+
+
+def _implementation(job: Job) -> Implementation:
+    stated = job.implementation.model_dump(exclude_none=True)
+    lists = {key: tuple(value) for key, value in stated.items() if isinstance(value, list)}
+    return Implementation(**{**stated, **lists})
 
 
 def layers_of(job: Job) -> list[CalibrationFile]:

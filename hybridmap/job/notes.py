@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from profiles.calibration import FACTORS
+
 if TYPE_CHECKING:
     from simulator.facts import Facts
 
@@ -18,7 +20,10 @@ def _calibrated(facts: Facts) -> list[str]:
     if not layer.source:
         return []
     apart = f"; they contradict each other in {', '.join(layer.apart)}" if layer.apart else ""
-    return [f"prices are calibrated by {layer.source}{apart}"]
+    said = [name.replace("_", " ") for name in layer.learned]
+    others = [name.replace("_", " ") for name in FACTORS if name not in layer.learned]
+    rest = f"; {', '.join(others)} as tables and engine files have them" if others else ""
+    return [f"prices are calibrated by {layer.source}: {', '.join(said) or 'nothing'}{rest}{apart}"]
 
 
 def _layers(facts: Facts) -> list[str]:
@@ -28,7 +33,10 @@ def _layers(facts: Facts) -> list[str]:
         if shape.sparse is not None:
             out.append(f"{shape.name}: its sparse attention is priced as if every query read every token")
         if shape.linear is not None and shape.linear.kind == "mamba2":
-            out.append(f"{shape.name}: its Mamba layers are priced as gated delta nets of their sizes")
+            out.append(
+                f"{shape.name}: its Mamba layers are priced by roofline where they train, and as gated delta nets of "
+                "their sizes in engines"
+            )
         if shape.linear is not None:
             out.append(f"{shape.name}: the KV cache is counted without the state of its linear layers")
     return out

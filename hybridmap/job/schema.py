@@ -36,11 +36,19 @@ from profiles.workload import MOST_TOKENS
 from simulator.facts import (
     TRAINING_DTYPES,
     AttentionKernel,
+    Captured,
+    CheckpointPlace,
+    EngineDriver,
+    ExpertActivation,
+    ExpertDispatch,
     Implementation,
     Kernels,
+    LoraTarget,
     LossHead,
     OldLogProb,
+    SelectiveRecompute,
     SleepingEngine,
+    WeightSync,
 )
 
 BUILT = Implementation()
@@ -201,6 +209,24 @@ class ImplementationSection(Section, title="Implementation"):
     lora_rank: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
         default=BUILT.lora_rank, description="Rank of the adapters on every linear layer; 0 trains all weights."
     )
+    lora_targets: list[LoraTarget] = Field(
+        default_factory=lambda: list(BUILT.lora_targets), description="The projections that have adapters."
+    )
+    lora_adapters: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
+        default=BUILT.lora_adapters, description="Adapters of runs that train beside each other."
+    )
+    selective_recompute: SelectiveRecompute = Field(
+        default=BUILT.selective_recompute,
+        description="What selective recomputation computes again: element-wise parts, or every second product "
+        "(torchtitan).",
+    )
+    recompute_layers: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
+        default=BUILT.recompute_layers,
+        description="How many layers of a stage full recomputation computes again; all of them if left out.",
+    )
+    checkpoints: CheckpointPlace = Field(
+        default=BUILT.checkpoints, description="Where the inputs of layers wait that are computed again."
+    )
     packed_tokens: Tokens | None = Field(
         default=BUILT.packed_tokens,
         description="Sequences are packed to this many tokens, and a micro-batch holds micro_batch packs; without it "
@@ -209,6 +235,27 @@ class ImplementationSection(Section, title="Implementation"):
     expert_imbalance: Annotated[float, Number("a ratio of at least 1", ge=1)] = Field(
         default=BUILT.expert_imbalance,
         description="Rows of the fullest expert-parallel rank over the mean; 1 is even routing.",
+    )
+    expert_dispatch: ExpertDispatch = Field(
+        default=BUILT.expert_dispatch,
+        description="How tokens reach experts of other ranks: NCCL's all-to-all, DeepEP, or HybridEP (hybrid).",
+    )
+    expert_overlap: Flag = Field(
+        default=BUILT.expert_overlap,
+        description="The exchange of tokens runs beside the compute of another micro-batch.",
+    )
+    grouped_experts: Flag = Field(
+        default=BUILT.grouped_experts,
+        description="The experts of a rank are one grouped product; without it they run one after the other.",
+    )
+    expert_activation: ExpertActivation = Field(
+        default=BUILT.expert_activation,
+        description="One fused kernel, or one per tensor operation (unfused), as for gpt-oss's clamped SwiGLU.",
+    )
+    captured: list[Captured] = Field(
+        default_factory=lambda: list(BUILT.captured),
+        description="Parts of a trainer's layer that CUDA graphs hold, so that the host launches none of them.",
+        examples=[["iteration"]],
     )
     old_log_prob: OldLogProb | None = Field(
         default=None,  # priced as the engine's; an export keeps the other system's own default
@@ -219,6 +266,16 @@ class ImplementationSection(Section, title="Implementation"):
         default=BUILT.sleeping_engine,
         description="What a colocated engine does with its weights while the trainer runs: drop them, or keep them in "
         "host memory (vLLM's sleep level 1).",
+    )
+    weight_sync: WeightSync = Field(
+        default=BUILT.weight_sync,
+        description="What goes to a dedicated pool: all weights, or those that a step has changed.",
+    )
+    engine_driver: EngineDriver = Field(
+        default=BUILT.engine_driver,
+        description="Who starts the steps of an engine that spans GPUs: its own processes; Ray, which waits for each "
+        "step (NeMo-RL); or Ray's compiled graph (NeMo-RL on vLLM before 0.21), to which every worker of another node "
+        "sends its results.",
     )
     fsdp_exposure: Annotated[float, Number("a share from 0 to 1", ge=0, le=1)] = Field(
         default=BUILT.fsdp_exposure,

@@ -27,6 +27,8 @@ class DeepseekV2(Config):
     moe_layer_freq: Size = 1
     topk_method: str | None = None
     num_nextn_predict_layers: Index = 0
+    n_group: Size | None = None
+    topk_group: Size | None = None
 
     def width_per_head(self) -> int:
         return self.qk_nope_head_dim + self.qk_rope_head_dim  # newer configs carry a head_dim of another meaning
@@ -45,7 +47,9 @@ class DeepseekV2(Config):
             raise InputError("n_routed_experts needs num_experts_per_tok and moe_intermediate_size beside it")
         bias = (self.topk_method or self.default_topk_method) == "noaux_tc"
         experts, each, ffn = self.n_routed_experts, self.num_experts_per_tok, self.moe_intermediate_size
-        return MoeShape(experts, each, ffn, (self.n_shared_experts or 0) * ffn, False, bias, layers)
+        shared = (self.n_shared_experts or 0) * ffn
+        groups = (self.n_group or 1, self.topk_group or 1)
+        return MoeShape(experts, each, ffn, shared, False, bias, layers, False, *groups)
 
     def further(self) -> dict[str, Any]:
         return {"num_mtp_layers": self.num_nextn_predict_layers}

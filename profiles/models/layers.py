@@ -189,6 +189,9 @@ class MoeShape:
         One flag per layer of the model, first to last: true where the MLP is a mixture of experts.
     expert_bias
         The routed experts' projections carry biases (gpt-oss).
+    num_groups, groups_per_token
+        Groups that the experts are dealt to in a row, and of how many of them a token's experts come (DeepSeek-V3's
+        node-limited routing); 1 and 1 without groups.
 
     Raises
     ------
@@ -204,9 +207,15 @@ class MoeShape:
     router_bias: bool
     moe_layers: tuple[bool, ...]
     expert_bias: bool = False
+    num_groups: int = 1
+    groups_per_token: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_experts", "experts_per_token", "expert_ffn")
+        require_positive(self, "num_experts", "experts_per_token", "expert_ffn", "num_groups", "groups_per_token")
+        if self.num_experts % self.num_groups or self.groups_per_token > self.num_groups:
+            raise InputError(
+                f"{self.num_experts} experts do not come from {self.groups_per_token} of {self.num_groups} groups"
+            )
         if self.shared_ffn != 0:
             require_positive(self, "shared_ffn")
         if self.experts_per_token > self.num_experts:

@@ -47,6 +47,11 @@ class Belief:
         return dict(zip(FACTORS, np.sqrt(np.diag(self.covariance)).tolist(), strict=True))
 
     @property
+    def learned(self) -> tuple[str, ...]:
+        """The factors that runs said something of; of the others prices stay those of tables and engine files."""
+        return tuple(name for name, left in self.deviations.items() if left < KNOWN * self.scale * WIDTHS[name])
+
+    @property
     def factors(self) -> dict[str, float]:
         """The median of each factor."""
         return dict(zip(FACTORS, np.exp(self.log_factors).tolist(), strict=True))
@@ -64,6 +69,9 @@ WIDTHS = {
 """Standard deviations before anything was measured, of prices that are as good as they usually are: families of
 published training rows lie 0.12 from each other, with the noise of their rows. What is priced badly has its scale."""
 
+
+KNOWN = 0.8
+"""A factor counts as learned where a run left less than this share of its uncertainty."""
 
 FAR = 2.5
 """Standard deviations between two runs that are no chance any more."""
@@ -141,8 +149,9 @@ def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
     beliefs = [belief_of(file) for file in files]
     apart = {name for i, one in enumerate(beliefs) for other in beliefs[:i] for name in contradictions(one, other)}
     said = ", ".join(f"{file.steps:,} steps of {file.source} ({file.system}, {file.date})" for file in files)
-    found = calibration_of(combined(beliefs), seconds, digest, said)
-    return replace(found, apart=tuple(name for name in FACTORS if name in apart))
+    together = combined(beliefs)
+    found = calibration_of(together, seconds, digest, said)
+    return replace(found, apart=tuple(name for name in FACTORS if name in apart), learned=together.learned)
 
 
 def contradictions(first: Belief, second: Belief) -> list[str]:
@@ -159,4 +168,4 @@ def combined(beliefs: Sequence[Belief]) -> Belief:
     precision = start.precision + sum(learned)
     weighted = sum(belief.precision @ belief.log_factors for belief in beliefs)
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-    return Belief(covariance @ weighted, covariance)
+    return Belief(covariance @ weighted, covariance, start.scale)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Priced, longer
+from simulator.cost import mamba
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
@@ -94,7 +95,9 @@ class LayerTime:
 
 
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
-    """Causal self-attention of the micro-batch; context parallelism shares it evenly (zigzag order).
+    """Causal self-attention of the micro-batch in an average layer that has attention, some of them with a window.
+
+    Context parallelism shares it evenly (zigzag order).
 
     Parameters
     ----------
@@ -117,12 +120,18 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
     if shape.mla is not None and not facts.device.mla_covers_projections:
         return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
     kv = np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
-    dim = shape.head_dim
-    return facts.device.attention_prefill(batch.sequences, batch.length, heads, kv, dim) * (1.0 / cp)
+    found = Priced.zero(np.broadcast_shapes(batch.tokens.shape, kv.shape))
+    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
+        if layers:
+            price = facts.device.attention_prefill(
+                batch.sequences, batch.length, heads, kv, shape.head_dim, window=window
+            )
+            found = found + price * (layers / shape.num_attention_layers)
+    return found * (1.0 / cp)
 
 
 def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = "fused") -> Floats:
-    """Memory traffic of norms, residuals, rotary and activation in one dense layer, forward, bytes per token.
+    """Memory traffic of norms, residuals, rotary and activation in an average layer, forward, bytes per token.
 
     Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
     casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
@@ -140,11 +149,13 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     Floats
         Bytes per token, ``[C]``.
     """
-    heads, ffn = shape.q_width + shape.kv_width, mlp_width_per_token(shape)
+    attention = shape.num_attention_layers / shape.num_layers if shape.num_mixer_free_layers else 1.0
+    heads, ffn = attention * (shape.q_width + shape.kv_width), mlp_width_per_token(shape)
+    blocks = (2.0 * shape.num_layers - shape.num_mixer_free_layers - shape.num_mlp_free_layers) / (2 * shape.num_layers)
     if kernels == "eager":
-        num_bytes = (2 * 34 + 2 * 6) * shape.hidden + 20 * heads + 10 * ffn
+        num_bytes = (2 * 34 + 2 * 6) * blocks * shape.hidden + 20 * heads + 10 * ffn
     else:
-        num_bytes = ACTIVATION_BYTES * (10 * shape.hidden + 2 * heads + 3 * ffn)
+        num_bytes = ACTIVATION_BYTES * (10 * blocks * shape.hidden + 2 * heads + 3 * ffn)
     return num_bytes / np.asarray(tp, dtype=np.float64)
 
 
@@ -202,6 +213,36 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
     return _layer(facts, shape, batch, tp, cp, tokens, mlp_gemms(shape, width), dtype)
 
 
+def second_products(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, dtype: str) -> Priced:
+    """Every second product of a dense layer once more: keys, output and up projection.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
+    dtype
+        Number format of the GEMMs.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``; nothing for mixtures, whose products are no plain ones.
+
+    Notes
+    -----
+    Source: torchtitan's per-operator policy of activation checkpoints, which keeps the first of each two products.
+    """
+    if shape.moe is not None or shape.mla is not None:
+        return Priced.zero(np.broadcast_shapes(tokens.shape, tp.shape))
+    t, h = np.asarray(tp, dtype=np.float64), float(shape.hidden)
+    wide = [(shape.kv_width / t, h + 0 * t), (h + 0 * t, shape.q_width / t), (shape.ffn / t, h + 0 * t)]
+    return run_gemms(facts, tokens, wide, dtype, sustained=True)
+
+
 def attention_layer(
     facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints, dtype: str = "bf16"
 ) -> LayerTime:
@@ -236,18 +277,24 @@ def _layer(
 ) -> LayerTime:
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)
+    projections = attention_gemms(shape, tp)
+    mixer, ffn = (("qkv",) * (len(projections) - 1) + ("output",), ("gate_up", "down")[: len(mlp)])
     if shape.linear is None:
-        gemms = attention_gemms(shape, tp) + mlp
-        forward, inputs, weights = linear_training(facts, tokens, gemms, dtype, batch.sustained)
+        gemms, names = projections + mlp, mixer + ffn
+        forward, inputs, weights = linear_training(facts, tokens, gemms, names, dtype, batch.sustained)
     else:
         full = shape.num_attention_layers / shape.num_layers
         linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
         attention, attention_backward = attention * full + linear, attention_backward * full + linear_backward
         share = shape.num_linear_layers / shape.num_layers
-        parts = [(attention_gemms(shape, tp), full), (linear_gemms(shape, tp), share), (mlp, 1.0)]
+        parts = [
+            (projections, mixer, full),
+            (linear_gemms(shape, tp), ("qkv", "output"), share),
+            (mlp, ffn, 1.0),
+        ]
         each = [
-            [time * weight for time in linear_training(facts, tokens, gemms, dtype, batch.sustained)]
-            for gemms, weight in parts
+            [time * weight for time in linear_training(facts, tokens, gemms, names, dtype, batch.sustained)]
+            for gemms, names, weight in parts
             if gemms
         ]
         forward, inputs, weights = (functools.reduce(operator.add, times) for times in zip(*each, strict=True))
@@ -266,8 +313,11 @@ def _linear_mixer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: I
     """
     assert shape.linear is not None
     ranks = np.asarray(tp, dtype=np.int64)
-    heads = (np.maximum(count // ranks, 1) for count in (shape.linear.k_heads, shape.linear.v_heads))
-    forward = facts.device.linear_prefill(batch.sequences, batch.length, *heads) * (1.0 / cp)
+    if shape.linear.kind == "mamba2":
+        forward = mamba.mixer_forward(facts, shape.linear, batch.tokens / cp, ranks)
+    else:
+        heads = (np.maximum(count // ranks, 1) for count in (shape.linear.k_heads, shape.linear.v_heads))
+        forward = facts.device.linear_prefill(batch.sequences, batch.length, *heads) * (1.0 / cp)
     forward = forward * (shape.num_linear_layers / shape.num_layers)
     return forward, (forward * FLASH_BACKWARD_FLOP_RATIO).at_best(Basis.ANALYTIC)
 
@@ -280,7 +330,7 @@ def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints
     rates = spec.flash_2_flop_per_s
     if facts.implementation.attention_kernel != "flash-2" or not rates:
         return forward, backward
-    flop = 2.0 * batch.tokens * batch.length * shape.q_width / np.asarray(tp * cp, dtype=np.float64)  # causal half
+    flop = 4.0 * batch.tokens * attended(shape, batch.length) * shape.q_width / np.asarray(tp * cp, dtype=np.float64)
     return (
         longer(forward, Priced.of(flop / rates["forward"], spec.basis("flash_2_flop_per_s.forward"))),
         longer(
@@ -288,6 +338,26 @@ def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints
             Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], spec.basis("flash_2_flop_per_s.backward")),
         ),
     )
+
+
+def attended(shape: ModelShape, length: Floats) -> Floats:
+    """Tokens that a token of a sequence attends to, on the mean over tokens and attention layers.
+
+    Parameters
+    ----------
+    shape
+        The model, whose sliding layers see a window.
+    length
+        Of the sequence, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Tokens, ``[C]``: the causal half, or the window less its ramp at the start.
+    """
+    window = np.minimum(shape.sliding_window or length, length)
+    sliding = shape.num_sliding_layers / max(shape.num_attention_layers, 1)
+    return np.asarray((1.0 - sliding) * length / 2.0 + sliding * window * (1.0 - window / (2.0 * length)))
 
 
 def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> tuple[Priced, Priced]:

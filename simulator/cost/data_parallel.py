@@ -81,8 +81,9 @@ def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     Floats
         Parameters, ``[C]``.
     """
-    if facts.implementation.lora_rank:
-        return parameters.adapter_params(shape, facts.implementation.lora_rank, layouts)
+    built = facts.implementation
+    if built.lora_rank:
+        return parameters.adapter_params(shape, built, facts.training.fused_projections, layouts)
     return parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
 
 

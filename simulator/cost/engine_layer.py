@@ -339,8 +339,7 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 
     Notes
     -----
-    Source: vLLM's and NCCL's tables inside, NCCL's tuning model (``tuning.cc``) across; that part was checked on one
-    published row, whose two all-reduces a layer imply about 50 us each.
+    Source: vLLM's and NCCL's tables inside, NCCL's tuning model (``tuning.cc``) across, which no row measures alone.
     """
     domain = facts.group.nvlink_domain_gpus
     inside = np.minimum(ranks, domain)
@@ -348,6 +347,8 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
     domains = -(-ranks // domain)
     if not np.any(domains > 1):
         return local
+    # The engines' own kernels work inside a node alone: a group that leaves it is NCCL's everywhere.
+    local = where(domains > 1, facts.device.collective("all_reduce", num_bytes, inside), local)
     wire = 2.0 * (domains - 1) / domains * num_bytes / comms.domain_bandwidth(facts)
     latency = NETWORK_BASE_S + 2.0 * np.ceil(np.log2(np.maximum(domains, 2))) * NETWORK_HOP_S
     return where(domains > 1, local + Priced.of(latency + wire, comms.network_basis(facts)), local)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
 
 
+LAYERS_OF = {"qkv": 3, "gate_up": 2}
+"""Linear layers that a target of adapters is, where an engine does not fuse them."""
+
 ACTIVATION_BYTES = 2.0
 """Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
 
@@ -207,14 +210,19 @@ def run_gemms_backward(
 
 
 def linear_training(
-    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], dtype: str, sustained: bool, grouped: bool = False
+    facts: Facts,
+    rows: Floats,
+    gemms: list[tuple[Floats, Floats]],
+    parts: tuple[str, ...],
+    dtype: str,
+    sustained: bool,
+    grouped: bool = False,
 ) -> tuple[Priced, Priced, Priced]:
     """Trained linear layers, with what their implementation adds.
 
     FP8 quantises activations and their gradients first: they are read in bf16 and written twice in FP8 (once
     transposed). Weights are quantised once a step (``data_parallel.quantisation_time``). LoRA has no weight gradient of
-    the base; its adapters of rank far below the width are memory traffic: read the input, write and add the output, and
-    the same backward with their own two gradients.
+    the base, and adapters (``adapter_passes``).
 
     Parameters
     ----------
@@ -224,6 +232,8 @@ def linear_training(
         Tokens, ``[C]``.
     gemms
         ``(n, k)`` of each product.
+    parts
+        What each product is, in the words of ``Implementation.lora_targets``; another word never has adapters.
     dtype
         Number format of the GEMMs.
     sustained
@@ -249,12 +259,55 @@ def linear_training(
         forward = forward + facts.device.memory_bound((rows * k).sum(axis=0) * per_operand, kernels)
         inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
     if facts.implementation.lora_rank:
-        add = rows * (k + 3 * n).sum(axis=0) * ACTIVATION_BYTES
-        back = rows * (4 * k + 2 * n).sum(axis=0) * ACTIVATION_BYTES
-        forward = forward + facts.device.memory_bound(add, 3 * kernels)
-        inputs = inputs + facts.device.memory_bound(back, 6 * kernels)
-        weights = Priced.zero(weights.shape)
+        there, back = adapter_passes(facts, rows, gemms, parts, launches=0 if grouped else 1)
+        forward, inputs, weights = forward + there, inputs + back, Priced.zero(weights.shape)
     return forward, inputs, weights
+
+
+def adapter_passes(
+    facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], parts: tuple[str, ...], launches: int
+) -> tuple[Priced, Priced]:
+    """Adapters of rank far below the width, which are memory traffic.
+
+    Forward: read the input, write the adapter's output, read it with the base's and write their sum, ``k + 4 n``
+    elements. Backward: read the output's gradient for both factors and the input for one, write the input's gradient
+    and add it to the base's, ``5 k + 2 n``. Layers that an engine does not fuse read their common input each.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    rows
+        Tokens, ``[C]``.
+    gemms
+        ``(n, k)`` of each product.
+    parts
+        What each product is.
+    launches
+        Whether kernels are launched for each of them: 1, or 0 for one of many experts.
+
+    Returns
+    -------
+    tuple[Priced, Priced]
+        Seconds forward and backward, ``[C]`` each.
+
+    Notes
+    -----
+    Bytes are counted; products of so low a rank reach a part of the memory bandwidth only, and some frameworks run them
+    for several adapters apart, which ``adapter_ratio`` of the engine states.
+    """
+    there = back = num = 0.0 * np.asarray(rows, dtype=np.float64)
+    for (n, k), part in zip(gemms, parts, strict=True):
+        if part in facts.implementation.lora_targets:
+            layers = 1 if facts.training.fused_projections else LAYERS_OF.get(part, 1)
+            there, back = there + rows * (layers * k + 4 * n), back + rows * (5 * layers * k + 2 * n)
+            num = num + layers * launches
+    passes = (
+        facts.device.memory_bound(elements * ACTIVATION_BYTES, kernels * num)
+        for elements, kernels in ((there, 3), (back, 6))
+    )
+    forward, backward = (facts.training.scaled(each, "adapter_ratio") for each in passes)
+    return forward, backward
 
 
 def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:

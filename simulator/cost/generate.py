@@ -261,12 +261,20 @@ def decode_step(
     comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
     comm = comm + pipeline_hops(facts, shape, layouts, group)
     # Each attention copy has a scheduler of its own, and they work at the same time.
-    busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0)
-    if facts.generation.plans_ahead:
+    busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
+    if facts.generation.plans_ahead and facts.implementation.engine_driver == "own":
         return Cost.serial(gpu + _beyond(floor + host, busy), comm)
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)
     return Cost.serial(gpu + _beyond(floor, busy) + host, comm)
+
+
+def _read_back(facts: Facts, layouts: GenerationLayouts) -> Priced:
+    """What a step waits for the results that workers of other nodes send to the engine's scheduler, ``[C, 1]``."""
+    ranks = layouts.tp * layouts.pp
+    remote = ranks - np.minimum(ranks, facts.group.gpus_per_node)
+    used = facts.implementation.engine_driver == "ray-graph"
+    return facts.generation.priced(host_s_per_remote_rank=np.where(used, remote, 0.0)[:, None])
 
 
 def _beyond(host: Priced, busy: Priced) -> Priced:

@@ -19,7 +19,7 @@ from simulator.cost.token_quantiles import RARE, TYPICAL, tokens_at
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
     from profiles.records import Floats
-    from simulator.facts import Facts
+    from simulator.facts import Facts, SelectiveRecompute
     from simulator.plan.layouts import Layouts
 
 LOGIT_BYTES = {"parallel": 10.0, "unfused": 16.0, "in-place": 2.0, "fused": 0.0, "fp32": 0.0}
@@ -57,20 +57,48 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     at_rest = facts.training.param_bytes if trained else facts.activation_bytes
     out = {"parameters": params * at_rest / shard[2]}
     if trained:
-        rank = facts.implementation.lora_rank
-        learned = params if not rank else adapter_params(shape, rank, layouts)
+        built, fused = facts.implementation, facts.training.fused_projections
+        learned = params
+        if built.lora_rank:
+            learned = adapter_params(shape, built, fused, layouts) * built.lora_adapters
+            out["parameters"] = out["parameters"] + learned * at_rest / shard[2]
         out["gradients"] = learned * facts.training.grad_bytes_per_param / shard[1]
         out["optimizer"] = learned * facts.training.optimizer_bytes_per_param / shard[0]
     return out
 
 
-def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_bytes: float = ACTIVATION_BYTES) -> Floats:
+def recomputed_share(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+    """Share of a stage's layers that full recomputation covers.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Shares, ``[C]``.
+    """
+    covered = facts.implementation.recompute_layers
+    if covered is None:
+        return np.ones(len(layouts))
+    return np.asarray(np.minimum(covered / np.ceil(shape.num_layers / layouts.pp), 1.0), dtype=np.float64)
+
+
+def activation_bytes_per_token(
+    shape: ModelShape,
+    layouts: Layouts,
+    element_bytes: float = ACTIVATION_BYTES,
+    selective: SelectiveRecompute = "element-wise",
+) -> Floats:
     """Saved activations of one layer per token, on one rank, by recompute level.
 
     ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
     gate, up and product (3 f), over ``t`` with sequence parallelism. For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
-    recomputation restores (the normalised inputs and the product); ``full`` keeps the layer's input alone.
+    recomputation restores (the normalised inputs and the product), or keeps the layer's input, attention's output and
+    every other product (query, value, gate, down); ``full`` keeps the layer's input alone.
 
     Parameters
     ----------
@@ -78,16 +106,25 @@ def activation_bytes_per_token(shape: ModelShape, layouts: Layouts, element_byte
         The model; layouts, ``[C]``.
     element_bytes
         Bytes of one activation.
+    selective
+        What selective recomputation computes again.
 
     Returns
     -------
     Floats
         Bytes per token of one layer, ``[C]``.
     """
-    width = mlp_width(shape)
-    everything = 4 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 3 * width
-    selective = 2 * shape.hidden + 2 * shape.q_width + 2 * shape.kv_width + 2 * width
-    per_level = np.asarray([everything, selective, shape.hidden], dtype=np.float64) * element_bytes
+    width, mixer = mlp_width(shape), float(2 * shape.q_width + 2 * shape.kv_width)
+    if shape.linear is not None:
+        linear = shape.linear.in_width + 2 * shape.linear.value_width
+        mixer = (shape.num_attention_layers * mixer + shape.num_linear_layers * linear) / shape.num_layers
+    if shape.num_mlp_free_layers:
+        width = width * (1.0 - shape.num_mlp_free_layers / shape.num_layers)
+    everything = 4 * shape.hidden + mixer + 3 * width
+    kept = 2 * shape.hidden + mixer + 2 * width
+    if selective == "every-second-product":
+        kept = 2 * shape.hidden + 2 * shape.q_width + shape.kv_width + width
+    per_level = np.asarray([everything, kept, shape.hidden], dtype=np.float64) * element_bytes
     return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
 
 
@@ -153,7 +190,15 @@ def training_bytes(
     tokens = batch_tokens(facts, layouts, samples, 1.0, level)
     num_micro = num_micro_batches(facts.workload, layouts, samples)
     layers = np.ceil(shape.num_layers / layouts.pp)
-    saved = activation_bytes_per_token(shape, layouts, facts.activation_bytes) * layers
+    built = facts.implementation
+    per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute)
+    if built.checkpoints == "host":  # those of two layers are on their way
+        per_token = per_token * np.where(layouts.recompute == 2, np.minimum(2.0 / layers, 1.0), 1.0)
+    if built.recompute_layers is not None:
+        whole_layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes)
+        share = recomputed_share(facts, shape, layouts)
+        per_token = np.where(layouts.recompute == 2, per_token * share + whole_layer * (1.0 - share), per_token)
+    saved = per_token * layers
     first, last = (
         saved * batch_tokens(facts, layouts, samples, np.minimum(n, num_micro), level) for n in in_flight(layouts)
     )

@@ -18,7 +18,7 @@ from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, r
 if TYPE_CHECKING:
     from profiles.models.layers import MoeShape
     from profiles.models.shape import ModelShape
-    from profiles.records import Floats, Ints
+    from profiles.records import Floats, Ints, Numbers
     from simulator.cost.compute import Batch
     from simulator.facts import Facts
 
@@ -92,20 +92,51 @@ def experts_training(
     width = moe.expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
     gemms = mlp_gemms(shape, width)
     dtype = facts.implementation.training_dtype
-    once, inputs, weights = linear_training(facts, rows / local, gemms, dtype, batch.sustained, grouped=True)
+    once, inputs, weights = linear_training(
+        facts, rows / local, gemms, ("gate_up", "down"), dtype, batch.sustained, grouped=True
+    )
     forward, backward = _of_all_experts(facts, once, local, 1.0), _of_all_experts(facts, inputs + weights, local, 2.0)
     passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
     permute = facts.device.memory_bound(
         rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
     ).at_best(facts.training.basis("moe_row_passes"))
-    if facts.implementation.expert_activation == "unfused":
-        small = facts.device.memory_bound(rows * width * UNFUSED_ACTIVATION_BYTES, UNFUSED_ACTIVATION_KERNELS)
-        forward, backward = forward + small, backward + small * 2.0
+    small = unfused_activation(facts, shape, tokens, tp, ep)
+    forward, backward = forward + small, backward + small * 2.0
     dense = [(np.full_like(width, moe.num_experts), np.full_like(width, shape.hidden))]
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
-    beside, dense_inputs, dense_weights = linear_training(facts, tokens, dense, "bf16", batch.sustained)
+    names = ("router", "gate_up", "down")[: len(dense)]
+    beside, dense_inputs, dense_weights = linear_training(facts, tokens, dense, names, "bf16", batch.sustained)
     return forward + permute + beside, backward + permute + dense_inputs + dense_weights
+
+
+def unfused_activation(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
+    """The experts' activation where it is one kernel per tensor operation, forward.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    tokens
+        Of the rank's micro-batch, ``[C]``.
+    tp, ep
+        Tensor- and expert-parallel degrees, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds of one mixture, ``[C]``; nothing where the trainer has a kernel of it.
+
+    Raises
+    ------
+    NoBasisError
+        The model has no experts.
+    """
+    rows = routed_rows(shape, tokens, tp, ep) * np.where(ep > 1, facts.implementation.expert_imbalance, 1.0)
+    if facts.implementation.expert_activation == "fused":
+        return Priced.zero(rows.shape)
+    width = _moe(shape).expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
+    return facts.device.memory_bound(rows * width * UNFUSED_ACTIVATION_BYTES, UNFUSED_ACTIVATION_KERNELS)
 
 
 def _of_all_experts(facts: Facts, each: Priced, local: Floats, passes: float) -> Priced:
@@ -193,7 +224,8 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     -----
     NCCL's all-to-all carries a copy for each chosen expert. DeepEP and HybridEP send a token once to each node that
     has some of its experts and hand it on inside: DeepEP at its measured time where a table has it, HybridEP, of which
-    there is no table, at NCCL's rate for a copy to each rank.
+    there is no table, at NCCL's rate for a copy to each rank. Where a token's experts come from a few groups, so do the
+    nodes that it goes to (DeepSeek-V3 report, section 2.1.2: at most four).
     """
     moe = _moe(shape)
     built = facts.implementation
@@ -204,7 +236,7 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     each = rows / moe.experts_per_token
     inside = comms.ranks_in_domain(facts, ep, 1)
     domains = -(-ep // inside)
-    to_ranks, to_domains = (_distinct(n, moe.experts_per_token) for n in (inside, domains))
+    to_ranks, to_domains = _distinct(inside, moe.experts_per_token), domains_reached(moe, domains)
     away = each * to_domains * (1.0 - 1.0 / domains) * row_bytes
     there = comms.exchange_through_domains(facts, each * to_ranks * row_bytes, away, inside, domains)
     if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
@@ -213,7 +245,31 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     return longer(measured, there * 2.0)
 
 
-def _distinct(places: Ints, chosen: int) -> Floats:
+def domains_reached(moe: MoeShape, domains: Ints) -> Floats:
+    """NVLink domains that a token's experts lie in, on the mean of even routing.
+
+    Parameters
+    ----------
+    moe
+        The mixture, with the groups that its experts are chosen from.
+    domains
+        Equal domains that its experts are spread over, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Domains, ``[C]``; no more than the groups that a token chooses, where a group lies in one.
+    """
+    if moe.num_groups == 1:
+        return _distinct(domains, moe.experts_per_token)
+    n, groups = np.asarray(domains, dtype=np.float64), float(moe.num_groups)
+    chosen = _distinct(np.asarray(moe.groups_per_token), moe.experts_per_token)  # groups with an expert of the token
+    several = n * (1.0 - (1.0 - chosen / groups) ** (groups / n))  # groups in a domain
+    shared = chosen * _distinct(np.maximum(n / groups, 1.0), moe.experts_per_token / chosen)  # domains of a group
+    return np.asarray(np.where(n <= groups, several, shared))
+
+
+def _distinct(places: Numbers, chosen: Floats | float) -> Floats:
     """How many of some equal places ``chosen`` experts lie in, on the mean of even routing."""
     n = np.asarray(places, dtype=np.float64)
     return n * (1.0 - (1.0 - 1.0 / n) ** chosen)

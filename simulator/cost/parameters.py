@@ -9,6 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
     from profiles.records import Floats, Numbers
+    from simulator.facts import Implementation
     from simulator.plan.layouts import GenerationLayouts, Layouts
 
 
@@ -74,15 +75,17 @@ def moe_layers_of_stage(shape: ModelShape, layers: Numbers) -> Floats:
     return np.asarray(np.ceil(layers * (shape.num_moe_layers / shape.num_layers)), dtype=np.float64)
 
 
-def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
+def adapter_params(shape: ModelShape, built: Implementation, fused: bool, layouts: Layouts) -> Floats:
     """LoRA parameters on one GPU: ``rank (k + n)`` for each ``[k, n]`` linear of its layers, its experts' too.
 
     Parameters
     ----------
     shape
         The model.
-    rank
-        Rank of the adapters.
+    built
+        Rank of the adapters, and which linear layers have them.
+    fused
+        Whether queries, keys and values are one layer with one adapter, and gate and up another.
     layouts
         Layouts, ``[C]``.
 
@@ -95,17 +98,21 @@ def adapter_params(shape: ModelShape, rank: int, layouts: Layouts) -> Floats:
     -----
     Source: LoRA (Hu et al. 2021); both factors are taken as cut, where some trainers keep one of them whole.
     """
-    heads = shape.hidden + shape.q_width + 2 * (shape.hidden + shape.kv_width) + shape.o_width + shape.hidden
-    matrices = 3 if shape.gated_mlp else 2
-    mlps = float(matrices * (shape.hidden + shape.ffn) * shape.num_dense_layers)
-    experts = 0.0
+    has, once = built.lora_targets, 1 if fused else 0
+    h, gates = shape.hidden, 2 if shape.gated_mlp else 1
+    heads = ((once or 3) * h + shape.q_width + 2 * shape.kv_width) * ("qkv" in has)
+    heads += (shape.o_width + h) * ("output" in has)
+
+    def mlp(width: float) -> float:
+        return ((once or gates) * h + gates * width) * ("gate_up" in has) + (width + h) * ("down" in has)
+
+    mlps, experts = mlp(shape.ffn) * shape.num_dense_layers, 0.0
     if shape.moe is not None:
-        shared = shape.hidden + shape.moe.shared_ffn if shape.moe.shared_ffn else 0
-        mlps += matrices * shared * shape.num_moe_layers
-        experts = matrices * (shape.hidden + shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
+        mlps += (mlp(shape.moe.shared_ffn) if shape.moe.shared_ffn else 0.0) * shape.num_moe_layers
+        experts = mlp(shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
     sliced = (heads + mlps / shape.num_layers) / layouts.tp
     whole = experts / shape.num_layers / np.where(layouts.ep > 1, layouts.ep, layouts.tp)
-    return np.asarray(rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
+    return np.asarray(built.lora_rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
 
 
 def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Priced
-from simulator.cost import compute
+from simulator.cost import compute, moe
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.data_parallel import (
     accumulation_cost,
@@ -21,6 +21,7 @@ from simulator.cost.data_parallel import (
     small_reduces_cost,
 )
 from simulator.cost.host_launches import BACKWARD, launches_of_layer, paced
+from simulator.cost.memory import recomputed_share
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import hops, launched, layer_costs
@@ -104,7 +105,8 @@ def per_call(facts: Facts, layouts: Layouts) -> Cost:
 def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batch: Batch) -> Pass:
     """One micro-batch through an average layer and the head.
 
-    Full recomputation adds a forward pass to the backward pass; selective adds the element-wise part.
+    Full recomputation adds a forward pass to the backward pass, of as many layers as it covers; selective adds the
+    element-wise part with experts' activations, and what products it computes again.
 
     Parameters
     ----------
@@ -119,11 +121,20 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     """
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
     small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
+    if shape.moe is not None:
+        small = small + moe.unfused_activation(facts, shape, batch.tokens / layouts.cp, layouts.tp, layouts.ep)
+    if facts.implementation.selective_recompute == "every-second-product":
+        dtype, tokens = facts.implementation.training_dtype, batch.tokens / layouts.cp
+        small = small + compute.second_products(facts, shape, tokens, layouts.tp, dtype)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     launches = launches_of_layer(facts, shape, layouts)
     forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
     backward = paced(facts, launched(facts, backward, "backward_s_per_layer"), launches * BACKWARD)
-    again = choose(layouts.recompute == 2, forward, choose(layouts.recompute == 1, Cost.of_compute(small), nothing))
+    again = choose(
+        layouts.recompute == 2,
+        forward * recomputed_share(facts, shape, layouts),
+        choose(layouts.recompute == 1, Cost.of_compute(small), nothing),
+    )
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":
         return Pass(forward, backward + again, *(launched(facts, nothing, end) for end in ends))

@@ -86,6 +86,8 @@ def _without_context_exchange(
 ) -> tuple[Cost, Cost]:
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
+    if shape.num_mlp_free_layers:
+        return _of_single_parts(facts, shape, layouts, batch, gather, scatter, dtype)
     if shape.moe is None:
         return _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
     sparse = _moe_layer_cost(facts, shape, layouts, batch, gather, scatter, dtype)
@@ -94,6 +96,30 @@ def _without_context_exchange(
     dense = _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
     share = shape.num_moe_layers / shape.num_layers
     return sparse[0] * share + dense[0] * (1 - share), sparse[1] * share + dense[1] * (1 - share)
+
+
+def _of_single_parts(
+    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
+) -> tuple[Cost, Cost]:
+    """An average layer of a model whose layers are a mixer, a dense MLP or experts (Nemotron-H).
+
+    Each part has its own gather and scatter. The others are priced as wholes with a mixer, which is taken out of them.
+    """
+    tp, cp = layouts.tp, layouts.cp
+    mixers = compute.attention_layer(facts, shape, batch, tp, cp, dtype)  # of an average layer, which may have none
+    mixed = 0.5 * (1.0 - shape.num_mixer_free_layers / shape.num_layers)
+    found = list(_layer_cost(facts, mixers, gather * mixed, scatter * mixed, tp))
+    mixer = _layer_cost(facts, mixers, gather * 0.5, scatter * 0.5, tp)
+    others = []
+    if shape.num_dense_layers:
+        whole = _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
+        others.append((whole, shape.num_dense_layers / shape.num_layers))
+    if shape.moe is not None:
+        whole = _moe_layer_cost(facts, shape, layouts, batch, gather, scatter, dtype)
+        others.append((whole, shape.num_moe_layers / shape.num_layers))
+    for whole, share in others:
+        found = [cost + (w + m * -1.0) * share for cost, w, m in zip(found, whole, mixer, strict=True)]
+    return found[0], found[1]
 
 
 def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
@@ -127,8 +153,9 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
     Forward: a gather before and a scatter after each block, nothing to hide behind. Backward of a row-parallel
     projection gathers its output gradient first (exposed); that of a column-parallel one gathers its input again
     beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM. An engine
-    without ``overlap_tp`` exposes them all. With user buffers the forward ones run beside their GEMM too, chunk by
-    chunk, but for one of ``t`` chunks.
+    without ``overlap_tp`` exposes them all, and one that kept the input whole gathers it no second time. With user
+    buffers (PyTorch: asynchronous tensor parallelism) the forward ones run beside their GEMM too, chunk by chunk, but
+    for one of ``t`` chunks.
     """
     beside = Cost.overlapped if facts.training.overlap_tp else Cost.serial
     around = (gather + scatter) * 2.0
@@ -138,7 +165,7 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
         forward = Cost.overlapped(time.forward, around * (1.0 - bare)) + Cost.serial(
             Priced.zero(around.shape), around * bare
         )
-    inputs = beside(time.backward_input, gather * 2.0)
+    inputs = beside(time.backward_input, gather * (2.0 if facts.training.gathers_again else 0.0))
     weights = beside(time.backward_weight, scatter * 2.0)
     again = gather * (2.0 if facts.training.sequence_parallel else 0.0)
     rest = Cost.serial(time.backward_other, again)

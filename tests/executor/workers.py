@@ -41,6 +41,12 @@ class Probe(Worker):
         return int(ones)
 
     @register(protocol="ONE_TO_ALL")
+    def wait_for(self, gate):
+        """Through when the gate, a folder, is open."""
+        wait_until((Path(gate) / OPEN).exists, "an open gate")
+        return 1
+
+    @register(protocol="ONE_TO_ALL")
     def no_op(self):
         return None
 

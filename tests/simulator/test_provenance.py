@@ -72,6 +72,7 @@ def job(**changes: object) -> Facts:
     generation = {
         "host_s_per_step": 1e-3,
         "rollout_s_per_sequence": 1e-5,
+        "host_s_per_remote_rank": 1e-3,
         "call_s": 1e-3,
         "sync_s_per_byte": 1e-10,
         "sync_growth_per_doubling": 0.5,
@@ -93,7 +94,9 @@ def job(**changes: object) -> Facts:
         facts,
         training=replace(facts.training, **training),
         generation=replace(facts.generation, **generation),
-        implementation=Implementation(sleeping_engine="keeps-weights", grouped_experts=False),
+        implementation=Implementation(
+            sleeping_engine="keeps-weights", grouped_experts=False, engine_driver="ray-graph"
+        ),
     )
     return replace(facts, **changes)
 
@@ -116,7 +119,7 @@ def marked(facts: Facts, kind: str, constant: str, factor: float = 1.0) -> Facts
 def prices(facts: Facts) -> Priced:
     """All that a job may cost: ZeRO 1 and 3, shared and own engine pool, both ways of resharding, offload."""
     total = Priced.zero()
-    engines = GenerationLayouts.of([GenerationLayout(dp=2, tp=2, max_num_seqs=8, kv_cache_bytes=0)])
+    engines = GenerationLayouts.of([GenerationLayout(dp=1, tp=4, max_num_seqs=8, kv_cache_bytes=0)])
     for zero in (1, 3):
         layout = Layouts.of([ParallelLayout(dp=4, tp=2, micro_batch=4, zero_stage=zero)])
         score = Layouts.of([ParallelLayout(dp=8, tp=1, micro_batch=4)])

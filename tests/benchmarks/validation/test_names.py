@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.validation.devices import DERIVED, device_profile
 from benchmarks.validation.names import (
+    WITHOUT_TABLES,
     NotPredicted,
     integer,
     model_kind,
@@ -137,6 +138,8 @@ def test_derived_parts_are_never_faster_than_their_die():
     for name, derived in DERIVED.items():
         spec, base = device_profile(name).spec, load_device(derived.base).spec
         assert derived.base in device_names()
+        if name in WITHOUT_TABLES:  # another die, not a part of that one
+            continue
         assert spec.sustained("bf16") <= base.sustained("bf16") and spec.nvlink_bytes_per_s <= base.nvlink_bytes_per_s
         assert spec != base
 

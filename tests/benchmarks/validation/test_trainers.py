@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.validation.names import NotPredicted
-from benchmarks.validation.trainers import lora_rank, recompute_of, trainer_of, training_dtype
+from benchmarks.validation.trainers import lora_rank, recompute_layers, recompute_of, trainer_of, training_dtype
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from benchmarks.validation.trainers import lora_rank, recompute_of, trainer_of, 
         ("Megatron-LM README", "pretrain", "", ("megatron-bridge@0.4", "parallel", "fused", "newest", True, 1)),
         ("NeMo 2", "pretrain", "", ("megatron-bridge@0.4", "parallel", "fused", "newest", False, 1)),
         ("torchtitan", "pretrain", "FSDP", ("fsdp@2.13", "parallel", "fused", "flash-2", False, 3)),
+        ("torchtitan", "pretrain", "TP 8, async TP", ("fsdp@2.13", "parallel", "fused", "flash-2", True, 3)),
         ("prime-rl", "RL trainer step full", "flash_attention_3", ("fsdp@2.13", "fp32", "fused", "newest", False, 3)),
         ("prime-rl", "SFT full", "flash_attention_2", ("fsdp@2.13", "unfused", "fused", "flash-2", False, 3)),
         ("verl FSDP", "RL trainer step", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
@@ -74,10 +75,33 @@ def test_ranks_of_adapters(task, rank):
         ("selective (per op)", "selective", False),
         ("full", "full", False),
         ("full (gradient checkpointing)", "full", False),
-        ("activation offload to CPU", "full", True),
+        ("activation offload to CPU", "full", False),
     ],
 )
 def test_recomputation(text, level, assumes):
     found, assumption = recompute_of(text)
     assert found == level
     assert bool(assumption) is assumes
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [("full, 5 layers", 5), ("full, uniform, 1 layer", None), ("full", None), ("none", None), ("", None)],
+)
+def test_layers_that_are_recomputed(text, layers):
+    assert recompute_layers(text) == layers
+
+
+def test_what_a_row_of_adapters_says():
+    """Adapters of NeMo's recipes are on queries, keys and values alone; prime-rl holds one set for each run."""
+    nemo = trainer_of({"system": "NeMo 24.07", "task": "lora", "precision": "FP8"}).implementation
+    prime = trainer_of({"system": "prime-rl", "task": "RL trainer step LoRA r=16 (4 concurrent runs slots)"})
+    assert (nemo.lora_rank, nemo.lora_targets, nemo.lora_adapters) == (16, ("qkv",), 1)
+    assert (len(prime.implementation.lora_targets), prime.implementation.lora_adapters) == (4, 4)
+
+
+def test_a_preset_that_was_read_and_names_no_dispatcher_exchanges_by_nccl():
+    row = {"system": "Megatron-Bridge v0.4.0", "model": "openai/gpt-oss-120b", "gpu_kind": "H100", "precision": "BF16"}
+    read = row | {"config_basis": "table + performance preset X"}
+    assert trainer_of(row).implementation.expert_dispatch == "hybrid"
+    assert trainer_of(read).implementation.expert_dispatch == "all-to-all"

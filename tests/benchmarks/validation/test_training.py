@@ -226,3 +226,10 @@ def test_numbers_are_read_as_strangers_write_them(written, meant):
 def test_a_published_zero_is_no_measurement():
     for row in predict(step_time_s="0", peak_mem_gib="-1").values():
         assert row.measured > 0
+
+
+def test_samples_of_a_packed_sequence_do_not_attend_to_each_other():
+    """SQuAD packed to 4,096 tokens: as many tokens in samples of 200, so attention is short and all else as it was."""
+    row = {"seq_len": "4096", "notes": "SQuAD packed to 4096; recompute not stated"}
+    assert training.samples_of_a_pack(row, 4096) == 20
+    assert training.samples_of_a_pack({"seq_len": "4096", "notes": "packed to the full sequence"}, 4096) == 1

@@ -7,7 +7,8 @@ import pytest
 
 from executor.controller.controller import Controller
 from executor.controller.pools import ResourcePool
-from executor.launch.ray import LOOPBACK, RayLauncher
+from executor.launch.own_cluster import LOOPBACK
+from executor.launch.ray import RayLauncher
 from simulator.plan.groups import Degrees
 from tests.executor.workers import Probe
 

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import hybridmap
 from hybridmap.job.load import job_from_document, load_job
+from hybridmap.job.schema import ImplementationSection
 from mapper.execution_mode import ExecutionMode
 from mapper.pins import Pin, Spare
 from profiles.errors import FileFormatError, InputError, UnknownNameError
@@ -196,6 +198,16 @@ def test_implementation_reaches_the_price_and_the_embedded_job(write_job, small_
     assert chosen.items() <= job.document["implementation"].items()
     assert job.facts().implementation == Implementation(**chosen)
     assert job_from_document(job.document).facts().implementation == Implementation(**chosen)
+
+
+def test_a_job_can_say_all_that_an_implementation_is(write_job, small_job):
+    """What validation states of published runs a user can state too, and a plan keeps it."""
+    said = {f.name for f in fields(Implementation)}
+    assert said == set(ImplementationSection.model_fields)
+    chosen = {"captured": ["attention", "router"], "expert_dispatch": "hybrid", "engine_driver": "ray-graph"}
+    job = load_job(write_job(small_job | {"implementation": chosen}))
+    built = Implementation(captured=("attention", "router"), expert_dispatch="hybrid", engine_driver="ray-graph")
+    assert job.facts().implementation == job_from_document(job.document).facts().implementation == built
 
 
 def test_a_misspelt_implementation_key_is_recognised(write_job, small_job):

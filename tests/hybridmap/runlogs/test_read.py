@@ -115,6 +115,74 @@ def test_slime_prints_dictionaries(tmp_path):
     assert (step.lengths.response_mean, step.lengths.clipped) == (900.0, 0.1)
 
 
+OTHERS = {
+    "nemo-rl": (
+        "Step",
+        {
+            "timing/train/generation": 20.0,
+            "timing/train/policy_and_reference_logprobs": 5.0,
+            "timing/train/policy_training": 10.0,
+            "timing/train/prepare_for_generation/total": 2.0,
+            "timing/train/total_step_time": 40.0,
+            "train/mean_gen_tokens_per_sample": 512.5,
+            "train/mean_prompt_length": 110.0,
+        },
+        {"generate_sequences": 20.0, BOTH_LOG_PROBS: 5.0, "update_actor": 10.0, "transition": 2.0, STEP: 40.0},
+    ),
+    "slime": (
+        "rollout/step",
+        {
+            "perf/rollout_time": 14.0,
+            "perf/log_probs_time": 3.0,
+            "perf/ref_log_probs_time": 2.5,
+            "perf/actor_train_time": 12.5,
+            "perf/update_weights_time": 1.5,
+            "perf/step_time": 35.0,
+            "rollout/response_len/mean": 900.0,
+            "rollout/truncated_ratio": 0.1,
+        },
+        {
+            "generate_sequences": 14.0,
+            "compute_log_prob": 3.0,
+            "compute_ref_log_prob": 2.5,
+            "update_actor": 12.5,
+            "transition": 1.5,
+            STEP: 35.0,
+        },
+    ),
+}
+
+
+def files_of(column, metrics):
+    """A step as W&B and MLflow export it: history and chart as CSV, history as JSON lines, MLflow's long table."""
+    names, values = list(metrics), ",".join(map(str, metrics.values()))
+    chart = ",".join(f'"a run - {name}","a run - {name}__MIN"' for name in names)
+    return {
+        "history.csv": f"{column},{','.join(names)}\n4,{values}\n",
+        "chart.csv": f"{column},{chart}\n4,{','.join(f'{v},0.0' for v in metrics.values())}\n",
+        "history.jsonl": json.dumps({"_step" if column == "Step" else column: 4, "_runtime": 3.5, **metrics}) + "\n",
+        "mlflow.csv": "key,value,step\n" + "".join(f"{name},{value},4\n" for name, value in metrics.items()),
+    }
+
+
+@pytest.mark.parametrize("kind", ["history.csv", "chart.csv", "history.jsonl", "mlflow.csv", "events"])
+@pytest.mark.parametrize("system", OTHERS)
+def test_other_systems_metrics_are_read_from_every_kind_of_file(tmp_path, system, kind):
+    column, metrics, expected = OTHERS[system]
+    if kind == "events":
+        tensorboard = pytest.importorskip("torch.utils.tensorboard")
+        with tensorboard.SummaryWriter(str(tmp_path / "tb")) as writer:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, 4)
+        log = read_log(tmp_path / "tb")
+    else:
+        log = read_log(written(tmp_path, files_of(column, metrics)[kind], kind))
+    (step,) = log.steps
+    assert (log.system, step.number, log.damaged) == (system, 4, 0)
+    assert dict(step.seconds) == expected
+    assert step.lengths.response_mean == max(v for name, v in metrics.items() if "mean_gen" in name or "len" in name)
+
+
 def test_what_was_cut_is_counted_and_the_rest_is_kept(tmp_path):
     log = read_log(
         written(tmp_path, console(1) + console(2) + console(3).partition("timing_s/update")[0] + "timing_s/up\n")

@@ -95,7 +95,7 @@ def test_copies_of_fsdp_run_on_the_compute_stream_in_every_micro_batch() -> None
 def test_frozen_weights_are_gathered_and_only_adapters_are_scattered_and_stepped() -> None:
     facts, lora = fsdp(), fsdp(lora_rank=16)
     layouts = one(dp=16, zero_stage=1)
-    adapters = float(parameters.adapter_params(LLAMA, 16, layouts)[0])
+    adapters = float(parameters.adapter_params(LLAMA, lora.implementation, False, layouts)[0])
     assert adapters < 0.01 * LLAMA.num_params
     assert data_parallel.trained_params(lora, LLAMA, "lm", layouts).tolist() == [adapters]
     assert data_parallel.trained_params(facts, LLAMA, "lm", layouts).tolist() == [LLAMA.num_params]

@@ -68,25 +68,41 @@ def test_backward_gemms_are_the_two_transposed_ones() -> None:
 
 
 def test_adapters_have_no_weight_gradients_of_the_base_and_their_own_traffic() -> None:
-    """Forward: read the input (k), write the adapter's output, read and write the sum (3 n). Backward: 4 k + 2 n."""
+    """Forward: read the input (k), write the adapter's output, read it and the base's, write the sum (4 n)."""
     facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
     products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
-    whole = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
-    lora = gemms.linear_training(built(facts, lora_rank=16), rows, products, "bf16", sustained=True)
+    parts = ("qkv", "down")
+    whole = gemms.linear_training(facts, rows, products, parts, "bf16", sustained=True)
+    lora = gemms.linear_training(built(facts, lora_rank=16), rows, products, parts, "bf16", sustained=True)
     n, k = 6144 + 4096, 4096 + 14336
-    forward = facts.device.memory_bound(8192 * (k + 3 * n) * 2.0, 6)
-    backward = facts.device.memory_bound(8192 * (4 * k + 2 * n) * 2.0, 12)
+    forward = facts.device.memory_bound(8192 * (k + 4 * n) * 2.0, 6)
+    backward = facts.device.memory_bound(8192 * (5 * k + 2 * n) * 2.0, 12)
     assert whole[2].s[0] > 0
     assert lora[2].s.tolist() == [0.0]
     assert lora[0].s[0] - whole[0].s[0] == pytest.approx(float(forward.s))
     assert lora[1].s[0] - whole[1].s[0] == pytest.approx(float(backward.s))
 
 
+def test_adapters_are_on_the_named_linears_and_read_the_input_once_for_each_layer() -> None:
+    facts = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16")
+    apart = replace(facts, training=replace(facts.training, fused_projections=False, adapter_ratio=3.0))
+    rows, products = np.asarray([8192.0]), [(np.asarray([6144.0]), np.asarray([4096.0]))] * 2
+
+    def there(facts: Facts, *targets: str) -> float:
+        some = built(facts, lora_rank=16, lora_targets=targets)
+        return float(gemms.adapter_passes(some, rows, products, ("qkv", "down"), launches=0)[0].s[0])
+
+    assert there(facts) == there(facts, "output") == 0.0
+    assert there(facts, "qkv", "down") == pytest.approx(2 * there(facts, "qkv"))
+    separate = 3.0 * float(facts.device.memory_bound(8192 * (3 * 4096 + 4 * 6144) * 2.0, 0).s)
+    assert there(apart, "qkv") == pytest.approx(separate)
+
+
 def test_fp8_pays_for_quantising_its_operands() -> None:
     """Read bf16, write FP8 twice (once transposed): 4 bytes per element of activations, then of gradients."""
     facts, rows = make_facts(device="h100-80gb-sxm", training="megatron-core@0.16"), np.asarray([8192.0])
     products = [(np.asarray([6144.0]), np.asarray([4096.0])), (np.asarray([4096.0]), np.asarray([14336.0]))]
-    forward, inputs, weights = gemms.linear_training(facts, rows, products, "fp8", sustained=True)
+    forward, inputs, weights = gemms.linear_training(facts, rows, products, ("qkv", "down"), "fp8", sustained=True)
     bare = gemms.run_gemms(facts, rows, products, "fp8", sustained=True)
     bare_inputs, bare_weights = gemms.run_gemms_backward(facts, rows, products, "fp8")
     operands = 8192 * (4096 + 14336)
@@ -94,7 +110,7 @@ def test_fp8_pays_for_quantising_its_operands() -> None:
     gradients = 4.0 * 8192 * (6144 + 4096)
     assert inputs.s[0] - bare_inputs.s[0] == pytest.approx(float(facts.device.memory_bound(gradients, 2).s))
     assert weights.s == pytest.approx(bare_weights.s)
-    plain = gemms.linear_training(facts, rows, products, "bf16", sustained=True)
+    plain = gemms.linear_training(facts, rows, products, ("qkv", "down"), "bf16", sustained=True)
     assert sum(x.s[0] for x in (forward, inputs, weights)) < sum(x.s[0] for x in plain), "large GEMMs still gain"
 
 

@@ -9,7 +9,7 @@ from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
 from simulator.cost import engine_memory, generate, memory
 from simulator.cost.kv_budget import kv_budget_bytes
-from simulator.facts import Facts
+from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import MOE, make_facts, workload
@@ -176,3 +176,21 @@ def test_a_steady_step_makes_one_token_of_each_running_sequence() -> None:
     step = generate.decode_step(facts, LLAMA, layouts, full, np.full((1, 1), 512.0 + 128.0), "bf16").time.s[0, 0]
     prefill = generate.prefill_cost(facts, LLAMA, layouts, "bf16").time.s[0]
     assert generate.steady_generation_cost(facts, LLAMA, layouts).time.s[0] == pytest.approx(256 * step + prefill)
+
+
+def test_rays_graph_waits_for_every_worker_of_another_node() -> None:
+    lengths = LengthDistribution.fixed(64)
+    base = make_facts("grpo", load_model("llama-3.1-70b"), nodes=2, device="h100-80gb-sxm", generation="vllm@0.12")
+    base = replace(base, workload=workload(prompts=8, response=lengths, prompt_length=64))
+
+    def taken(driver: str, tp: int) -> float:
+        facts = replace(base, implementation=Implementation(engine_driver=driver))  # type: ignore[arg-type]
+        return seconds(facts, 1, tp, 8, model="llama-3.1-70b")
+
+    remote = 8 * base.generation.host_s_per_remote_rank
+    steps = 64 - base.generation.first_token_in_prefill
+    assert taken("ray-graph", 16) - taken("ray", 16) == pytest.approx(steps * remote)
+    assert taken("ray-graph", 8) == taken("ray", 8) == taken("own", 8)  # 0.12 plans no step ahead anyway
+    ahead = replace(base, generation=replace(base.generation, plans_ahead=True))
+    waits = replace(ahead, implementation=Implementation(engine_driver="ray"))
+    assert seconds(ahead, 1, 8, 8, model="llama-3.1-70b") < seconds(waits, 1, 8, 8, model="llama-3.1-70b")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from profiles.models.catalogue import load_model
 from simulator.cost import engine_memory, memory, parameters
-from simulator.facts import Implementation, LossHead
+from simulator.facts import LORA_TARGETS, Implementation, LossHead
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import MOE, TINY, make_facts, workload
@@ -159,8 +159,10 @@ def test_fsdp_gathers_two_layers_and_the_ends_with_their_gradients() -> None:
     assert "gathered parameters" not in training(one())
 
 
-def adapters(model: str, rank: int = 16, **degrees: object) -> float:
-    return float(parameters.adapter_params(load_model(model), rank, one(**degrees))[0])
+def adapters(model: str, rank: int = 16, fused: bool = False, **degrees: object) -> float:
+    targets = degrees.pop("targets", LORA_TARGETS)
+    built = Implementation(lora_rank=rank, lora_targets=targets)  # type: ignore[arg-type]
+    return float(parameters.adapter_params(load_model(model), built, fused, one(**degrees))[0])
 
 
 @pytest.mark.parametrize(
@@ -178,6 +180,57 @@ def test_adapters_are_two_thin_matrices_beside_every_linear(model: str, linears:
     assert adapters(model, tp=2, pp=4) == adapters(model) / 8
 
 
+def test_adapters_of_fused_layers_share_a_factor_and_only_targets_have_them() -> None:
+    queries, rest = 4096 + 4096 + 2 * 1024, 4096 + 4096 + 4096 + 3 * 14336 + 4096
+    assert adapters("llama-3.1-8b", fused=True) == 32 * 16 * (queries + rest)
+    assert adapters("llama-3.1-8b", fused=True, targets=("qkv",)) == 32 * 16 * queries
+    per_layer = adapters("llama-3.1-8b", targets=("gate_up", "down"))
+    assert per_layer == 32 * 16 * 3 * (4096 + 14336)
+
+
+def test_adapters_of_several_runs_lie_beside_each_other() -> None:
+    one_run, four = (
+        memory.resident_bytes(
+            replace(make_facts(), implementation=Implementation(lora_rank=16, lora_adapters=n)),
+            LLAMA,
+            "lm",
+            one(),
+            True,
+        )
+        for n in (1, 4)
+    )
+    assert four["optimizer"] == 4 * one_run["optimizer"]
+    assert (four["parameters"] - one_run["parameters"])[0] == pytest.approx(2.0 * 3 * one_run["optimizer"][0] / 12)
+
+
+def test_recomputation_of_some_layers_keeps_the_activations_of_the_others() -> None:
+    def of(level: str, layers: int | None) -> dict[str, float]:
+        return training(one(pp=4, recompute=level), implementation=Implementation("fused", recompute_layers=layers))
+
+    none, full = of("none", None), of("full", None)
+    half, every = of("full", 4), of("full", 100)  # of the 8 of a stage
+    working = 2 * memory.activation_bytes_per_token(LLAMA, one(), 2.0)[0] * 2048
+    assert every == full
+    assert half["activations"] - working == pytest.approx((none["activations"] + full["activations"] - working) / 2)
+
+
+def test_checkpoints_on_the_host_leave_two_layers_on_the_device() -> None:
+    here, there = (
+        training(one(recompute="full"), implementation=Implementation(checkpoints=place))
+        for place in ("device", "host")
+    )
+    working = 2 * memory.activation_bytes_per_token(LLAMA, one(), 2.0)[0] * 2048
+    assert there["activations"] - working == pytest.approx((here["activations"] - working) * 2 / 32)
+
+
+def test_every_second_product_is_kept_by_hand() -> None:
+    """Input, query, value, attention's output, gate and down: 4 h of Llama's equal widths, kv and f."""
+    layouts = one(recompute="selective")
+    found = memory.activation_bytes_per_token(LLAMA, layouts, 2.0, "every-second-product")[0]
+    assert found == 2.0 * (4 * 4096 + 4096 + 11008)
+    assert found < memory.activation_bytes_per_token(LLAMA, layouts, 2.0)[0]
+
+
 def test_adapters_of_experts_are_where_the_experts_are() -> None:
     attention = 48 * 16 * (2 * (2048 + 4096) + 2 * (2048 + 512))
     experts = 48 * 128 * 16 * 3 * (2048 + 768)
@@ -190,13 +243,13 @@ def test_shared_experts_have_adapters_too() -> None:
 
 
 def test_only_adapters_have_gradients_and_optimizer_states() -> None:
-    """The frozen base keeps what the engine keeps of a trained role's parameters; ZeRO 3 shards all three."""
+    """The base keeps what the engine keeps of a trained role's parameters; ZeRO 3 shards all three."""
     facts = make_facts(training="fsdp@2.13")
     lora = replace(facts, implementation=Implementation(lora_rank=16))
     found = memory.resident_bytes(lora, LLAMA, "lm", one(dp=4, zero_stage=3), trained=True)
     count = adapters("llama-2-7b")
     assert {k: float(v[0]) for k, v in found.items()} == {
-        "parameters": PARAMS * 4 / 4,
+        "parameters": (PARAMS + count) * 4 / 4,
         "gradients": count * 4 / 4,
         "optimizer": count * 8 / 4,
     }

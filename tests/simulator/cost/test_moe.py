@@ -58,6 +58,26 @@ def test_dispatch_and_combine_is_two_exchanges_of_the_routed_rows() -> None:
     assert moe.dispatch_and_combine(facts, SHAPE, TOKENS, ONE, ONE).s == [0.0]
 
 
+def test_experts_of_a_few_groups_are_on_a_few_nodes() -> None:
+    """DeepSeek-V3: eight experts of four of eight groups; on eight nodes a token goes to at most four of them."""
+    shape = load_model("deepseek-v3")
+    assert shape.moe is not None
+    grouped, free = shape.moe, replace(shape.moe, num_groups=1, groups_per_token=1)
+    nodes = np.asarray([1, 2, 4, 8, 16])
+    found, without = (moe.domains_reached(part, nodes) for part in (grouped, free))
+    assert np.all(found <= without + 1e-9)
+    assert found[0] == pytest.approx(1.0, abs=0.01)
+    assert 3.5 < found[3] <= 4.0 < 5.0 < without[3]
+    assert found[4] <= 8.0
+
+
+def test_activations_that_are_no_single_kernel_are_computed_again_by_selective_recomputation() -> None:
+    facts = replace(make_facts(model=MOE), implementation=Implementation(expert_activation="unfused"))
+    assert moe.unfused_activation(make_facts(model=MOE), SHAPE, TOKENS, ONE, ONE).s.tolist() == [0.0]
+    expected = facts.device.memory_bound(4096 * 4 * 1408 * moe.UNFUSED_ACTIVATION_BYTES, 12)
+    assert float(moe.unfused_activation(facts, SHAPE, TOKENS, ONE, ONE).s[0]) == pytest.approx(float(expected.s))
+
+
 def test_decode_experts_grow_with_the_batch_and_shrink_with_tensor_parallelism() -> None:
     facts = make_facts(model=MOE)
     times = [
@@ -107,9 +127,10 @@ def test_routing_is_uneven_only_between_expert_parallel_ranks() -> None:
 
 def test_frozen_experts_have_no_weight_gradients() -> None:
     whole = make_facts("grpo", "qwen3-30b-a3b", device="h100-80gb-sxm", training="fsdp@2.13")
+    whole = replace(whole, training=replace(whole.training, adapter_ratio=1.0))
     lora, shape = replace(whole, implementation=Implementation(lora_rank=16)), load_model("qwen3-30b-a3b")
     backward = [moe.experts_training(facts, shape, batch(), ONE, ONE, ONE)[1].s[0] for facts in (whole, lora)]
-    assert backward[1] < 0.8 * backward[0]
+    assert backward[1] < 0.9 * backward[0]
 
 
 def test_experts_train_in_the_stated_number_format() -> None:

@@ -79,6 +79,27 @@ def test_an_engine_without_overlap_exposes_its_tensor_parallel_traffic() -> None
     assert cost(beside, tp=1, dp=8) == cost(facts, tp=1, dp=8)
 
 
+def test_a_gathered_input_that_was_kept_is_gathered_no_second_time() -> None:
+    facts = make_facts(training="megatron-core@0.6")
+    kept = replace(facts, training=replace(facts.training, gathers_again=False))
+    batch = Batch(np.asarray([4096.0]), np.asarray([4.0]), np.asarray([1024.0]))
+    (_, again), (_, once) = (trainer_layer.layer_costs(f, LLAMA, one(tp=8), batch) for f in (facts, kept))
+    gather = comms.strided(facts, "all_gather", 4096 * LLAMA.hidden * 2.0, np.asarray([8]), np.asarray([1]))
+    assert (again.time.s - once.time.s)[0] == pytest.approx(2 * gather.s[0])
+
+
+def test_recomputing_some_layers_takes_the_share_of_recomputing_all() -> None:
+    none, every = (cost(make_facts(), recompute=level, pp=2) for level in ("none", "full"))
+    some = cost(built(make_facts(), recompute_layers=4), recompute="full", pp=2)
+    assert some - none == pytest.approx((every - none) / 4)
+
+
+def test_every_second_product_takes_longer_to_recompute_than_element_wise_work() -> None:
+    small = cost(make_facts(), recompute="selective")
+    products = cost(built(make_facts(), selective_recompute="every-second-product"), recompute="selective")
+    assert small < products < cost(make_facts(), recompute="full")
+
+
 def test_fsdp_moves_parameters_in_every_micro_batch() -> None:
     facts = make_facts(nodes=2, zero_stages=(3,), training="megatron-core@0.16")
     num, none = np.asarray([4.0]), unit(0.0)

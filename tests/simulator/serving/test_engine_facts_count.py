@@ -8,7 +8,7 @@ import pytest
 from profiles.engine_facts import GenerationEngine
 from profiles.models.catalogue import load_model
 from simulator.cost import generate
-from simulator.facts import Facts
+from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on
@@ -31,7 +31,8 @@ NUMBERS = [f.name for f in fields(GenerationEngine) if f.type == "float"]
 
 def seen(engine: GenerationEngine) -> tuple[float, ...]:
     """What one engine makes of a rollout and of a served load that its cache does not hold."""
-    facts = replace(make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12"), generation=engine)
+    facts = make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12", nodes=2, gpus_per_node=1)
+    facts = replace(facts, generation=engine, implementation=Implementation(engine_driver="ray-graph"))
     layouts = GenerationLayouts.of([ONE])
     rollout = float(generate.generation_cost(facts, MODEL, layouts).time.s[0])
     load = Load(
