@@ -70,12 +70,15 @@ class Page:
             with ui.dropdown_button("Download", auto_close=True).props("dense"):
                 for name in DOWNLOADS:
                     ui.item(name, on_click=lambda name=name: self._download(name))
-            ui.button("Import", on_click=lambda: self.pasting.open()).props("dense")
+            ui.button("Import", on_click=self._paste).props("dense")
         with ui.dialog() as self.pasting, ui.card().classes("w-full"):
             ui.label("A job file, a verl launch script or overrides, or a run's log")
             self.pasted = ui.textarea("paste here").classes("w-full").props("rows=12 outlined")
             self.unread = ui.label().classes("wrong whitespace-pre-wrap")
             ui.button("Read", on_click=self._read_pasted)
+
+    def _paste(self) -> None:
+        self.pasting.open()
 
     def _turn(self) -> None:
         """Dark where it is light; a page as the system says turns dark."""
@@ -93,18 +96,23 @@ class Page:
         if self.answer is None or self.answer.job is None or self.answer.result is None:
             return
         try:
-            file, text = await run.io_bound(DOWNLOADS[name], self.answer.job, self.answer.result)
+            found = await run.io_bound(DOWNLOADS[name], self.answer.job, self.answer.result)
         except HybridmapError as error:
             ui.notify(str(error), type="negative", multi_line=True)
             return
-        ui.download.content(text, file)
+        if found is not None:  # None: the server is being stopped
+            file, text = found
+            ui.download.content(text, file)
 
     async def _read_pasted(self) -> None:
         try:
-            form, what = await run.io_bound(form_of_text, self.pasted.value or "", self.form)
+            found = await run.io_bound(form_of_text, self.pasted.value or "", self.form)
         except HybridmapError as error:
             self.unread.set_text(str(error))
             return
+        if found is None:
+            return
+        form, what = found
         self.unread.set_text("")
         self.pasting.close()
         ui.notify(what)
