@@ -31,7 +31,11 @@ class Form:
     """The fields of the page; lengths in tokens. ``rest`` are the parts of a job that the page does not show."""
 
     algorithm: str = "ppo"
-    models: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(ALGORITHMS["ppo"].roles, "llama-3.1-8b"))
+    models: Mapping[str, str] = field(
+        default_factory=lambda: dict.fromkeys(
+            (*ALGORITHMS["ppo"].roles, *ALGORITHMS["ppo"].optional_roles), "llama-3.1-8b"
+        )
+    )
     prompts: Entry = 1024
     samples_per_prompt: Entry = 1
     prompt_length: Entry = 1024
