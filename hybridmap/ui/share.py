@@ -81,8 +81,8 @@ _PATHS = ("/", ".", "~", "\\")
 
 
 def _script(text: str, form: Form) -> Form:
+    from hybridmap.exports.imported import Given
     from hybridmap.exports.verl.import_run import import_verl
-    from hybridmap.exports.verl.job import Given
     from hybridmap.exports.verl.read import read_verl_config
 
     with tempfile.TemporaryDirectory() as folder:
