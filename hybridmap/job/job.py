@@ -33,6 +33,7 @@ from hybridmap.job.schema import (
     ImplementationSection,
     MemorySection,
     RoleSection,
+    SpeculationSection,
     WorkloadSection,
     as_role,
 )
@@ -86,6 +87,9 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
+    speculation: SpeculationSection | None = Field(
+        default=None, description="Speculative decoding in generation; none if left out."
+    )
     memory: MemorySection = MemorySection()
     objective: Objective = Field(
         default=ObjectiveSection(minimise="time"),
@@ -126,7 +130,7 @@ class Job(Section, title="hybridmap job"):
 
     @property
     def _left_out(self) -> set[str]:
-        unsaid = {name for name, value in (("calibration", self.calibration), ("target", self.target)) if not value}
+        unsaid = {name for name in ("calibration", "target", "speculation") if not getattr(self, name)}
         return {"run", *unsaid}
 
     def facts(self) -> Facts:
