@@ -52,7 +52,7 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
 
 
 def note_not_exported(source: Source, out: Points, served: tuple[str, ...] = (), trained: tuple[str, ...] = ()) -> None:
-    """Note drafts, and number formats but those that an export sets: ``served`` for engines, ``trained`` for trainers."""
+    """Note drafts, and number formats that an export does not set; it does ``served`` and ``trained`` ones."""
     for role, spec in source.facts.roles.items():
         if spec.precision != "bf16" and not (role == "actor" and spec.precision in served):
             place = f"models.{role}.precision"
