@@ -124,8 +124,8 @@ def _head(day: datetime.date) -> list[str]:
         "One job: synchronous GRPO with a reference, 128 prompts of 16 samples, prompts of 1,024 tokens, bf16, one "
         "step of the optimizer. At 8k responses have 2,500 tokens on average and 8,192 at most, at 32k 9,000 and "
         "32,768. Brackets hold the 90 % interval, from errors against published runs ([accuracy](accuracy.md)). The "
-        "cost is in GPU-hours for 1,000 iterations: times your price of a GPU-hour. A star: nothing better was "
-        "found, and none is proven to be impossible.",
+        "cost is in GPU-hours for 1,000 iterations: times your price of a GPU-hour. A star: the best that was "
+        "found, not proven to be the best.",
         "",
     ]
 
