@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from hybridmap.answers.fit import Fit
     from hybridmap.exports.export import Export
-    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.exports.imported import Imported
+    from hybridmap.exports.targets import Planned
     from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
@@ -53,7 +54,7 @@ def plan(
     runners_up: bool = True,
     hint: Plan | None = None,
 ) -> Result:
-    """Find the best plan of a job under its objective, schedule and pins.
+    """Find the best plan of a job under its objective, schedule and pins; ``plan_for`` has rules of a target, too.
 
     ``mapper.request.SearchRequest`` has the parameters, ``mapper.search.find_plan.find_plan`` the errors.
     """
@@ -70,6 +71,22 @@ def plan(
             hint=hint,
         )
     )
+
+
+def plan_for(job: Job, target: str, *, seed: int = 0, time_limit_s: float = 60.0) -> Planned:
+    """Find the best plan that another system runs as it is written, such as ``verl/megatron``.
+
+    ``Planned`` has the result, the job that is then run, and where that is not what was asked for;
+    ``hybridmap.exports.targets.plan_for`` has the errors.
+    """
+    from hybridmap.exports.targets import plan_for as plan_within
+    from hybridmap.exports.targets import target_of
+    from mapper.search.find_plan import find_plan
+
+    def search(one: Job) -> Result:
+        return find_plan(replace(one.request(), runners_up=False, seed=seed, time_limit_s=time_limit_s))
+
+    return plan_within(job, target_of(target), search)
 
 
 def simulate(plan: Plan, job: Job) -> Timeline:
@@ -228,7 +245,7 @@ def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[s
     return trace_document(timelines, plan)
 
 
-def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> Export:
+def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf", "slime"]) -> Export:
     """A plan for another RL system: its settings, its files, and where it cannot follow."""
     from hybridmap.exports.export import Source
     from hybridmap.exports.systems import SYSTEMS
@@ -255,7 +272,7 @@ def import_verl(
 
     ``environment``: variables that the script finds set; those of this process are not looked at.
     """
-    from hybridmap.exports.verl.import_run import Given
+    from hybridmap.exports.imported import Given
     from hybridmap.exports.verl.import_run import import_verl as read
     from hybridmap.exports.verl.read import read_verl_config
 

@@ -49,7 +49,7 @@ def fit(
 
 
 def _show(answer: "Fit", facts: "Facts") -> None:
-    from hybridmap.text.fit import answer_line, binding_line
+    from hybridmap.text.fit import answer_line, binding_line, full_length_lines
     from hybridmap.text.notation import placement_title
     from hybridmap.text.plan import header_lines
 
@@ -60,6 +60,8 @@ def _show(answer: "Fit", facts: "Facts") -> None:
         _show_pool(answer.plan, pool.name, facts)
     for pool in answer.plan.pools:
         say(binding_line(answer.plan, pool, facts))
+    for line in full_length_lines(answer.plan, facts):
+        say(line)
     _show_host(answer.plan, facts)
     _show_needs(answer, facts)
     for line in _remedy_lines(answer):
@@ -129,12 +131,12 @@ def _remedy_lines(answer: "Fit") -> list[str]:
 
 def _document(answer: "Fit", facts: "Facts") -> dict[str, Any]:
     from hybridmap.text.fit import memory_rows
-    from simulator.feasibility import pool_memory
+    from simulator.full_length import peak_memory
     from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
 
     pools = {
         pool.name: {
-            **pool_memory(answer.plan, pool, facts).model_dump(mode="json"),
+            **peak_memory(answer.plan, pool, facts).model_dump(mode="json"),
             "rows": memory_rows(answer.plan, pool, facts),
         }
         for pool in answer.plan.pools

@@ -22,8 +22,6 @@ from hybridmap.commands.options import (
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hybridmap.job.job import Job
     from mapper.result import Result, RunnerUp
 
@@ -49,7 +47,7 @@ def plan(
         typer.Option(
             "--target",
             metavar="SYSTEM/TRAINER",
-            help="Search what this system runs: verl/fsdp, verl/megatron, nemo-rl/dtensor, nemo-rl/megatron, openrlhf.",
+            help="Search what this system runs: verl/megatron, verl/fsdp, nemo-rl/..., openrlhf, slime.",
             show_default=False,
         ),
     ] = None,
@@ -86,12 +84,10 @@ def plan(
                 )
             )
 
-        held: list[str] = []
-        if target is None:
-            result = search(given)
-        else:
-            result, given, held = _for_target(target, given, search)
-            facts = given.facts()
+        from hybridmap.exports.targets import planned
+
+        result, given, held = planned(given, target, search)
+        facts = given.facts()
     more = [*held, *result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
@@ -99,18 +95,6 @@ def plan(
         say_json(_document(result, given, top, [*notes(facts), *more, *result.open_because], [str(p) for p in written]))
     else:
         _show(result, given, top, more, job, written)
-
-
-def _for_target(target: str, given: "Job", search: "Callable[[Job], Result]") -> "tuple[Result, Job, list[str]]":
-    """The best plan that a system runs, the job that it then runs, and what is said about both."""
-    from hybridmap.exports.targets import plan_for, target_of
-
-    system = target_of(target)
-    found = plan_for(given, system, search)
-    rules = [f"{rule.text} ({rule.source})" for rule in system.rules]
-    changed = [f"{point.place}: {point.text}" for point in found.points]
-    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", *changed]
-    return found.result, found.job, held
 
 
 def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:

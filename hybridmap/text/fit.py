@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulator.feasibility import memories_on, pool_memory
+from simulator.full_length import peak_memory
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
@@ -71,6 +72,14 @@ def binding_line(plan: Plan, pool: Pool, facts: Facts) -> str:
         f"{f'pool {pool.name}':<12}fullest in {peak.peak_call or 'no call'}; the largest term is {whose} "
         f"({gib(size)} GiB)"
     )
+
+
+def full_length_lines(plan: Plan, facts: Facts) -> list[str]:
+    """What happens on each pool if every sample is as long as it may be, where that takes more: as ``plan`` says it."""
+    from hybridmap.text.plan import full_length_text
+
+    peaks = {pool.name: peak_memory(plan, pool, facts) for pool in plan.pools}
+    return [f"note: {full_length_text(name, peak)}" for name, peak in peaks.items() if peak.full_length_bytes]
 
 
 def peak_terms(plan: Plan, pool: Pool, facts: Facts) -> dict[tuple[str, str], float]:

@@ -20,6 +20,7 @@ from simulator.rollout.drain import most_segments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mapper.candidates.plain import Mask
     from mapper.pins import Pin
     from mapper.search_options import SearchOptions
     from profiles.records import Floats, Ints
@@ -110,9 +111,17 @@ def _exponent(power_of_two: Ints) -> Ints:
 
 
 def engine_rows(
-    prices: EnginePrices, used: Ints, last: Ints, pin: Pin, options: SearchOptions, prune: bool
+    prices: EnginePrices,
+    used: Ints,
+    last: Ints,
+    pin: Pin,
+    options: SearchOptions,
+    prune: bool,
+    worth: Mask | None = None,
 ) -> EngineCandidates:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
+
+    Of those that are not ``worth`` it, only what a plain plan may have, where one is looked for.
 
     Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
     With ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and
@@ -120,10 +129,16 @@ def engine_rows(
     """
     facts, shape = prices.facts, prices.facts.roles[prices.role].shape
     ends = zip(used.tolist(), last.tolist(), strict=True)
-    parts = [layouts.generation_layouts(facts, shape, n, options, most) for n, most in ends]
+    some = np.ones(len(used), dtype=np.bool_) if worth is None else worth | (options.prefer_plain is not None)
+    parts = [
+        layouts.generation_layouts(facts, shape, n, options, most) if asked else _listed([])
+        for (n, most), asked in zip(ends, some.tolist(), strict=True)
+    ]
     engine = _listed(parts)
     asked = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     allowed = matching(pin, "generation", engine)
+    if worth is not None:
+        allowed = allowed[worth[asked[allowed]] | plain_engine(facts, engine.take(allowed))]
     room = facts.memory_room_bytes - facts.generation.memory_reserve_bytes
     allowed = allowed[_least_bytes(facts, prices.role, engine.take(allowed)) <= room]
     rows = replace(prices.rows(engine.take(allowed)), asked=asked[allowed])
@@ -132,7 +147,8 @@ def engine_rows(
         return rows
     alike = rows.asked * 2**48 + same_shards(rows.engine)
     # Of spread experts and attention copies a GPU holds more or less, which the transition and the pool's room go by.
-    columns = [rows.seconds, rows.running_bytes, *([rows.weight_bytes] if facts.generation.mixture_parallel else [])]
+    spread = facts.generation.mixture_parallel and np.any((rows.engine.ep > 1) | (rows.engine.attention_dp > 1))
+    columns = [rows.seconds, rows.running_bytes, *([rows.weight_bytes] if spread else [])]
     values = np.stack(columns, axis=1)
     best = non_dominated_by_group(alike, values)
     if options.prefer_plain is None:

@@ -115,17 +115,34 @@ def cross(
     ``interleaved_layers`` of a model, every number of chunks per stage too. Micro-batches are counted in samples, and
     in tokens for each of ``budgets``.
     """
-    rows, owner = [], []
-    for i, (spread_i, most) in enumerate(zip(spread, per_rank, strict=True)):
-        sizes = [(b, 1, 0) for b in MICRO_BATCHES if b < 2 * most]
-        sizes += [(b, v, 0) for b, _, _ in sizes for v in chunks(interleaved_layers, spread_i[2], int(most), b)]
-        sizes += [(1, 1, tokens) for tokens in budgets[: int(most).bit_length()]]  # twice the longest for two samples
-        for zero in zero_stages:
-            for level in recompute:
-                rows += [(*spread_i, zero, b, level, v, tokens) for b, v, tokens in sizes]
-                owner += [i] * len(sizes)
-    columns = np.asarray(rows, dtype=np.int64).reshape(-1, 10).T
-    return Layouts(*columns), np.asarray(owner, dtype=np.int64)
+    most = np.asarray(per_rank, dtype=np.int64)
+    if not interleaved_layers:  # of more samples there are no more sizes
+        most = np.minimum(most, max(MICRO_BATCHES[-1], 2 ** len(budgets)))
+    asked = [(x[2], n, interleaved_layers, tuple(budgets)) for x, n in zip(spread, most.tolist(), strict=True)]
+    parts = [_crossed(_sizes_of_micro_batch(*one), tuple(zero_stages), tuple(recompute)) for one in asked]
+    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    given = np.asarray(spread, dtype=np.int64).reshape(-1, 5)[owner]
+    columns = np.concatenate([np.zeros((0, 5), dtype=np.int64), *parts])
+    return Layouts(*np.ascontiguousarray(np.concatenate([given, columns], axis=1).T)), owner
+
+
+@functools.lru_cache(maxsize=4096)
+def _sizes_of_micro_batch(
+    stages: int, samples: int, interleaved_layers: int, budgets: tuple[int, ...]
+) -> tuple[tuple[int, int, int], ...]:
+    """``(samples, chunks, tokens)`` of the micro-batches of a rank that has so many samples."""
+    sizes = [(b, 1, 0) for b in MICRO_BATCHES if b < 2 * samples]
+    if interleaved_layers:
+        sizes += [(b, v, 0) for b, _, _ in sizes for v in chunks(interleaved_layers, stages, samples, b)]
+    sizes += [(1, 1, tokens) for tokens in budgets[: samples.bit_length()]]  # twice the longest for two samples
+    return tuple(sizes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _crossed(sizes: tuple[tuple[int, int, int], ...], zero_stages: tuple[int, ...], recompute: tuple[int, ...]) -> Ints:
+    """``(ZeRO stage, micro-batch, recompute level, chunks, tokens)`` of every combination, ``[C, 5]``."""
+    rows = [(zero, b, level, v, tokens) for zero in zero_stages for level in recompute for b, v, tokens in sizes]
+    return np.asarray(rows, dtype=np.int64).reshape(-1, 5)
 
 
 def token_budgets(facts: Facts, pinned: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,14 +169,15 @@ def generation_layouts(
     one of these has, the layout with the fewest replicas, whatever number of GPUs that takes.
     """
     rows, more, samples = [], [], facts.workload.num_samples
+    slots = int(facts.generation.max_num_seqs)
     for tp, pp, *spread in _engine_degrees(facts, shape, max(num_gpus, last_gpus), options):
         dp, rest = divmod(num_gpus, tp * pp)
         if not rest and dp >= 1 and not legality.samples_fault(dp, samples, "replicas"):
-            rows += [(dp, tp, pp, b, *spread) for b in _sequences(facts, -(-samples // dp))]
+            rows += [(dp, tp, pp, b, *spread) for b in _sequences(slots, -(-samples // dp))]
         most = min(last_gpus // (tp * pp), samples)
         if last_gpus > num_gpus and most > 0:
             loads_between = range(-(-samples // most), -(-samples // max(min(dp, samples), 1)) + 1)
-            more += [(-(-samples // n), tp, pp, b, *spread) for n in loads_between for b in _sequences(facts, n)]
+            more += [(-(-samples // n), tp, pp, b, *spread) for n in loads_between for b in _sequences(slots, n)]
     return GenerationLayouts(*np.asarray(rows + more, dtype=np.int64).reshape(-1, 6).T)
 
 
@@ -179,11 +197,12 @@ def _engine_degrees(
     ]
 
 
-def _sequences(facts: Facts, load: int) -> list[int]:
-    """Numbers of sequences in flight worth trying for a replica that works off ``load``."""
-    slots = {min(-(-load // waves), int(facts.generation.max_num_seqs)) for waves in WAVES}
+@functools.lru_cache(maxsize=4096)
+def _sequences(most: int, load: int) -> tuple[int, ...]:
+    """Numbers of sequences in flight, ``most`` at most, worth trying for a replica that works off ``load``."""
+    slots = {min(-(-load // waves), most) for waves in WAVES}
     fewest = min(slots)  # more waves than WAVES lists: a replica may always hold fewer at once, down to one
-    return sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())})
+    return tuple(sorted(slots | {fewest >> i for i in range(1, fewest.bit_length())}))
 
 
 def generator_gpus(facts: Facts, shape: ModelShape, sizes: Sequence[int], options: SearchOptions = USUAL) -> list[int]:

@@ -6,6 +6,7 @@ time is up there is something of everything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,9 +17,9 @@ from mapper.candidates import layouts
 from mapper.candidates.engine import EngineCandidates, EnginePrices, bytes_apart, engine_rows, same_shards, spread_of
 from mapper.candidates.floors import least_seconds
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
-from mapper.candidates.plain import plain_rows, stages
+from mapper.candidates.plain import plain_engine, plain_rows, stages
 from mapper.candidates.relaxation import Credit
-from mapper.candidates.stepwise import price_in_turn, steps_of
+from mapper.candidates.stepwise import price_early, price_in_turn, price_others, steps_of
 from mapper.candidates.table import RoleTable, degrees_of, joined, to_mib
 from mapper.candidates.weights import ListedDegrees, copies_of, pairs, smallest_pool, weights_table, with_offload
 from mapper.deadline import NEVER
@@ -29,7 +30,7 @@ from simulator.cost import memory, pricing, reshard
 from simulator.cost.role_layouts import RoleLayouts, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mapper.candidates.scoring import PricedCandidates
     from mapper.deadline import Deadline
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 
 PAIRS_AT_ONCE = 100_000
 """Pairs of weights and engine configurations that are priced at once: some 100 MB."""
+
+MANY_STEPS = 8
+"""With more steps than that, a role that generates waits for the others to say what is worth an engine."""
+
+MostSeconds = Callable[[RoleTable], "Floats"]
+"""Seconds that transition and generation may take at most with each row for it to be worth keeping, ``[C]``."""
 
 AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
 """Whether the parameters of a trained role wait in host memory, by option."""
@@ -54,16 +61,35 @@ def bounding_tables(
 
 
 def tables_by_step(
-    problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
+    problem: Problem,
+    roles: Sequence[str],
+    prune: bool = True,
+    deadline: Deadline = NEVER,
+    worth_pairing: Callable[[dict[str, RoleTable], str, str], MostSeconds] | None = None,
 ) -> dict[str, RoleTable]:
-    """The same with rows that one of another step beats: those on other numbers of GPUs."""
+    """The same with rows that one of another step beats: those on other numbers of GPUs.
+
+    ``worth_pairing``: asked, where a role that trains and generates has many steps, which of its rows are worth an
+    engine, by what is priced so far: of that role the early steps, of the others all.
+    """
     device_types = [
         (i, device_type) for i, device_type in enumerate(problem.facts.device_types) if problem.sizes[device_type]
     ]
     by_role = {
         role: [RowsOnKind(problem, role, i, device_type, prune) for i, device_type in device_types] for role in roles
     }
-    price_in_turn([rows for of_role in by_role.values() for rows in of_role], deadline)
+    price_in_turn([rows for of_role in by_role.values() for rows in of_role if not rows.waits(worth_pairing)], deadline)
+    waiting = [rows for of_role in by_role.values() for rows in of_role if rows.waits(worth_pairing)]
+    if worth_pairing is not None and waiting:
+        price_early(waiting, deadline)
+        for rows in waiting if not deadline.is_over() else []:
+            rows.most_s = worth_pairing(_joined_of_kinds(by_role), rows.role, rows.device_type)
+        price_others(waiting, deadline)
+    return _joined_of_kinds(by_role)
+
+
+def _joined_of_kinds(by_role: Mapping[str, Sequence[RowsOnKind]]) -> dict[str, RoleTable]:
+    """What is priced of each role, rows that are in no plan last."""
     tables = {role: joined([rows.table() for rows in of_role]) for role, of_role in by_role.items()}
     away = {role: table.credit.unlisted for role, table in tables.items()}
     return {r: t.take(np.argsort(away[r], kind="stable")) if np.any(away[r]) else t for r, t in tables.items()}
@@ -86,15 +112,23 @@ class RowsOnKind:
     """
 
     def __init__(self, problem: Problem, role: str, position: int, device_type: str, prune: bool) -> None:
-        self._problem, self._role, self._position, self._kind, self._prune = problem, role, position, device_type, prune
+        self._problem, self.role, self._position = problem, role, position
+        self.device_type, self._prune = device_type, prune
+        self.most_s: MostSeconds | None = None
         self._facts, self._pin = problem.facts.on(device_type), pin_of(problem.pins, role)
-        self._sizes, self._parts, self._cut_short = problem.sizes[device_type], list[RoleTable](), False
+        self._sizes, self._parts = problem.sizes[device_type], list[RoleTable]()
+        self._cut_short: list[Ints] = []
         self._steps, self.num_early = steps_of(self._used)
 
     @property
     def num_left(self) -> int:
         """Steps that were not taken yet."""
         return len(self._steps) - len(self._parts)
+
+    def waits(self, worth_pairing: object) -> bool:
+        """Whether what other roles take decides which rows are worth pairing with engines."""
+        generates = self.role != GENERATOR and self._problem.flow.generates(self.role)
+        return worth_pairing is not None and self._prune and generates and self.num_left > MANY_STEPS
 
     def price_next(self, deadline: Deadline) -> None:
         """Take the next step, or part of it when ``deadline`` is over."""
@@ -105,33 +139,34 @@ class RowsOnKind:
         table = joined(self._parts)
         if len(self._parts) > 1:
             table = table.take(self._order(table))
-        if not self.num_left and not self._cut_short:
+        left = [*self._cut_short, *(self._used[step] for step in self._steps[len(self._parts) :])]
+        if not left:
             return table
-        problem = self._problem
-        least = least_seconds(self._facts, problem.flow, self._role, problem.mode, int(self._used.max()))
+        problem, most = self._problem, max(int(used.max(initial=1)) for used in left)
+        least = least_seconds(self._facts, problem.flow, self.role, problem.mode, most)
         return replace(table, unpriced_s=least)
 
     @cached_property
     def _engines(self) -> EnginePrices:
         flow, mode = self._facts.dataflow, self._problem.mode
-        if self._role == GENERATOR:
+        if self.role == GENERATOR:
             generator = next(role for role in flow.roles if flow.generates(role))
             return EnginePrices(self._facts, generator, mode.steady_steps)
-        return EnginePrices(self._facts, self._role, None)
+        return EnginePrices(self._facts, self.role, None)
 
     @cached_property
     def _listed(self) -> ListedDegrees:
-        return ListedDegrees.of(self._facts, self._problem.flow, self._role, self._sizes[-1], self._problem.options)
+        return ListedDegrees.of(self._facts, self._problem.flow, self.role, self._sizes[-1], self._problem.options)
 
     @cached_property
     def _copies(self) -> PricedCandidates | None:
         problem = self._problem
-        return copies_of(self._facts, problem.flow, self._role, self._sizes[-1], self._pin, problem.options)
+        return copies_of(self._facts, problem.flow, self.role, self._sizes[-1], self._pin, problem.options)
 
     @cached_property
     def _used(self) -> Ints:
         """GPUs of each entry of the listing, ``[L]``."""
-        if self._role != GENERATOR:
+        if self.role != GENERATOR:
             return self._listed.num_gpus
         shape = self._facts.roles[self._engines.role].shape
         used = layouts.generator_gpus(self._facts, shape, self._sizes, self._problem.options)
@@ -139,7 +174,7 @@ class RowsOnKind:
 
     def _order(self, table: RoleTable) -> Ints:
         """Positions of the rows in the order of the listing; those of one entry are in order already."""
-        if self._role == GENERATOR:
+        if self.role == GENERATOR:
             assert table.layouts.generation is not None, "the generator generates"
             return np.argsort(table.layouts.generation.num_gpus, kind="stable")
         order: Ints = np.lexsort((self._listed.places(table.layouts.weights), table.offload))
@@ -147,7 +182,7 @@ class RowsOnKind:
 
     def _priced(self, index: Ints, deadline: Deadline) -> RoleTable:
         """The rows of one step that fit, pruned."""
-        problem, facts, role, pin = self._problem, self._facts, self._role, self._pin
+        problem, facts, role, pin = self._problem, self._facts, self.role, self._pin
         if role == GENERATOR:
             table = _generator_table(self._engines, self._used[index], self._sizes, problem, self._prune)
         else:
@@ -166,21 +201,25 @@ class RowsOnKind:
         in no plan, but in the bound. Some configurations at a time, each a cross section of all, until ``deadline``.
         """
         if self._prune:
-            table = table.take(_pruned(table, self._problem, self._kind, keep_apart=True))
+            table = table.take(_pruned(table, self._problem, self.device_type, keep_apart=True))
         weights = table.layouts.weights
         last = np.maximum(table.credit.last_dp, weights.dp) * (weights.num_gpus // weights.dp)
         ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
         asked = asked.ravel()
-        rows = engine_rows(self._engines, ends[0], ends[1], self._pin, self._problem.options, self._prune)
+        most_s = np.full(len(table), np.inf) if self.most_s is None else self.most_s(table)
+        worth = np.zeros(ends.shape[1], dtype=np.bool_)
+        np.logical_or.at(worth, asked, most_s > 0)
+        rows = engine_rows(self._engines, ends[0], ends[1], self._pin, self._problem.options, self._prune, worth)
         num_pairs = int(np.bincount(rows.asked, minlength=ends.shape[1])[asked].sum())
         num_pieces = max(-(-num_pairs // PAIRS_AT_ONCE), 1)
         parts, lefts, rights = [], [], []
         for i in range(num_pieces):
             if i and deadline.is_over():
-                self._cut_short = True
+                self._cut_short.append(ends[0])
                 break
             piece = np.arange(i, len(table), num_pieces)
             left, right = pairs(asked[piece], rows.asked)
+            left, right = self._worth_pairing(table.take(piece), most_s[piece], rows, left, right)
             paired = _joined_with_engine(self._engines, table, rows, piece[left], right, self._sizes)
             part, kept = self._worth_keeping(paired)
             parts.append(part)
@@ -190,12 +229,23 @@ class RowsOnKind:
         whole = replace(whole, num_priced=whole.num_priced + table.num_priced + rows.num_priced)
         return whole.take(np.lexsort((np.concatenate(rights), np.concatenate(lefts))))
 
+    def _worth_pairing(
+        self, table: RoleTable, most_s: Floats, rows: EngineCandidates, left: Ints, right: Ints
+    ) -> tuple[Ints, Ints]:
+        """Of the pairs ``(left, right)`` those whose generation is short enough, and those that may be plain."""
+        if np.all(most_s == np.inf):
+            return left, right
+        keep = rows.seconds[right] <= most_s[left]
+        if self._problem.options.prefer_plain is not None:
+            keep |= plain_rows(self._facts, table)[left] & plain_engine(self._facts, rows.engine)[right]
+        return left[keep], right[keep]
+
     def _worth_keeping(self, table: RoleTable) -> tuple[RoleTable, Ints]:
         """The rows that fit, pruned, and their positions in ``table``."""
         facts, pin = self._facts, self._pin
         capacity = facts.memory_room_bytes
         granted = table.relaxed() if table.credit.any else table
-        fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, self._kind))
+        fits = (granted.resident_bytes + granted.transient_bytes <= capacity) & (pin.device in (None, self.device_type))
         only_granted = table.resident_bytes + table.transient_bytes > capacity
         credit = replace(table.credit, unlisted=table.credit.unlisted | (only_granted & fits))
         kept = np.flatnonzero(fits)
@@ -203,7 +253,7 @@ class RowsOnKind:
         table = replace(table, device_type=np.full(len(table), self._position, dtype=np.int64))
         if not self._prune:
             return table, kept
-        best = _pruned(table, self._problem, self._kind)
+        best = _pruned(table, self._problem, self.device_type)
         return table.take(best), kept[best]
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 BLOCK = 64
 """Rows that are compared with all later ones at once: enough to spare most of the calls, few enough for the cache."""
 
+SMALL_GROUP = 128
+"""Rows of a group up to which it is compared together with all others of the kind: a call for each takes longer."""
+
 
 def non_dominated(values: Floats) -> Ints:
     """Indices of the rows of ``values`` ``[C, D]`` (all to be small) that no other row dominates, ascending.
@@ -67,8 +70,37 @@ def non_dominated_by_group(key: Ints, values: Floats) -> Ints:
     """Rows that no other row of equal key dominates, ascending; of equal rows the first stays."""
     if values.shape[1] == 2:
         return _two_by_group(key, values)
-    kept = [rows[non_dominated(values[rows])] for rows in _by_group(key)]
-    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
+    small, large = _by_size(key)
+    kept = [small[_small_by_group(key[small], values[small])]]
+    kept += [rows[non_dominated(values[rows])] for rows in _by_group(key[large], large)]
+    return np.sort(np.concatenate(kept))
+
+
+def _by_size(key: Ints) -> tuple[Ints, Ints]:
+    """Rows of keys with up to ``SMALL_GROUP`` rows, and the others, each ascending."""
+    _, of, count = np.unique(key, return_inverse=True, return_counts=True)
+    small = count[of.reshape(-1)] <= SMALL_GROUP
+    return np.flatnonzero(small), np.flatnonzero(~small)
+
+
+def _small_by_group(key: Ints, values: Floats) -> Ints:
+    """The same for many small groups at once, in no order.
+
+    Sorted as in ``non_dominated``, each row is compared with the one before it in its group, then with the one before
+    that, and so on; a row leaves when it is beaten.
+    """
+    order = np.lexsort((np.arange(len(key)), *values.T[::-1], values.sum(axis=1), key))
+    begins = np.concatenate([[True], np.diff(key[order]) != 0])[: len(key)]
+    nth = np.arange(len(key)) - np.maximum.accumulate(np.where(begins, np.arange(len(key)), 0))
+    columns = np.ascontiguousarray(values[order].T)
+    left, alive = np.flatnonzero(nth >= 1), np.ones(len(key), dtype=np.bool_)
+    before = 1
+    while len(left):
+        beaten = np.all(columns[:, left - before] <= columns[:, left], axis=0)
+        alive[left[beaten]] = False
+        before += 1
+        left = left[~beaten & (nth[left] >= before)]
+    return np.asarray(order[alive], dtype=np.int64)
 
 
 def _two_by_group(key: Ints, values: Floats) -> Ints:
@@ -88,8 +120,8 @@ def _two_by_group(key: Ints, values: Floats) -> Ints:
     return np.sort(order[lowered < before])
 
 
-def _by_group(key: Ints) -> list[Ints]:
-    """Row indices by equal key."""
+def _by_group(key: Ints, rows: Ints) -> list[Ints]:
+    """``rows`` by equal ``key`` of each."""
     order = np.argsort(key, kind="stable")
     cuts = np.flatnonzero(np.diff(key[order])) + 1
-    return [part for part in np.split(order, cuts) if len(part)]
+    return [rows[part] for part in np.split(order, cuts) if len(part)]

@@ -75,6 +75,12 @@ def price_in_turn(rows: Sequence[Steps], deadline: Deadline) -> None:
 
     Early steps come before all others, and may begin up to ``EARLY_S`` after the deadline.
     """
+    price_early(rows, deadline)
+    price_others(rows, deadline)
+
+
+def price_early(rows: Sequence[Steps], deadline: Deadline) -> None:
+    """The early steps alone."""
     late = deadline.later(EARLY_S)
     total = sum(one.num_left for one in rows)
     for turn in range(ALWAYS):
@@ -82,6 +88,11 @@ def price_in_turn(rows: Sequence[Steps], deadline: Deadline) -> None:
             if turn < one.num_early:
                 _next(one, rows, total, late)
     _take(rows, [one.num_early - ALWAYS for one in rows], total, late)
+
+
+def price_others(rows: Sequence[Steps], deadline: Deadline) -> None:
+    """All steps that are left."""
+    total = sum(one.num_left for one in rows)
     _take(rows, [one.num_left for one in rows], total, deadline)
 
 

@@ -13,7 +13,7 @@ from mapper.deadline import TimeUpError
 from mapper.model.cp_sat import cp_model
 from mapper.model.objective import build_iteration_time
 from mapper.model.rules import RULES
-from mapper.model.variables import Choice, Variables, extract, hint, make_variables
+from mapper.model.variables import Choice, Variables, extract, make_variables
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance
@@ -40,13 +40,12 @@ def solve(
     *,
     seed: int,
     time_limit_s: float,
-    start: Choice | None = None,
-    start_ticks: int = 0,
+    most_ticks: int | None = None,
     workers: int = 1,
 ) -> Solution:
     """Find the best choice of ``instance`` and prove how good it is.
 
-    ``start``, a known choice of ``start_ticks``, is where the search begins and what is left if time runs out.
+    ``most_ticks``: only choices of at most so many are looked for.
     The same instance, seed and number of workers give the same answer when the search ends before its limit.
     Raises ``TimeUpError`` if time runs out with nothing known.
     """
@@ -54,23 +53,19 @@ def solve(
     if not any(all(instance.sizes[group] for group in partition) for partition in instance.partitions):
         return Solution("infeasible", None, 0, 0, time.perf_counter() - began)
     model, v = build_model(instance)
-    if start is not None:
-        hint(model, v, start)
+    if most_ticks is not None:
+        model.add(v.makespan <= most_ticks)
     solver = configured(seed, time_limit_s, workers)
     code = solved(solver, model)
     seconds = time.perf_counter() - began
     if code == cp_model.INFEASIBLE:
         return Solution("infeasible", None, 0, 0, seconds)
     if code not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        if start is None:
-            raise TimeUpError(time_limit_s)
-        return Solution("feasible", start, start_ticks, min(instance.floor_ticks, start_ticks), seconds)
+        raise TimeUpError(time_limit_s)
     bound = math.floor(solver.best_objective_bound + 1e-6)  # the bound is a float, the objective whole
     ticks = round(solver.objective_value)
     if code == cp_model.FEASIBLE:
         bound = min(max(bound, instance.floor_ticks), ticks)
-    if start is not None and start_ticks < ticks:  # time ran out before the search caught up with the known choice
-        return Solution("feasible", start, start_ticks, bound, seconds)
     status: Status = "optimal" if code == cp_model.OPTIMAL else "feasible"
     return Solution(status, extract(solver, v), ticks, bound, seconds)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates.pareto import non_dominated
+from mapper.model.choices import ticks_of
 from mapper.model.makespan import makespan
 from mapper.model.variables import Choice
 from mapper.search.prune import restricted
@@ -85,6 +86,15 @@ def greedy(instance: Instance) -> tuple[Choice | None, int]:
     return (None, 0) if best is None else found[best]
 
 
+def quick_choice(instance: Instance) -> tuple[Choice | None, int]:
+    """As ``greedy``, on a few pool sizes where there are many; on all if that finds none."""
+    few, rows = thinned(instance)
+    choice, ticks = greedy(few)
+    if choice is None:
+        return greedy(instance) if few is not instance else (None, 0)
+    return Choice(choice.pools, {role: int(rows[role][row]) for role, row in choice.rows.items()}), ticks
+
+
 def greedy_by_placement(instance: Instance) -> dict[Placement, tuple[Choice, int]]:
     """The same of each placement for which it finds one.
 
@@ -100,6 +110,12 @@ def greedy_by_placement(instance: Instance) -> dict[Placement, tuple[Choice, int
     picks = {group: _picked(instance, group, sizes, worth) for group, sizes in instance.sizes.items()}
     found = {partition: _best_allocation(instance, partition, picks) for partition in instance.partitions}
     return {partition: one for partition, one in found.items() if one is not None}
+
+
+def quick_limits(instance: Instance) -> dict[Placement, int]:
+    """Ticks of a quick choice of each placement that one is found for."""
+    few, _ = thinned(instance)
+    return {placement: ticks_of(few, choice) for placement, (choice, _) in greedy_by_placement(few).items()}
 
 
 def _worth_picking(instance: Instance, role: str, device_type: str) -> _Rows:

@@ -9,25 +9,26 @@ plans have a quick choice of their own.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapper.candidates.listing import tables_by_step, worth_keeping
 from mapper.candidates.table import by_gpus
-from mapper.model.choices import ticks_of
 from mapper.model.instance import make_instance
 from mapper.progress import tell
-from mapper.search.incumbent import NEVER, greedy_by_placement, thinned
+from mapper.search.incumbent import NEVER, quick_limits
 from mapper.search.plain import rows_worth_keeping
 from mapper.search.prune import prune_each_beyond
+from mapper.search.worth_pairing import worth_pairing
 
 if TYPE_CHECKING:
     from mapper.candidates.plain import StagesNeeded
     from mapper.candidates.table import RoleTable
     from mapper.deadline import Deadline
     from mapper.model.instance import Instance
-    from mapper.problem import ColocationGroup, Placement, Problem
+    from mapper.problem import ColocationGroup, Problem
     from profiles.records import Ints
 
 FEW_ROWS = 20_000
@@ -36,7 +37,7 @@ FEW_ROWS = 20_000
 
 def fastest_instance(problem: Problem, deadline: Deadline) -> Instance:
     """As ``make_instance``, without what is in no placement's fastest plan, nor in the fastest plain one."""
-    whole = tables_by_step(problem, problem.roles, deadline=deadline)
+    whole = tables_by_step(problem, problem.roles, deadline=deadline, worth_pairing=partial(worth_pairing, problem))
     if sum(map(len, whole.values())) <= FEW_ROWS:
         return make_instance(problem, priced=_worth_keeping(problem, whole))
     tell("looking for a quick plan of each placement")
@@ -61,9 +62,3 @@ def _within_quick_choices(instance: Instance) -> dict[str, Ints]:
     limits = {placement: ticks + rounding for placement, ticks in quick_limits(instance).items()}
     least = instance.relaxed() or instance
     return prune_each_beyond(least, dict.fromkeys(least.partitions, int(NEVER) // 4) | limits)[1]
-
-
-def quick_limits(instance: Instance) -> dict[Placement, int]:
-    """Ticks of a quick choice of each placement that one is found for."""
-    few, _ = thinned(instance)
-    return {placement: ticks_of(few, choice) for placement, (choice, _) in greedy_by_placement(few).items()}

@@ -17,7 +17,7 @@ from mapper.deadline import TimeUpError
 from mapper.model.choices import ticks_of
 from mapper.model.variables import Choice
 from mapper.search.best import best_choice
-from mapper.search.incumbent import greedy, thinned
+from mapper.search.incumbent import NEVER, quick_choice
 from mapper.search.prune import prune_beyond, restricted
 from mapper.search.tie_breaking import tidy
 
@@ -45,7 +45,7 @@ def best_plain(
     inside = {p: _inside(instance, short, p) for p in instance.partitions}
     best: tuple[Choice, int] | None = None
     for few, kept in inside.values():
-        start, _ = greedy(few)
+        start, _ = quick_choice(few)
         if start is not None:
             best = _better(best, instance, _in_whole(start, kept))
     for placement in instance.partitions if best is None else _left(instance, rows, best[1]):
@@ -74,15 +74,11 @@ def rows_worth_keeping(
     counted = replace(instance, stages_needed=needed)
     short = {group: _short_enough(counted, rows, group) for group in needed}
     inside = {p: _inside(instance, short, p) for p in instance.partitions}
-    quick = [ticks for few, _ in inside.values() for choice, ticks in [greedy(thinned(few)[0])] if choice is not None]
+    quick = [ticks for few, _ in inside.values() for choice, ticks in [quick_choice(few)] if choice is not None]
     keep = {role: np.zeros(len(table), dtype=np.bool_) for role, table in instance.tables.items()}
-    rounding = len(instance.flow.calls) + 1
+    limit = min(quick, default=int(NEVER) // 4) + len(instance.flow.calls) + 1  # ticks by which durations may be off
     for few, of_whole in inside.values():
-        left = (
-            prune_beyond(few, min(quick) + rounding)[1]
-            if quick
-            else {r: np.arange(len(t)) for r, t in few.tables.items()}
-        )
+        _, left = prune_beyond(few, limit)
         for role, mine in of_whole.items():
             keep[role][mine[left[role]]] = True
     return {role: np.flatnonzero(mask) for role, mask in keep.items()}, needed

@@ -14,7 +14,7 @@ from mapper.model.choices import fits, ticks_of
 from mapper.model.solver import Solution, solve
 from mapper.model.variables import Choice
 from mapper.progress import tell
-from mapper.search.incumbent import greedy, polished, thinned
+from mapper.search.incumbent import greedy, polished, quick_choice, thinned
 from mapper.search.multipliers import prune_by_prices
 from mapper.search.prune import prune_beyond, restricted
 
@@ -69,13 +69,11 @@ def _faster(instance: Instance, seed: int, time_limit_s: float, limit: int, work
     if not left.partitions:
         return Solution("optimal", None, limit, limit, time.perf_counter() - began)
     try:
-        found = solve(left, seed=seed, time_limit_s=time_limit_s, workers=workers)
+        found = solve(left, seed=seed, time_limit_s=time_limit_s, most_ticks=limit - 1, workers=workers)
     except TimeUpError:
         return Solution("feasible", None, limit, least, time.perf_counter() - began)
-    if found.choice is None or found.objective_ticks >= limit:
-        proven = found.status != "feasible"
-        bound = limit if proven else min(max(least, found.bound_ticks), limit)
-        return replace(found, status="optimal" if proven else "feasible", choice=None, bound_ticks=bound)
+    if found.choice is None:
+        return replace(found, status="optimal", bound_ticks=limit)
     bound = min(max(least, found.bound_ticks), found.objective_ticks)
     return replace(found, choice=_in_whole(found.choice, kept), bound_ticks=bound)
 
@@ -118,12 +116,7 @@ def _closer(instance: Instance, start: Choice, limit: int) -> tuple[Choice, int]
 
 def _start(instance: Instance, known: Choice | None) -> tuple[Choice | None, int]:
     """The better of the quick choice and the known one, if that fits, and its ticks."""
-    few, rows = thinned(instance)
-    start, limit = greedy(few)
-    if start is None and few is not instance:
-        start, limit = greedy(instance)
-    elif start is not None:
-        start = _in_whole(start, rows)
+    start, limit = quick_choice(instance)
     if known is None or not fits(instance, known):
         return start, limit
     ticks = ticks_of(instance, known)
@@ -136,7 +129,7 @@ def _within(
     """The best choice of at most ``cutoff`` ticks, with no known one to start from."""
     pruned, kept = prune_beyond(instance, cutoff)
     pruned, kept = _within_prices(pruned, kept, cutoff)
-    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, workers=workers)
+    solution = solve(pruned, seed=seed, time_limit_s=time_limit_s, most_ticks=cutoff, workers=workers)
     if solution.choice is None:
         return None, replace(solution, bound_ticks=cutoff + 1)
     return _in_whole(solution.choice, kept), replace(solution, bound_ticks=min(solution.bound_ticks, cutoff + 1))

@@ -77,9 +77,8 @@ def _within_budget(instance: Instance, sizes: Sizes) -> Sizes:
     """Sizes that leave the other groups at least their smallest pools."""
     if not all(sizes.values()):
         return sizes
-    out = {
-        g: tuple(n for n in left if n <= int(_room(instance, sizes, (), g, np.zeros(())))) for g, left in sizes.items()
-    }
+    most = {group: int(_room(instance, sizes, (), group, np.zeros(()))) for group in sizes}
+    out = {group: tuple(n for n in left if n <= most[group]) for group, left in sizes.items()}
     if instance.equal_sizes:
         same = set.intersection(*(set(left) for left in out.values()))
         out = {group: tuple(n for n in left if n in same) for group, left in out.items()}
@@ -159,7 +158,7 @@ def _rows_with_room(
         for role in group.roles:
             r = out[role][instance.tables[role].num_gpus[out[role]] <= at[-1]]
             pool = at[np.searchsorted(at, instance.tables[role].num_gpus[r])]
-            durations = _shortest(instance, partition, sizes, out, group, pool, np.full_like(pool, at[-1]))
+            durations = shortest_around(instance, partition, sizes, out, group, pool, np.full_like(pool, at[-1]))
             durations |= {key: t[r].astype(np.float64) for key, t in instance.ticks[role].items()}
             in_time = makespan(instance, partition, durations) <= limit
             out[role] = r[in_time & (_joint_need(instance, group, role, r, out, at[-1:]) <= capacity)]
@@ -170,12 +169,19 @@ def _joint_need(
     instance: Instance, group: ColocationGroup, role: str, row: Ints, rows: dict[str, Ints], most: Ints
 ) -> Ints:
     """MiB that a pool needs at least for each of ``row`` of one role beside the least hungry rows of the others."""
-    resident, transient = instance.resident_mib[role][row], instance.transient_mib[role][row]
-    for other in group.roles:
-        if other != role:
-            resident = resident + _least(instance, other, instance.resident_mib[other], rows, most)
-            transient = np.maximum(transient, _least(instance, other, instance.transient_mib[other], rows, most))
-    return np.asarray(resident + transient, dtype=np.int64)
+    resident, transient = least_of_others(instance, group, role, rows, most)
+    added = np.maximum(instance.transient_mib[role][row], transient)
+    return np.asarray(instance.resident_mib[role][row] + resident + added, dtype=np.int64)
+
+
+def least_of_others(
+    instance: Instance, group: ColocationGroup, role: str, rows: dict[str, Ints], most: Ints
+) -> tuple[int, int]:
+    """MiB that a group's other roles keep at least on pools of ``most`` GPUs ``[1]``, and that one of them adds."""
+    others = [other for other in group.roles if other != role]
+    resident = sum(int(_least(instance, r, instance.resident_mib[r], rows, most)[0]) for r in others)
+    added = (int(_least(instance, r, instance.transient_mib[r], rows, most)[0]) for r in others)
+    return resident, max(added, default=0)
 
 
 def _sizes_with_room(
@@ -185,12 +191,12 @@ def _sizes_with_room(
     pool = np.asarray(sizes[group], dtype=np.int64)
     return tuple(
         pool[
-            makespan(instance, partition, _shortest(instance, partition, sizes, rows, group, pool, pool)) <= limit
+            makespan(instance, partition, shortest_around(instance, partition, sizes, rows, group, pool, pool)) <= limit
         ].tolist()
     )
 
 
-def _shortest(
+def shortest_around(
     instance: Instance,
     partition: Placement,
     sizes: Sizes,

@@ -8,7 +8,8 @@ import pytest
 
 from hybridmap.calibration.learn import learn, predicted
 from hybridmap.calibration.lengths import learn_lengths, percentile_99, with_lengths
-from hybridmap.exports.verl.import_run import Given, import_verl
+from hybridmap.exports.imported import Given
+from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
 from hybridmap.runlogs.read import read_log
 from hybridmap.runlogs.records import STEP, LoggedStep, RunLog

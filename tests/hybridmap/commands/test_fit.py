@@ -1,8 +1,11 @@
 """Protects `fit`: its numbers are those of the feasibility check, and what it says would fit does."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 TOO_LARGE = {
     "models": dict.fromkeys(("actor", "critic", "reference", "reward"), "llama-2-13b"),
@@ -76,3 +79,14 @@ def test_a_plan_that_does_not_fit_is_looked_at(run, planned, tmp_path):
     answer = asked(run, planned.job, "--plan", path)
     assert answer["fits"] is False
     assert any(remedy["fits"] for remedy in answer["remedies"])
+
+
+def test_what_happens_at_full_length_is_said_as_plan_says_it(run, write_job):
+    """Samples of a micro-batch are counted, so all of them may be long at once."""
+    example = Path(__file__).parents[3] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml"
+    counted = {"micro_batch": [1, 2, 4, 8]}
+    pins = {"actor": {"training": counted}, "reference": {"inference": counted}}
+    shown = run("fit", write_job(yaml.safe_load(example.read_text()) | {"pin": pins})).stdout
+    assert re.search(
+        r"note: pool A at full length throughout: \d+\.\d of 79\.1 GiB, out of memory; 1 micro-batch in", shown
+    )

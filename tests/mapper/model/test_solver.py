@@ -265,14 +265,12 @@ def test_same_seed_same_answer() -> None:
     assert (first.choice, first.objective_ticks) == (second.choice, second.objective_ticks)
 
 
-def test_a_known_start_is_what_is_left_when_time_runs_out() -> None:
-    x = real("ppo 13b 32")
-    choice, solution = best_choice(x, 0, HANGS_S)
-    late = solve(x, seed=0, time_limit_s=0.0, start=choice, start_ticks=solution.objective_ticks)
-    assert late.status == "feasible"
-    assert late.choice == choice
-    assert late.objective_ticks == solution.objective_ticks
-    assert late.bound_ticks <= late.objective_ticks
+@pytest.mark.parametrize("seed", range(5))
+def test_of_at_most_so_many_ticks_there_is_the_best_or_none(seed: int) -> None:
+    x = toy_instance("grpo", ("actor", "reference"), seed, num_gpus=5, capacity_mib=40)
+    least = exhaustive(x)[1]
+    assert solve(x, seed=0, time_limit_s=HANGS_S, most_ticks=least).objective_ticks == least
+    assert solve(x, seed=0, time_limit_s=HANGS_S, most_ticks=least - 1).status == "infeasible"
 
 
 def test_no_pool_size_for_any_placement_is_infeasible_at_once() -> None:

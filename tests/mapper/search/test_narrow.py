@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mapper.candidates import listing
 from mapper.deadline import NEVER
 from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.instance import Instance, make_instance
@@ -35,15 +36,19 @@ def least_of_each(x: Instance) -> dict[frozenset[object], float]:
     [
         (tiny_facts("ppo", 4), SYNC),
         (make_facts("ppo", nodes=2), SYNC),
+        (tiny_facts("remax", 4), SYNC),
         (make_facts("grpo", nodes=3), ExecutionMode("one-step-off", dedicated_rollout=True)),
     ],
-    ids=["tiny", "16 GPUs", "a pool of engines"],
+    ids=["tiny", "16 GPUs", "two generations", "a pool of engines"],
 )
 def test_the_best_of_every_placement_is_that_of_everything(facts, mode, monkeypatch):
     monkeypatch.setattr(narrow, "FEW_ROWS", 0)
+    monkeypatch.setattr(listing, "MANY_STEPS", 0)
     problem = make_problem(facts, mode=mode)
     whole, few = make_instance(problem), narrow.fastest_instance(problem, NEVER)
     assert sum(map(len, few.tables.values())) < sum(map(len, whole.tables.values()))
+    if not mode.dedicated_rollout:  # an engine on a pool of its own pairs with nothing
+        assert few.tables["actor"].num_priced < whole.tables["actor"].num_priced
     least = least_of_each(few)
     for placement, seconds in least_of_each(whole).items():
         assert least[placement] == pytest.approx(seconds, abs=whole.rounding_s + few.rounding_s)
@@ -54,6 +59,7 @@ def test_the_best_plain_plan_is_that_of_everything(monkeypatch):
     request = SearchRequest(make_facts("ppo", nodes=2), options=SearchOptions(prefer_plain=0.0), runners_up=False)
     whole = find_plan(request)
     monkeypatch.setattr(narrow, "FEW_ROWS", 0)
+    monkeypatch.setattr(listing, "MANY_STEPS", 0)
     few = find_plan(request)
     assert few.plain is not None
     assert whole.plain is not None
