@@ -1,6 +1,8 @@
 """Protects the support matrix: it says what prices rest on, and a cell without a price says why."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,14 @@ def test_every_engine_with_tables_is_there(run) -> None:
     assert [name.split("@")[0] for name in newest_engines()] == ["vllm", "sglang", "tensorrt-llm"]
     found = json.loads(run("support", "l40s", "--engine", "sglang@0.5", "--json").stdout)
     assert {cell["engine"] for cell in found["cells"]} == {"sglang@0.5"}
+
+
+def test_the_page_shows_what_the_command_prints(run) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "support.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^## (\S+)\n\n```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(shown) >= 5
+    for device, output in shown:
+        assert run("support", device).stdout.rstrip() == output.rstrip(), f"docs/support.md: {device}"
 
 
 def test_an_unknown_device_is_refused() -> None:
