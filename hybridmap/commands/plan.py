@@ -94,12 +94,21 @@ def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tup
 
 def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:
     from hybridmap.text.others import show_top
-    from hybridmap.text.plan import answer_line, best_line, header_lines, next_lines, result_lines, show_plan
+    from hybridmap.text.plan import (
+        answer_line,
+        best_line,
+        header_lines,
+        next_lines,
+        result_lines,
+        show_carrying_constants,
+        show_plan,
+    )
 
     facts = given.facts()
     say(f"{answer_line(result.timeline)}\n{best_line(result)}\n")
     say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
+    show_carrying_constants(result.plan, facts)
     say("\n".join(result_lines(result, facts, given.request().options)))
     if top > 1:
         show_top(result, facts, top)
