@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
+    from plotly.graph_objects import Figure
 
     from hybridmap.answers.fit import Fit
     from hybridmap.exports.export import Export
-    from hybridmap.exports.verl.import_run import Imported
+    from hybridmap.exports.imported import Imported
+    from hybridmap.exports.targets import Planned
     from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from mapper.analysis.explain import Explanation
@@ -53,7 +55,7 @@ def plan(
     runners_up: bool = True,
     hint: Plan | None = None,
 ) -> Result:
-    """Find the best plan of a job under its objective, schedule and pins.
+    """Find the best plan of a job under its objective, schedule and pins; ``plan_for`` has rules of a target, too.
 
     ``mapper.request.SearchRequest`` has the parameters, ``mapper.search.find_plan.find_plan`` the errors.
     """
@@ -70,6 +72,22 @@ def plan(
             hint=hint,
         )
     )
+
+
+def plan_for(job: Job, target: str, *, seed: int = 0, time_limit_s: float = 60.0) -> Planned:
+    """Find the best plan that another system runs as it is written, such as ``verl/megatron``.
+
+    ``Planned`` has the result, the job that is then run, and where that is not what was asked for;
+    ``hybridmap.exports.targets.plan_for`` has the errors.
+    """
+    from hybridmap.exports.targets import plan_for as plan_within
+    from hybridmap.exports.targets import target_of
+    from mapper.search.find_plan import find_plan
+
+    def search(one: Job) -> Result:
+        return find_plan(replace(one.request(), runners_up=False, seed=seed, time_limit_s=time_limit_s))
+
+    return plan_within(job, target_of(target), search)
 
 
 def simulate(plan: Plan, job: Job) -> Timeline:
@@ -221,6 +239,25 @@ def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline 
     return Path(path)
 
 
+def plot_timeline(timeline: Timeline, measured: Timeline | None = None) -> Figure:
+    """The calls of an iteration over its seconds, one row for each role of a pool; a run's below, if one is given."""
+    from plotly.graph_objects import Figure
+
+    from hybridmap.report.figures import gantt
+
+    return Figure(gantt(timeline, measured))
+
+
+def plot_memory(job: Job, plan: Plan, pool: str | None = None) -> Figure:
+    """GiB of a pool's fullest GPU over the iteration by role; of the plan's first pool unless one is named."""
+    from plotly.graph_objects import Figure
+
+    from hybridmap.report.memory_figure import memory_over_time
+
+    there = plan.pools[0] if pool is None else plan.pool(pool)
+    return Figure(memory_over_time(plan, there, simulate(plan, job), job.facts()))
+
+
 def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[str, Any]:
     """Timelines by name as a Chrome trace: ``json.dump`` it for Perfetto."""
     from hybridmap.files.trace import trace_document
@@ -228,7 +265,7 @@ def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[s
     return trace_document(timelines, plan)
 
 
-def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf"]) -> Export:
+def export(job: Job, plan: Plan, to: Literal["verl", "nemo-rl", "openrlhf", "slime"]) -> Export:
     """A plan for another RL system: its settings, its files, and where it cannot follow."""
     from hybridmap.exports.export import Source
     from hybridmap.exports.systems import SYSTEMS
@@ -255,7 +292,7 @@ def import_verl(
 
     ``environment``: variables that the script finds set; those of this process are not looked at.
     """
-    from hybridmap.exports.verl.import_run import Given
+    from hybridmap.exports.imported import Given
     from hybridmap.exports.verl.import_run import import_verl as read
     from hybridmap.exports.verl.read import read_verl_config
 

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, DeviceSpec, load_derived, load_spec, load_tables_of
 from profiles.lookup import pricing
 from profiles.lookup.device_tables import DeviceTables
+from profiles.lookup.sparse import KINDS
 from profiles.lookup.table import read_card
 from profiles.records import Basis, Priced
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from profiles.lookup.linear import LinearLookup
     from profiles.lookup.mla import MlaLookup
     from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
+    from profiles.lookup.sparse import SparseLookups
 
 DATA = Path(__file__).parent / "data"
 NO_TABLES = (DEVICE_FILE, CALIBRATION_FILE)
@@ -264,6 +266,30 @@ class DeviceProfile:
             return table.price(self.spec, self._weakest, batch, context, heads, dtype, kv_dtype)
 
         return self.tables.price("mla_decode", "MLA decode", ask)
+
+    def has_sparse(self, hidden: int) -> bool:
+        """Whether modules of sparse latent attention of a model of this width were measured."""
+        return hidden in KINDS and bool(self.tables.names("sparse_prefill") and self.tables.names("sparse_decode"))
+
+    def sparse_attention(
+        self,
+        phase: Literal["prefill", "decode"],
+        sizes: tuple[ArrayLike, ArrayLike, ArrayLike],
+        hidden: int,
+        dtype: str,
+        kv_dtype: str,
+    ) -> Priced:
+        """A layer's module of sparse latent attention, projections and indexer included; see ``has_sparse``.
+
+        ``sizes``: sequences, tokens of each, and query heads of one rank.
+        """
+        kind = KINDS[hidden]
+
+        def ask(tables: SparseLookups) -> Priced:
+            batch, length, heads = sizes
+            return tables.of_kind[kind].price(self.spec, self._weakest, batch, length, heads, dtype, kv_dtype)
+
+        return self.tables.price(f"sparse_{phase}", f"sparse attention ({phase})", ask)
 
     def linear_prefill(self, batch: ArrayLike, seq: ArrayLike, k_heads: ArrayLike, v_heads: ArrayLike) -> Priced:
         """Convolution and gated delta rule of whole sequences, without projections; heads are those of one rank."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
     from profiles.store import DeviceProfile
     from profiles.workload import Workload
+    from simulator.speculation import Speculation
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ class Facts:
     ``roles`` maps each role to its model; ``group`` is the cluster's GPUs of the first device type, ``device`` their
     profile. ``others`` are those of further types in a mixed cluster: a pool has GPUs of one type, and what runs on it
     is priced with ``on(device_type)``. ``calibration`` is a layer over the prices: how far runs on this machine were
-    from them. ``memory_headroom`` is the share of a GPU's memory that a search leaves free.
+    from them. ``memory_headroom`` is the share of a GPU's memory that a search leaves free. ``speculation``: the engine
+    drafts tokens and checks them.
     """
 
     algorithm: str
@@ -189,6 +191,7 @@ class Facts:
     others: tuple[DeviceGroup, ...] = ()
     calibration: Calibration = UNCALIBRATED
     memory_headroom: float = 0.0
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.memory_headroom < 1.0:

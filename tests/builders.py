@@ -116,7 +116,9 @@ def make_facts(
     reserve_bytes: float | None = None,
 ) -> Facts:
     """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
-    named = roles if roles is not None else dict.fromkeys(ALGORITHMS[algorithm].roles, model)
+    record = ALGORITHMS[algorithm]
+    usual = (*record.roles, *record.optional_roles) if algorithm == "ppo" else record.roles
+    named = roles if roles is not None else dict.fromkeys(usual, model)
     specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
     profile = load_device(device)
     if memory_bytes is not None:

@@ -113,7 +113,8 @@ def read_weights(path: Path) -> object:
 
 def read_verl(path: Path) -> object:
     """A launch script or a config of verl, imported and checked."""
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
     from simulator.feasibility import check_plan
 

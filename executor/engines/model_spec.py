@@ -33,7 +33,8 @@ class ModelSpec:
     """Which model a role runs, and how.
 
     ``path`` is a ``config.json`` (weights drawn by ``seed``) or a folder with one and ``*.safetensors`` files.
-    ``micro_batch`` in rows of a rank, or where ``token_budget`` is not 0 as many as hold so many tokens;
+    ``micro_batch`` in rows of a rank, or where ``token_budget`` is not 0 as many as hold so many tokens, padding left
+    out;
     ``max_num_seqs`` sequences of a replica generate at once, fewer if ``kv_cache_bytes`` of a rank (0: no limit) do not
     hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
@@ -56,10 +57,6 @@ class ModelSpec:
     device: str = "cpu"
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
     check_weights: bool = True
-
-    def rows_at_once(self, width: int) -> int:
-        """Rows of a micro-batch in a batch that is padded to ``width`` tokens: padding counts, at least one row."""
-        return max(self.token_budget // width, 1) if self.token_budget else self.micro_batch
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -91,7 +91,7 @@ def explain(plan_file: str, time_limit_s: float = 10.0) -> list[str]:
     return [f"an iteration takes {now_s:,.1f} s", *saved, *(finding.sentence for finding in found.findings)]
 
 
-def export(plan_file: str, to: Literal["verl", "nemo-rl", "openrlhf"]) -> ExportAnswer:
+def export(plan_file: str, to: Literal["verl", "nemo-rl", "openrlhf", "slime"]) -> ExportAnswer:
     """A plan.json as the settings of verl, NeMo-RL or OpenRLHF."""
     file, job = hm.read_plan(plan_file)
     made = hm.export(job, file.plan, to)

@@ -137,7 +137,8 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
         return Ran(job_from_document(file.job, f"{asked.plan}: job"), file.plan)
     if asked.device is None:
         raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
-    from hybridmap.exports.verl.import_run import Given, import_verl
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
 
     assert asked.script is not None

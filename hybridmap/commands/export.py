@@ -22,11 +22,15 @@ class System(StrEnum):
     VERL = "verl"
     NEMO_RL = "nemo-rl"
     OPENRLHF = "openrlhf"
+    SLIME = "slime"
 
 
 def export(
     plan: Annotated[Path, typer.Argument(metavar="plan.json", help="What `hybridmap plan` wrote.")],
-    to: Annotated[System, typer.Option("--to", help="The system that is to run it.")],
+    to: Annotated[
+        System | None,
+        typer.Option("--to", help="The system that is to run it; else the job's target.", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the script and what goes with it here.", show_default=False),
@@ -41,7 +45,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a launch script for verl, NeMo-RL or OpenRLHF.
+    """Write a launch script for verl, NeMo-RL, OpenRLHF or slime.
 
     The script goes to stdout, and what the system cannot follow to stderr; with --out both go into a folder, with
     notes and, where verl has no key for the plan's pools, a trainer subclass. What is written is priced beside the
@@ -54,7 +58,7 @@ def export(
     if launcher is not None and out is None:
         raise InputError(f"--launcher {launcher} needs --out DIR: its file goes beside the script that it starts")
     file = read_plan_file(plan)
-    found = export_plan(file, str(plan), to.value)
+    found = export_plan(file, str(plan), _system(to, file, plan))
     if launcher is not None:
         found = _with_launcher(found, launcher, file, plan)
     written = _written(found, out) if out is not None else []
@@ -91,6 +95,14 @@ def export(
         warn(line)
     if found.times.differ:
         warn(str(found.times))
+
+
+def _system(to: System | None, file: "PlanFile", plan: Path) -> str:
+    """The system that was asked for, else the one that the plan was made for."""
+    made_for = str(file.job.get("target") or "").partition("/")[0].partition("@")[0]
+    if to is None and made_for not in [system.value for system in System]:
+        raise InputError(f"{plan} was planned for no other system: give --to {', --to '.join(System)}")
+    return to.value if to is not None else made_for
 
 
 def _with_launcher(found: "Export", launcher: str, file: "PlanFile", path: Path) -> "Export":

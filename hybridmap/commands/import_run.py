@@ -13,9 +13,9 @@ from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.exports.verl.advice import Advice
-    from hybridmap.exports.verl.import_run import Imported
-    from hybridmap.exports.verl.read import VerlConfig
+    from hybridmap.exports.advice import Advice
+    from hybridmap.exports.imported import Imported
+    from hybridmap.exports.reader import Reader
     from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import Record
@@ -26,10 +26,13 @@ class Origin(StrEnum):
     """Systems whose runs can be read."""
 
     VERL = "verl"
+    NEMO_RL = "nemo-rl"
+    OPENRLHF = "openrlhf"
+    SLIME = "slime"
 
 
 Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="A launch script, or overrides.yaml or config.yaml of Hydra.")
+    Path, typer.Argument(metavar="CONFIG", help="A launch script, a recipe, or overrides.yaml or config.yaml of Hydra.")
 ]
 Device = Annotated[
     str,
@@ -69,50 +72,68 @@ def import_run(
         Path | None,
         typer.Option("--log", metavar="LOG", help="Lengths from a log, as for calibrate.", show_default=False),
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the changed script beside the old one, as NAME.hybridmap.sh.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the plans.")] = Path("hybridmap-out"),
     time_limit: TimeLimit = 60.0,
     calibration: CalibrationLayer = None,
     as_json: Json = False,
 ) -> None:
-    """Read a verl run, and say what would be faster.
+    """Read a run of another system, and say what would be faster.
 
-    Simulates the run as it is configured, finds the best plan for the same job, and lists the keys to change. Writes
-    both plans, and the job, into a folder.
+    Simulates the run as it is configured, finds the best plan that its system runs for the same job, and lists what to
+    change, in steps. Writes both plans, and the job, into a folder.
     """
-    from hybridmap.exports.verl.import_run import Given, import_verl
-    from hybridmap.exports.verl.read import read_verl_config
+    from hybridmap.exports.imported import Given
+    from hybridmap.exports.reader import READERS
     from hybridmap.files.plan import require_folder
     from hybridmap.job.load import with_layer
 
-    assert origin is Origin.VERL, "the only one there is"
     require_folder(out)
+    reader = READERS[origin.value]
+    variables = name_values("--env", "NAME=VALUE, such as NNODES=4", env or [])
     models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
-    read = read_verl_config(config, name_values("--env", "NAME=VALUE, such as NNODES=4", env or []))
+    read = reader.read(config, variables)
     if log is not None:
         mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)
-    imported = import_verl(read, Given(device, gbps, mean_response, prompt_tokens, models))
+    imported = reader.imported(read, Given(device, gbps, mean_response, prompt_tokens, models))
     if calibration is not None:
         imported = replace(imported, job=with_layer(imported.job, calibration))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
     now, why = _simulated(imported)
-    advice = _advised(imported, read, time_limit)
+    advice = _advised(reader, imported, read, time_limit)
     written = _write(imported, now, advice.best, out)
+    if apply and advice.steps:
+        written.append(_applied(config, origin.value, advice, variables))
     if as_json:
         say_json(_document(imported, now, why, advice, written))
         return
-    _show(imported, now, why, advice)
+    _show(imported, now, why, advice, origin.value)
     say(f"wrote       {', '.join(written)}")
 
 
-def _advised(imported: "Imported", read: "VerlConfig", time_limit_s: float) -> "Advice":
-    from hybridmap.exports.verl.advice import advise
+def _applied(config: Path, system: str, advice: "Advice", variables: dict[str, str]) -> str:
+    """The changed script beside the old one; gives its path."""
+    from hybridmap.exports.apply import changed_text
+    from hybridmap.exports.launched import script_text
+    from hybridmap.files.write import write_file
+
+    beside = config.with_name(f"{config.stem}.hybridmap{config.suffix}")
+    text = changed_text(config, script_text(config), system, advice.changes, variables)
+    write_file(beside, text, replace=True)
+    return str(beside)
+
+
+def _advised(reader: "Reader[Any]", imported: "Imported", read: object, time_limit_s: float) -> "Advice":
+    from hybridmap.exports.advice import advise
     from mapper.search.find_plan import find_plan
 
     def search(job: "Job") -> "Result":
         return find_plan(replace(job.request(), runners_up=False, time_limit_s=time_limit_s))
 
     with working("searching a better plan ..."):
-        return advise(imported, read, search)
+        return advise(reader, imported, read, search)
 
 
 def lengths_of(log: Path, mean_response: int | None, prompt_tokens: float | None) -> tuple[int | None, float | None]:
@@ -171,41 +192,58 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
     return [*written, str(out / "job.yaml")]
 
 
-def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice") -> None:
-    from hybridmap.exports.verl.export import override_text
+def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice", system: str) -> None:
     from hybridmap.text.plan import header_lines, show_plan
 
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))
     if now is None:
-        say("your run does not fit by this count:")
+        say("your run needs more memory than there is by this count of its worst case:")
         for line in why:
             say(f"  {line}")
     else:
         say("your run:")
         show_plan(imported.plan, now)
     say()
-    say(f"the best plan for the same job{'' if advice.reason else ' that verl can run'}:")
+    say(f"the best plan for the same job{'' if advice.reason else f' that {system} can run'}:")
     show_plan(advice.best.plan, advice.best.timeline)
     say()
     you = "your run does not fit" if now is None else f"you run at {now.iteration_s:,.2f} s an iteration"
     if advice.reason:
-        say(f"{you}; of plans that verl can run none was found: {advice.reason}")
+        say(f"{you}; of plans that {system} can run none was found: {advice.reason}")
         return
-    if advice.iteration_s is None or (now is not None and advice.iteration_s >= 0.999 * now.iteration_s):
-        say(f"{you}; no change of keys makes it faster")
+    if not advice.steps:
+        best = advice.best.iteration_s if advice.iteration_s is None else advice.iteration_s
+        say(f"{you}; what you have is within 2 % of the best that was found, {best:,.2f} s: leave it")
         return
+    _show_steps(advice, you)
+
+
+def _show_steps(advice: "Advice", you: str) -> None:
+    """What to change, in order; each step priced by reading the changed run again."""
+    from hybridmap.exports.values import override_text
+
+    assert advice.iteration_s is not None, "there are steps"
     say(
         f"{you}; with these {len(advice.changes)} keys changed it takes {advice.iteration_s:,.2f} s, by reading the "
         "changed run again:"
     )
-    table = new_table(("key", "now", "change to"))
-    for key, old, new in advice.changes:
-        table.add_row(key.lstrip("+"), _text(old, override_text(old)), _text(new, override_text(new)))
+    table = new_table(("step", "key", "now", "change to", "alone", "then"))
+    for number, step in enumerate(advice.steps, start=1):
+        for i, (key, old, new) in enumerate(step.changes):
+            first = i == 0
+            table.add_row(
+                f"{number} {step.name}" if first else "",
+                key.lstrip("+"),
+                "-" if old is None else override_text(old),
+                "-" if new is None else override_text(new),
+                _seconds(step.alone_s) if first else "",
+                _seconds(step.after_s) if first else "",
+            )
     say_table(table)
 
 
-def _text(value: object, text: str) -> str:
-    return "-" if value is None else text
+def _seconds(time_s: float | None) -> str:
+    return "does not fit" if time_s is None else f"{time_s:,.2f} s"
 
 
 def _document(
@@ -223,8 +261,13 @@ def _document(
         },
         "best": {"plan": best.plan.model_dump(mode="json"), "iteration_s": best.iteration_s, "status": best.status},
         "changes": [{"key": key, "now": old, "change_to": new} for key, old, new in advice.changes],
+        "steps": [
+            {"about": s.name, "keys": [key for key, _, _ in s.changes], "alone_s": s.alone_s, "after_s": s.after_s}
+            for s in advice.steps
+        ],
         "changed_iteration_s": advice.iteration_s,
-        "no_plan_for_verl": advice.reason or None,
+        "good_enough": not advice.steps and not advice.reason,
+        "no_plan": advice.reason or None,
         "notes": list(imported.notes),
         "written": written,
     }

@@ -1,7 +1,9 @@
 """``hybridmap init``: a first job file, from flags or questions."""
 
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,15 +21,15 @@ DEFAULTS: dict[str, Any] = {
     "model": "qwen2.5-7b",
     "device": "h100-80gb-sxm",
     "nodes": 1,
-    "prompts": 256,
+    "prompts": 128,
     "samples_per_prompt": 1,
     "prompt_length": 1024,
-    "response_length": 1024,
+    "response_length": 8192,
     "minibatches": 4,
 }
 QUESTIONS = {
     "algorithm": "RL algorithm",
-    "model": "Model (a name of `hybridmap models list`, or the path of a config.json)",
+    "model": "Model (a name of `hybridmap models list`, a Hugging Face id, or the path of a config.json)",
     "device": "GPU",
     "nodes": "Nodes",
     "prompts": "Prompts per iteration",
@@ -48,7 +50,7 @@ EveryModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Every role's model: a name, or the path of a config.json.",
+        help="Every role's model: a name, a Hugging Face id, or the path of a config.json.",
         show_default=False,
         autocompletion=known_models,
     ),
@@ -56,12 +58,17 @@ EveryModel = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        "--device", help="A name of `hybridmap devices list`.", show_default=False, autocompletion=known_devices
+        "--device",
+        help="A name of `hybridmap devices list`, or what people call it: H100.",
+        show_default=False,
+        autocompletion=known_devices,
     ),
 ]
 MeanLength = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Makes the lengths log-normal up to the longest.", show_default=False),
+    typer.Option(
+        min=1, metavar="N", help="Mean of the log-normal lengths; else a quarter of the longest.", show_default=False
+    ),
 ]
 
 
@@ -81,6 +88,10 @@ def init(
     response_length: Whole = None,
     mean_response_length: MeanLength = None,
     minibatches: Whole = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="SYSTEM/TRAINER", help="The system that is to run it.", show_default=False),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of job files, for editors, and write nothing.")
@@ -111,7 +122,7 @@ def init(
         raise InputError(f"{file}: is there already; give another name or --force")
     ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
     others = {"critic": critic, "reference": reference, "reward": reward, "cost": cost}
-    answers = _answers(given, others, mean_response_length, file, ask)
+    answers = replace(_answers(given, others, mean_response_length, file, ask), target=_target(target))
     _write(answers, file, force)
     if as_json:
         say_json({"written": [str(file)], "algorithm": answers.algorithm, "models": dict(answers.models)})
@@ -174,11 +185,14 @@ def _one(key: str, given: dict[str, Any], defaults: dict[str, Any], ask: bool, c
 
 def _model(name: str, file: Path) -> str:
     """A model as the job file names it: a path below the file's folder starts there, any other from the root."""
-    from profiles.models.catalogue import load_model, model_names
+    from profiles.models.catalogue import hf_id, is_known, load_model, model_names
 
     load_model(name)
     if name in model_names():
         return name
+    known = next((each for each in model_names() if hf_id(each).lower() == name.lower()), None)
+    if known is not None or (not Path(name).exists() and is_known(name)):
+        return known or name
     path, folder = Path(name).resolve(), file.parent.resolve()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
@@ -187,6 +201,25 @@ def _device(name: str) -> str:
     from profiles.errors import UnknownNameError
     from profiles.store import device_names
 
-    if name not in device_names():
+    if name in device_names():
+        return name
+    found = [known for known in device_names() if _is_called(known, name)]
+    if len(found) != 1:
         raise UnknownNameError("device", name, device_names())
+    return found[0]
+
+
+def _is_called(device: str, text: str) -> bool:
+    """Whether people call a device so: ``H100``, ``NVIDIA H100 80GB HBM3``, ``a100-80g``."""
+    words = [word.replace("80g", "80gb").replace("gbb", "gb") for word in re.findall(r"[a-z0-9]+", text.lower())]
+    said = {word for word in words if not re.fullmatch(r"nvidia|sxm\d?|hbm\w*|tensor|core|gpu|geforce", word)}
+    return bool(said) and said <= set(device.split("-"))
+
+
+def _target(name: str | None) -> str | None:
+    """A target that there is, as it was written."""
+    from hybridmap.exports.targets import OWN, target_of
+
+    if name is not None and name != OWN:
+        target_of(name)
     return name

@@ -22,8 +22,6 @@ from hybridmap.commands.options import (
 from hybridmap.console import say, say_json, working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hybridmap.job.job import Job
     from mapper.result import Result, RunnerUp
 
@@ -49,7 +47,7 @@ def plan(
         typer.Option(
             "--target",
             metavar="SYSTEM/TRAINER",
-            help="Search what this system runs: verl/fsdp, verl/megatron, nemo-rl/dtensor, nemo-rl/megatron, openrlhf.",
+            help="Search what this system runs: verl/megatron, verl/fsdp, nemo-rl/..., openrlhf, slime.",
             show_default=False,
         ),
     ] = None,
@@ -70,28 +68,10 @@ def plan(
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
+    changes = {"placement": placement.value, "even": even, "top": top, "seed": seed, "time_limit_s": time_limit}
     with working(f"searching placements on {facts.num_gpus:,} GPUs ...", show_progress, as_json):
-        from mapper.search.find_plan import find_plan
-
-        def search(one: "Job") -> "Result":
-            return find_plan(
-                replace(
-                    one.request(),
-                    placement=placement.value,
-                    even=even,
-                    top=top,
-                    seed=seed,
-                    time_limit_s=time_limit,
-                    hint=start,
-                )
-            )
-
-        held: list[str] = []
-        if target is None:
-            result = search(given)
-        else:
-            result, given, held = _for_target(target, given, search)
-            facts = given.facts()
+        result, given, held = _searched(given, target, {**changes, "hint": start})
+        facts = given.facts()
     more = [*held, *result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
@@ -101,26 +81,34 @@ def plan(
         _show(result, given, top, more, job, written)
 
 
-def _for_target(target: str, given: "Job", search: "Callable[[Job], Result]") -> "tuple[Result, Job, list[str]]":
-    """The best plan that a system runs, the job that it then runs, and what is said about both."""
-    from hybridmap.exports.targets import plan_for, target_of
+def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tuple[Result, Job, list[str]]":
+    """The best plan under the options of the command line, the job that it is of, and what held it."""
+    from hybridmap.exports.targets import planned
+    from mapper.search.find_plan import find_plan
 
-    system = target_of(target)
-    found = plan_for(given, system, search)
-    rules = [f"{rule.text} ({rule.source})" for rule in system.rules]
-    changed = [f"{point.place}: {point.text}" for point in found.points]
-    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", *changed]
-    return found.result, found.job, held
+    def search(one: "Job") -> "Result":
+        return find_plan(replace(one.request(), **changes))
+
+    return planned(given, target, search)
 
 
 def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:
     from hybridmap.text.others import show_top
-    from hybridmap.text.plan import answer_line, best_line, header_lines, next_lines, result_lines, show_plan
+    from hybridmap.text.plan import (
+        answer_line,
+        best_line,
+        header_lines,
+        next_lines,
+        result_lines,
+        show_carrying_constants,
+        show_plan,
+    )
 
     facts = given.facts()
     say(f"{answer_line(result.timeline)}\n{best_line(result)}\n")
     say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
+    show_carrying_constants(result.plan, facts)
     say("\n".join(result_lines(result, facts, given.request().options)))
     if top > 1:
         show_top(result, facts, top)

@@ -12,7 +12,7 @@ import typer
 
 from hybridmap.commands.options import ForceProfile, Json, Profile
 from hybridmap.console import say_json, warn, working
-from profiles.errors import InputError
+from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +74,8 @@ def run(
     given = load_job(job, profile, force_profile=force_profile)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
+    if given.speculation is not None:
+        raise NotYetError(f"{job}: speculation is priced, and no engine that runs plans drafts; leave it out to run")
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
     require_folder(out)
     require_installed()

@@ -51,14 +51,16 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
     return Source(plan, source.job).with_job(algorithm="ppo", models=models, workload=work, pin=pins)
 
 
-def note_not_exported(source: Source, out: Points) -> None:
-    """Note number formats, which no export sets."""
+def note_not_exported(source: Source, out: Points, served: tuple[str, ...] = (), trained: tuple[str, ...] = ()) -> None:
+    """Note drafts, and number formats that an export does not set; it does ``served`` and ``trained`` ones."""
     for role, spec in source.facts.roles.items():
-        if spec.precision != "bf16":
+        if spec.precision != "bf16" and not (role == "actor" and spec.precision in served):
             place = f"models.{role}.precision"
             out.cannot(place, f"{spec.precision} is not exported; set the engine's quantization by hand")
+    if source.facts.speculation is not None:
+        out.cannot("speculation", "drafts are not exported; set the engine's speculative_config by hand")
     dtype = source.facts.implementation.training_dtype
-    if dtype != "bf16":
+    if dtype not in ("bf16", *trained):
         out.cannot("implementation.training_dtype", f"{dtype} is not exported; set the trainer's number format by hand")
 
 
@@ -198,6 +200,22 @@ def _in_samples(source: Source, layout: ParallelLayout) -> ParallelLayout:
 def _unit_text(layout: ParallelLayout) -> str:
     budget = layout.token_budget
     return f"{layout.micro_batch} samples" if budget is None else f"{budget:,} tokens"
+
+
+def keeps_samples(source: Source) -> bool:
+    """Whether micro-batches stay numbers of samples; all systems count tokens by their own recipes.
+
+    They do where the job pins one so, where prompts are padded, and in an interleaved pipeline, which must know how
+    many micro-batches there are.
+    """
+    if source.facts.workload.pads_prompts or any(
+        e.training is not None and e.training.vpp > 1 for e in source.plan.roles
+    ):
+        return True
+    pins = source.job.document["pin"]
+    stages = (pins.get(role) or {} for role in source.facts.roles)
+    layouts = (each.get(stage) or {} for each in stages for stage in ("training", "inference"))
+    return any(isinstance(layout.get("micro_batch"), int) for layout in layouts)
 
 
 def all_in_tokens(source: Source) -> Source:

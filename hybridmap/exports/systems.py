@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Export, Source
-from hybridmap.exports.nemo_rl.export import export_nemo_rl
-from hybridmap.exports.openrlhf.export import export_openrlhf
-from hybridmap.exports.verl.export import export_verl
+from hybridmap.exports.nemo_rl import export as nemo_rl
+from hybridmap.exports.openrlhf import export as openrlhf
+from hybridmap.exports.slime import export as slime
+from hybridmap.exports.verl import export as verl
+from hybridmap.exports.verl import import_run as verl_import
 from hybridmap.job.load import job_from_document
 from profiles.errors import InputError
 from simulator.feasibility import require_feasible
@@ -18,10 +20,20 @@ if TYPE_CHECKING:
     from hybridmap.files.plan import PlanFile
 
 SYSTEMS: dict[str, Callable[[Source], Export]] = {
-    "verl": export_verl,
-    "nemo-rl": export_nemo_rl,
-    "openrlhf": export_openrlhf,
+    "verl": verl.export_verl,
+    "nemo-rl": nemo_rl.export_nemo_rl,
+    "openrlhf": openrlhf.export_openrlhf,
+    "slime": slime.export_slime,
 }
+
+
+WRITTEN: dict[str, Callable[[str, str, Source], Source]] = {
+    "run_verl.sh": verl_import.as_written,
+    "recipe.yaml": nemo_rl.as_written,
+    "run_openrlhf.sh": openrlhf.as_written,
+    "run_slime.sh": slime.as_written,
+}
+"""What reads a file of an export back, by its name: text, name, and the export's own plan and job to what is run."""
 
 
 def export_plan(file: PlanFile, source: str, system: str) -> Export:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
+from hybridmap.exports.imported import newest
 from hybridmap.exports.nemo_rl.follow import followed as followed_by_nemo_rl
+from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES
 from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
+from hybridmap.exports.slime.follow import followed as followed_by_slime
 from hybridmap.exports.verl.follow import followed as followed_by_verl
 from hybridmap.exports.verl.process import SAME_PROCESS
 from hybridmap.job.load import job_from_document
 from mapper.execution_mode import GENERATOR
-from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
 from simulator.play.simulate import simulate
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
 
 Pins = dict[str, dict[str, Any]]
+OWN = "hybridmap"
+"""Our own executor, which runs whatever is planned."""
 RELAXED = "the bound is that of a search which leaves out that all models of a process have one layout"
 LIMITED = {"tp": 1, "pp": 1, "ep": 1}
 """What FSDP leaves of a layout: data and sequence parallelism."""
@@ -61,6 +65,14 @@ class Target:
         What the search is held to.
     followed
         The nearest plan that it runs.
+    generation
+        The engine that generates, without a release; empty where the job's own does.
+    max_num_seqs
+        Sequences of an engine at once, where no setting says them.
+    offloads
+        Whether states of the trainer may wait in host memory.
+    expert_engines, any_experts
+        Whether an engine may spread experts over all its ranks, and over any part of them beside copies of attention.
     """
 
     name: str
@@ -72,7 +84,20 @@ class Target:
     engine_pipeline: bool
     rules: tuple[Rule, ...]
     followed: Followed
+    generation: str = ""
+    max_num_seqs: int | None = None
+    offloads: bool = False
+    expert_engines: bool = True
+    any_experts: bool = False
 
+
+FOLLOWED: dict[str, Followed] = {
+    "verl": followed_by_verl,
+    "nemo-rl": followed_by_nemo_rl,
+    "openrlhf": followed_by_openrlhf,
+    "slime": followed_by_slime,
+}
+"""The nearest plan that each system runs."""
 
 _VERL = (
     Rule("actor, critic and reference share their GPUs", "verl/trainer/ppo/ray_trainer.py:784"),
@@ -81,6 +106,9 @@ _VERL = (
 _NEMO_RL = Rule(
     "the reference is the policy's workers with other weights: its GPUs, its layout",
     "nemo_rl/algorithms/grpo.py:869, the policy initialises it",
+)
+_NEMO_RL_WAITS = Rule(
+    "sharing GPUs with engines, the policy waits in host memory meanwhile", "nemo_rl/algorithms/grpo.py:1876"
 )
 
 TARGETS: dict[str, Target] = {
@@ -101,7 +129,7 @@ TARGETS: dict[str, Target] = {
                     "verl/workers/engine/fsdp/transformer_impl.py:244",
                 ),
             ),
-            followed=followed_by_verl,
+            followed=FOLLOWED["verl"],
         ),
         Target(
             "verl/megatron",
@@ -118,7 +146,7 @@ TARGETS: dict[str, Target] = {
                     "verl/workers/engine/megatron/transformer_impl.py:244",
                 ),
             ),
-            followed=followed_by_verl,
+            followed=FOLLOWED["verl"],
         ),
         Target(
             "nemo-rl/dtensor",
@@ -130,9 +158,11 @@ TARGETS: dict[str, Target] = {
             engine_pipeline=True,
             rules=(
                 _NEMO_RL,
+                _NEMO_RL_WAITS,
                 Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
             ),
-            followed=followed_by_nemo_rl,
+            followed=FOLLOWED["nemo-rl"],
+            offloads=True,
         ),
         Target(
             "nemo-rl/megatron",
@@ -142,8 +172,9 @@ TARGETS: dict[str, Target] = {
             one_layout=True,
             fsdp=False,
             engine_pipeline=True,
-            rules=(_NEMO_RL,),
-            followed=followed_by_nemo_rl,
+            rules=(_NEMO_RL, _NEMO_RL_WAITS),
+            followed=FOLLOWED["nemo-rl"],
+            offloads=True,
         ),
         Target(
             "openrlhf",
@@ -153,8 +184,37 @@ TARGETS: dict[str, Target] = {
             one_layout=True,
             fsdp=False,
             engine_pipeline=False,
-            rules=(Rule("DeepSpeed has one layout for all models", "openrlhf/utils/deepspeed/deepspeed.py:104"),),
-            followed=followed_by_openrlhf,
+            rules=(
+                Rule("DeepSpeed has one layout for all models", "openrlhf/utils/deepspeed/deepspeed.py:104"),
+                Rule(
+                    f"an engine runs {ENGINE_SEQUENCES} sequences at once, as vLLM takes it where nothing is said",
+                    "openrlhf/trainer/ray/vllm_engine.py:63",
+                ),
+            ),
+            followed=FOLLOWED["openrlhf"],
+            max_num_seqs=ENGINE_SEQUENCES,
+            expert_engines=False,
+        ),
+        Target(
+            "slime",
+            "0.3.1",
+            "megatron-core",
+            ("actor", "reference"),
+            one_layout=True,
+            fsdp=False,
+            engine_pipeline=False,
+            rules=(
+                Rule("engines share all of the actor's GPUs or none of them", "slime/ray/placement_group.py:114"),
+                Rule(
+                    "sharing GPUs with engines, the trainer waits in host memory meanwhile",
+                    "slime/utils/arguments.py:1883",
+                ),
+                Rule("the optimizer is always sharded", "slime/backends/megatron_utils/arguments.py:147"),
+            ),
+            followed=FOLLOWED["slime"],
+            generation="sglang",
+            offloads=True,
+            any_experts=True,
         ),
     )
 }
@@ -179,10 +239,27 @@ def target_of(text: str) -> Target:
     name, _, release = system.partition("@")
     found = TARGETS.get(f"{name}/{trainer}" if trainer else name)
     if found is None:
-        raise UnknownNameError("target", text, TARGETS)
+        raise UnknownNameError("target", text, (*TARGETS, OWN))
     if release and not f"{found.version}.".startswith(f"{release}."):
-        raise InputError(f"--target {text}: the rules here are those of {name} {found.version}")
+        raise InputError(f"target {text}: the rules here are those of {name} {found.version}")
     return found
+
+
+def planned(job: Job, target: str | None, search: Callable[[Job], Result]) -> tuple[Result, Job, list[str]]:
+    """The best plan of a job for the target that is named, else for the job's own, else for any.
+
+    With the plan comes the job that is then run, and what is to be said of both. Errors as in ``target_of`` and
+    ``plan_for``.
+    """
+    name = target or job.target
+    if name is None or name == OWN:
+        return search(job), job, []
+    system = target_of(name)
+    found = plan_for(job, system, search)
+    rules = [f"{rule.text} ({rule.source})" for rule in system.rules]
+    changed = [f"{point.place}: {point.text}" for point in found.points]
+    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", *changed]
+    return found.result, job_from_document({**found.job.document, "target": name}), held
 
 
 def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Planned:
@@ -202,33 +279,76 @@ def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Plann
     InputError
         The job's pins contradict the rules, or the system runs nothing near what fits.
     """
-    job = _as_trained_there(_with_engine(job, target), target)
-    result = search(with_pins(job, target, pins_of(job, target)))
-    found, refusal = list[Planned](), InputError("")
-    try:
-        found.append(_followed(result, job, target))
-    except InputError as error:  # roles in the actor's layout may need more than was planned
-        refusal = error
-    leads = [plan.role("actor").training for plan in (result.plan, *(planned.result.plan for planned in found))]
-    if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
-        again = (_again(job, target, search, layout) for layout in dict.fromkeys(leads))
-        found += [planned for planned in again if planned is not None]
+    job = _as_trained_there(_with_engines(job, target), target)
+    found, bounds, refusal = list[Planned](), list[float](), InputError("")
+    for engine in engines_of(job, target):
+        try:
+            bounds.append(_plan_with(job, target, search, engine, found))
+        except InputError as error:
+            refusal = error
     if not found:
         raise refusal
     best = min(found, key=lambda planned: planned.result.iteration_s)
-    return replace(best, result=_proven(best.result, result.bound_s))
+    return replace(best, result=_proven(best.result, min(bounds)))
+
+
+def engines_of(job: Job, target: Target) -> tuple[Pins, ...]:
+    """Pins of the engines that a system can start: experts on all ranks of one or on none, one after the other."""
+    if target.any_experts or job.facts().roles["actor"].shape.moe is None:
+        return ({},)
+    role, layouts = _generates(job), [{"ep": 1}]
+    if target.expert_engines:
+        layouts += [{"tp": ranks, "ep": ranks} for ranks in (2, 4, 8)]
+    return tuple({role: {"generation": layout}} for layout in layouts)
+
+
+def _generates(job: Job) -> str:
+    return GENERATOR if all(mode.dedicated_rollout for mode in job.request().modes) else "actor"
+
+
+def _plan_with(job: Job, target: Target, search: Callable[[Job], Result], engine: Pins, found: list[Planned]) -> float:
+    """What a search with some engines finds, into ``found``, and its bound; errors as in ``plan_for``."""
+    rules = merged_pins(pins_of(job, target), engine)
+    result = search(with_pins(job, target, rules))
+    refusal: InputError | None = None
+    mine = list[Planned]()
+    try:
+        mine.append(_followed(result, job, target))
+    except InputError as error:  # roles in the actor's layout may need more than was planned
+        refusal = error
+    leads = [plan.role("actor").training for plan in (result.plan, *(planned.result.plan for planned in mine))]
+    if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
+        again = (_again(job, target, search, layout, rules) for layout in dict.fromkeys(leads))
+        mine += [planned for planned in again if planned is not None]
+    if not mine and refusal is not None:
+        raise refusal
+    found += mine
+    return result.bound_s
+
+
+def merged_pins(first: Pins, second: Pins) -> Pins:
+    """Pins of both, which do not contradict each other."""
+    out = {role: {stage: dict(fixed) for stage, fixed in stages.items()} for role, stages in first.items()}
+    for role, stages in second.items():
+        for stage, fixed in stages.items():
+            out.setdefault(role, {}).setdefault(stage, {}).update(fixed)
+    return out
 
 
 def pins_of(job: Job, target: Target) -> Pins:
     """The target's rules as pins of a job."""
-    flow, modes = job.facts().dataflow, job.request().modes
-    generates = GENERATOR if all(mode.dedicated_rollout for mode in modes) else "actor"
+    flow, generates = job.facts().dataflow, _generates(job)
     pins: Pins = {role: {} for role in flow.roles if role in target.together}
     if target.fsdp:
         for role, fixed in pins.items():
             fixed["training" if flow.is_trained(role) else "inference"] = dict(LIMITED)
-    if not target.engine_pipeline:
-        pins.setdefault(generates, {})["generation"] = {"pp": 1}
+    engine = {} if target.engine_pipeline else {"pp": 1}
+    if target.max_num_seqs is not None:
+        engine["max_num_seqs"] = target.max_num_seqs
+    if not target.any_experts:
+        engine["attention_dp"] = 1
+    if engine:
+        pins.setdefault(generates, {})["generation"] = engine
     return {role: fixed for role, fixed in pins.items() if fixed}
 
 
@@ -260,18 +380,21 @@ def with_pins(job: Job, target: Target, *more: Mapping[str, Mapping[str, Any]]) 
     return job_from_document({**job.document, "pin": merged})
 
 
-def _with_engine(job: Job, target: Target) -> Job:
-    if not target.training or str(job.engines.training).startswith(f"{target.training}@"):
-        return job
-    newest = [name for name in engine_names("training") if name.startswith(f"{target.training}@")][-1]
-    return job_from_document({**job.document, "engines": {**job.document["engines"], "training": newest}})
+def _with_engines(job: Job, target: Target) -> Job:
+    """The job with the target's engines, its newest releases unless the job names one; offload is listed if it may."""
+    engines, search = dict(job.document["engines"]), dict(job.document["search"])
+    for kind, family in (("training", target.training), ("generation", target.generation)):
+        if family and not str(engines[kind]).startswith(f"{family}@"):
+            engines[kind] = newest(kind, family)
+    search["offload"] = search["offload"] or target.offloads
+    return job_from_document({**job.document, "engines": engines, "search": search})
 
 
 def _as_trained_there(job: Job, target: Target) -> Job:
     """Old log-probs from the trainer, as every one of these does by itself, unless the job says who gives them."""
     section = job.document["implementation"]
-    if section.get("old_log_prob") == "engine" and target.followed is followed_by_verl:
-        return job  # its bypass_mode
+    if section.get("old_log_prob") == "engine" and target.followed in (followed_by_verl, followed_by_slime):
+        return job  # verl's bypass_mode, slime's --use-rollout-logprobs
     return job_from_document({**job.document, "implementation": {**section, "old_log_prob": "trainer"}})
 
 
@@ -282,12 +405,14 @@ def _followed(result: Result, job: Job, target: Target) -> Planned:
     return Planned(told, ours.job, points)
 
 
-def _again(job: Job, target: Target, search: Callable[[Job], Result], layout: ParallelLayout | None) -> Planned | None:
+def _again(
+    job: Job, target: Target, search: Callable[[Job], Result], layout: ParallelLayout | None, rules: Pins
+) -> Planned | None:
     if layout is None:
         return None
     try:
         more = one_layout(job, target, layout)
-        return _followed(search(with_pins(job, target, pins_of(job, target), more)), job, target)
+        return _followed(search(with_pins(job, target, rules, more)), job, target)
     except InputError:
         return None
 

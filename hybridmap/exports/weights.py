@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hybridmap.exports.imported import cache_of_share
 from profiles.units import DTYPE_BYTES, GIB
 from simulator.cost.engine_memory import generation_weight_bytes
 from simulator.feasibility import layouts_of, memories_on
@@ -43,9 +44,19 @@ def note_own_weights(source: Source, out: Points, system: str) -> None:
         )
 
 
-def utilization(source: Source) -> float:
-    """Share of a GPU's memory that the engine fills: its weights, its workspace and the KV cache."""
+def utilization(source: Source, static: bool = False) -> float:
+    """Share of a GPU's memory that the engine fills: its weights, the KV cache, and unless ``static`` its workspace."""
     pool = source.plan.generation_pool_of("actor")
-    used = sum(_engine_classes(source).values()) + own_weight_bytes(source)
+    classes = _engine_classes(source)
+    used = sum(classes.values()) + own_weight_bytes(source)
+    used -= classes.get("generation workspace", 0.0) if static else 0.0
     share = used / source.facts.on(pool.device).memory_capacity_bytes
-    return min(math.ceil(share * 1e4) / 1e4, MOST_UTILIZATION)
+    return min(math.floor(share * 1e5 + 1e-4) / 1e5, MOST_UTILIZATION)
+
+
+def with_cache_of_its_share(source: Source, static: bool = False) -> Source:
+    """The plan with the KV cache that an engine makes of the share of memory that is written for it."""
+    layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
+    assert layout is not None, "the actor generates"
+    left = cache_of_share(source.facts.on(pool.device), layout, utilization(source, static), static)
+    return source.with_entry("actor", generation=layout.model_copy(update={"kv_cache_bytes": left}))

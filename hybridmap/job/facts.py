@@ -9,6 +9,7 @@ from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.schema import EmbeddedConfig
 from profiles.calibration import CALIBRATION_FILE, CalibrationFile, digest_of, read_calibration
 from profiles.engine_facts import load_generation_engine, load_training_engine
+from profiles.errors import InputError
 from profiles.hardware import ClusterGroup
 from profiles.models.catalogue import load_known
 from profiles.models.hf_config import shape_from_hf_config
@@ -17,6 +18,7 @@ from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
 from simulator.calibration.factors import calibrated, layer_of
 from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
+from simulator.speculation import Speculation
 
 if TYPE_CHECKING:
     from hybridmap.job.job import Job
@@ -39,9 +41,28 @@ def facts_of(job: Job) -> Facts:
         implementation=_implementation(job),
         others=tuple(others),
         memory_headroom=job.memory.headroom,
+        speculation=_speculation(job),
     )
     layers = layers_of(job)
     return calibrated(facts, layer_of(layers)) if layers else facts
+
+
+def _speculation(job: Job) -> Speculation | None:
+    """What the job says of drafts; one share of acceptance is a token's whose forerunners were kept."""
+    section = job.speculation
+    if section is None:
+        return None
+    shares = section.acceptance
+    if len(shares) == 1:
+        shares = [shares[0] ** position for position in range(1, section.draft_tokens + 1)]
+    if len(shares) != section.draft_tokens:
+        raise InputError(
+            f"speculation.acceptance has {len(shares)} shares for draft_tokens: {section.draft_tokens}; give one for "
+            "each, or one for all"
+        )
+    speculation = Speculation(tuple(shares), None if section.draft is None else load_known(section.draft))
+    speculation.require_drafts_for(_role("actor", job.models["actor"]).shape)
+    return speculation
 
 
 def _implementation(job: Job) -> Implementation:

@@ -33,6 +33,7 @@ from hybridmap.job.schema import (
     ImplementationSection,
     MemorySection,
     RoleSection,
+    SpeculationSection,
     WorkloadSection,
     as_role,
 )
@@ -86,6 +87,9 @@ class Job(Section, title="hybridmap job"):
     )
     engines: EnginesSection = EnginesSection()
     implementation: ImplementationSection = ImplementationSection()
+    speculation: SpeculationSection | None = Field(
+        default=None, description="Speculative decoding in generation; none if left out."
+    )
     memory: MemorySection = MemorySection()
     objective: Objective = Field(
         default=ObjectiveSection(minimise="time"),
@@ -94,6 +98,11 @@ class Job(Section, title="hybridmap job"):
     )
     schedule: Schedule = Field(
         default=ScheduleSection(), description="How iterations follow each other.", examples=["sync", "one-step-off"]
+    )
+    target: Name | None = Field(
+        default=None,
+        description="The system that is to run it, whose rules hold the search: what `plan --target` names.",
+        examples=["verl/megatron", "verl@0.9/fsdp", "nemo-rl/megatron", "openrlhf", "slime@0.3", "hybridmap"],
     )
     search: SearchSection = SearchSection()
     pin: PinSection = PinSection()
@@ -121,7 +130,8 @@ class Job(Section, title="hybridmap job"):
 
     @property
     def _left_out(self) -> set[str]:
-        return {"run"} if self.calibration else {"run", "calibration"}
+        unsaid = {name for name in ("calibration", "target", "speculation") if not getattr(self, name)}
+        return {"run", *unsaid}
 
     def facts(self) -> Facts:
         """Everything a price may look at; the same object each time."""

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 def notes(facts: Facts) -> list[str]:
     """One line for each thing to look at; empty for most jobs."""
-    return [*_calibrated(facts), *_layers(facts), *_positions(facts), *_reward(facts), *_vocabularies(facts)]
+    return [
+        *_calibrated(facts),
+        *_layers(facts),
+        *_speculation(facts),
+        *_positions(facts),
+        *_reward(facts),
+        *_vocabularies(facts),
+    ]
 
 
 def _calibrated(facts: Facts) -> list[str]:
@@ -31,15 +38,24 @@ def _layers(facts: Facts) -> list[str]:
     out = []
     for shape in {spec.shape.name: spec.shape for spec in facts.roles.values()}.values():
         if shape.sparse is not None:
-            out.append(f"{shape.name}: its sparse attention is priced as if every query read every token")
+            out.append(f"{shape.name}: its sparse attention is trained and scored as if every query read every token")
         if shape.linear is not None and shape.linear.kind == "mamba2":
             out.append(
                 f"{shape.name}: its Mamba layers are priced by roofline where they train, and as gated delta nets of "
                 "their sizes in engines"
             )
-        if shape.linear is not None:
-            out.append(f"{shape.name}: the KV cache is counted without the state of its linear layers")
     return out
+
+
+def _speculation(facts: Facts) -> list[str]:
+    drafts = facts.speculation
+    if drafts is None:
+        return []
+    by = "its own prediction layers" if drafts.draft is None else drafts.draft.name
+    return [
+        f"generation drafts {drafts.drafted} tokens a step by {by} and gives {drafts.tokens_per_step:.2f}; a draft's "
+        "own weights are taken to stay as they are"
+    ]
 
 
 def _positions(facts: Facts) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from hybridmap.job.leaves import (
     Expected,
@@ -50,6 +50,7 @@ from simulator.facts import (
     SleepingEngine,
     WeightSync,
 )
+from simulator.speculation import MOST_DRAFTED
 
 BUILT = Implementation()
 """How a trainer is built unless a job says otherwise."""
@@ -180,6 +181,37 @@ class MemorySection(Section, title="Memory"):
         "reserves: for fragments of allocators and for what a job's lengths do not say. As 5% or 0.05.",
         json_schema_extra=lambda schema: schema.update(type=["number", "string"]),
         examples=["5%"],
+    )
+
+
+ShareOfSteps = Annotated[float, Number("a share from 0 to 1", ge=0, le=1)]
+
+
+def as_shares(value: Any) -> Any:
+    """``0.8`` alone stands for ``[0.8]``."""
+    return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+Acceptance = Annotated[
+    list[ShareOfSteps],
+    Field(min_length=1, max_length=MOST_DRAFTED),
+    BeforeValidator(as_shares, json_schema_input_type=ShareOfSteps | list[ShareOfSteps]),
+]
+
+
+class SpeculationSection(Section, title="Speculation"):
+    """Speculative decoding: the engine drafts tokens and checks all of them in one step."""
+
+    draft: Name | None = Field(
+        default=None,
+        description="Model that drafts, by its name or Hugging Face id; if left out the actor's own prediction layers "
+        "(MTP).",
+    )
+    draft_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(description="Tokens that a step drafts.", examples=[3])
+    acceptance: Acceptance = Field(
+        description="Share of steps that keep the token at each position, as vLLM prints it; one share stands for a "
+        "token whose forerunners were kept.",
+        examples=[0.8, [0.886, 0.770, 0.663]],
     )
 
 

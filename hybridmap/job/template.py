@@ -37,6 +37,7 @@ class Answers:
     minibatches: int
     device: str
     nodes: int
+    target: str | None = None
 
 
 def roles_of(algorithm: str) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def _workload(answers: Answers) -> list[str]:
         f"  prompts: {answers.prompts}",
         f"  samples_per_prompt: {answers.samples_per_prompt}   # {samples:,} responses in all",
         f"  prompt_length: {answers.prompt_length}   # tokens",
-        "  # The longest response, or better what your logs say: mean, limit and, if known, p99.",
+        "  # A long tail up to the limit; better is what your logs say: mean, limit and, if known, p99.",
         f"  response_length: {_response(answers)}",
         f"  minibatches: {answers.minibatches}   # optimizer steps per pass over the samples",
         "  epochs: 1   # passes over the samples",
@@ -95,9 +96,8 @@ def _workload(answers: Answers) -> list[str]:
 
 
 def _response(answers: Answers) -> str:
-    if answers.mean_response_length is None:
-        return str(answers.response_length)
-    return f"{{distribution: lognormal, mean: {answers.mean_response_length}, max: {answers.response_length}}}"
+    mean = answers.mean_response_length or max(1, answers.response_length // 4)
+    return f"{{distribution: lognormal, mean: {mean}, max: {answers.response_length}}}"
 
 
 def _cluster(answers: Answers) -> list[str]:
@@ -115,7 +115,9 @@ def _cluster(answers: Answers) -> list[str]:
 
 def _rest(answers: Answers) -> list[str]:
     price = f"{{minimise: cost, price_per_gpu_hour: {{{answers.device}: 2.5}}}}"
+    target = f"target: {answers.target}" if answers.target else "# target: verl/megatron"
     return [
+        f"{target}   # whose rules hold the search: verl/fsdp, nemo-rl/megatron, openrlhf, slime, ...",
         f"objective: time   # or throughput_per_gpu, {price},",
         "                  # or {minimise: gpus, target_iteration_s: 200}",
         "",

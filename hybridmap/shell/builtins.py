@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _SHELLS = ("bash", "sh", "zsh")
 _FLAG = re.compile(r"-[a-z]*c\Z")
 _ENDS = {"exit": "exit", "return": "return", "break": "break", "continue": "continue", "exec": ""}
-_QUIET = ("set", "trap", "wait", "ulimit", "umask", "shopt", "cd", "pushd", "popd", "hash", "alias", "mkdir")
+_QUIET = ("trap", "wait", "ulimit", "umask", "shopt", "pushd", "popd", "hash", "alias", "mkdir")
 """Commands whose words start nothing; what they do changes no variable."""
 
 
@@ -30,17 +31,20 @@ class Builtins(Tester):
     def __init__(
         self,
         source: str,
-        variables: dict[str, Text],
+        variables: dict[str, Text | Array],
         folder: Path | None,
         status_of: Callable[[tuple[str, ...]], bool | None],
     ) -> None:
         super().__init__(source, dict(variables))
         self.folder, self.status_of = folder, status_of
         self.script = ""
-        self.commands: list[tuple[int, tuple[Text, ...], Missing]] = []
+        self.depth = 0
+        self.commands: list[tuple[int, tuple[Text, ...], Missing, int | None]] = []
         self.unread: list[str] = []
         self.depends: Missing = ()
         self.printed: list[Text] | None = None
+        self.line: Text | None = None
+        self.separators = " \t"
 
     @abstractmethod
     def read(self, text: str) -> Status:
@@ -68,6 +72,8 @@ class Builtins(Tester):
             return self.call_function(name, rest)
         if name in ("[", "test"):
             return self.test_words(rest[:-1] if name == "[" else rest)
+        marks = [each for each in node.get("Assigns", ()) if each["Name"]["Value"] == "IFS"]
+        self.separators = (self.text(marks[-1].get("Value")).value if marks else "") or " \t"
         own: Callable[[list[Text]], Status] | None = getattr(self, f"_do_{_OWN.get(name, '')}", None)
         if own is not None:
             return own(rest)
@@ -82,12 +88,18 @@ class Builtins(Tester):
         name = written(node, self.script)
         if words[0].value in _QUIET:
             return (f"the status of {name}",)
-        self.commands.append((line_of(node), tuple(words), union(self.depends, self.state.doubt)))
+        self.commands.append((line_of(node), tuple(words), union(self.depends, self.state.doubt), self._end(node)))
         known = None if any(w.missing for w in words) else self.status_of(tuple(w.value for w in words))
         if self.printed is not None and known is not False:
             self.printed.append(unknown(f"$({name})", (f"$({name})",)))
         self._nested(words)
         return (f"the status of {name}",) if known is None else known
+
+    def _end(self, node: Node) -> int | None:
+        """The byte of the script behind the last word, before a ``"$@"`` that ends it; ``None`` inside another text."""
+        words = node["Args"]
+        last = words[-2] if len(words) > 1 and written(words[-1], self.script) in ('"$@"', "$@") else words[-1]
+        return int(last["End"]["Offset"]) if self.depth == 1 else None
 
     def _nested(self, words: list[Text]) -> None:
         """A script that another shell is given as a word: ``bash -c TEXT``, also behind ``srun`` or ``docker``."""
@@ -122,6 +134,8 @@ class Builtins(Tester):
             self.set(name, self._array(node, before if node.get("Append") else None))
             return
         value = self.text(node.get("Value"))
+        if name in self.state.integers:
+            value = self._as_number(name, value)
         if "Index" in node:
             if isinstance(before, Text) and before.missing:
                 return
@@ -132,13 +146,22 @@ class Builtins(Tester):
                 self.set(name, unknown(name, error.missing))
         elif node.get("Append"):
             first = before.get("0") if isinstance(before, Array) else before
-            value = (first or Text()) + value
+            joint = Text("+") if name in self.state.integers and first else Text()
+            value = (first or Text()) + joint + value
+            value = self._as_number(name, value) if joint.value else value
             self.budget.spend(len(value.value))
             self.set(name, before.with_item("0", value) if isinstance(before, Array) else value)
         else:
             self.set(name, value)
 
-    def _array(self, node: Node, before: Text | Array | None) -> Array | Text:
+    def _as_number(self, name: str, text: Text) -> Text:
+        """What a variable that was declared to be a number takes."""
+        try:
+            return Text(str(self._number_of(text)))
+        except Unknown as error:
+            return unknown(name, error.missing)
+
+    def _array(self, node: Node, before: Text | Array | None, named: bool = False) -> Array | Text:
         if isinstance(before, Text) and before.missing:
             return before
         array = before if isinstance(before, Array) else Array((("0", before),) if isinstance(before, Text) else ())
@@ -151,11 +174,18 @@ class Builtins(Tester):
             for text in self.words([element["Value"]] if element.get("Value") else []):
                 items[str(key)] = text
                 key += 1
-        return Array.of(items)
+        return Array.of(items, named or array.named)
 
     def declare(self, node: Node) -> Status:
         """``export``, ``local``, ``declare`` and their like."""
-        for argument in node.get("Args", ()):
+        arguments = node.get("Args", ())
+        flags = "".join(self.text(each["Value"]).value for each in arguments if each.get("Naked") and each.get("Value"))
+        for argument in arguments:
+            name = argument.get("Name", {}).get("Value", "")
+            if name and "A" in flags and not isinstance(self.get(name), Array):
+                self.set(name, Array(named=True))
+            if name and "i" in flags:
+                self.state.integers |= {name}
             if "Name" in argument and not argument.get("Naked"):
                 self.assign(argument)
             elif argument.get("Naked") and "Value" in argument:
@@ -180,21 +210,76 @@ class Builtins(Tester):
         return True
 
     def _do_printf(self, words: list[Text]) -> Status:
-        values = [w.value for w in words]
-        if values[:1] == ["-v"]:
-            self.set(values[1], unknown(values[1], (f"$(printf {values[1]})",)))
-        elif self.printed is not None and len(words) == 2 and values[0] in ("%s", "%d", "%s\\n", "%d\\n"):
-            self.printed.append(words[1])
+        name = words[1].value if len(words) > 1 and words[0].value == "-v" else ""
+        text = formatted(words[2:] if name else words)
+        if name:
+            self.set(name, text or unknown(name, (f"$(printf {name})",)))
         elif self.printed is not None:
-            self.printed.append(unknown("$(printf)", ("$(printf)",)))
+            self.printed.append(text or unknown("$(printf)", ("$(printf)",)))
         return True
 
     def _do_names(self, words: list[Text]) -> Status:
-        """``read`` and ``mapfile``: variables from a stream."""
-        for word in words:
-            if word.value.isidentifier():
-                self.set(word.value, unknown(word.value, (f"$(read {word.value})",)))
-        return ("what the script reads",)
+        """``read`` and ``mapfile``: variables from a stream, of which only a line in the script itself is known."""
+        names = [word.value for word in words if word.value.isidentifier()]
+        if self.line is None or self.line.missing or words[0].value == "-t":
+            for name in names:
+                self.set(name, unknown(name, (f"$(read {name})",)))
+            return ("what the script reads",)
+        marks = self.separators
+        fields = [
+            Text(each) for each in re.split(f"[{re.escape(marks)}]+", self.line.value.strip(marks + "\n")) if each
+        ]
+        if any(word.value.startswith("-") and "a" in word.value for word in words):
+            self.set(names[0], Array.of({str(i): field for i, field in enumerate(fields)}))
+            return True
+        for i, name in enumerate(names):
+            rest = fields[i:] if i + 1 == len(names) else fields[i : i + 1]
+            self.set(name, Text((marks[0]).join(field.value for field in rest)))
+        return True
+
+    def _do_cd(self, words: list[Text]) -> Status:
+        """Where the script then is, if it says where from the root."""
+        place = words[-1] if words else Text("~")
+        absolute = place.value.startswith("/") and not place.missing
+        self.set("PWD", place if absolute else unknown("PWD", place.missing or ("PWD",)))
+        return True
+
+    def _do_pwd(self, words: list[Text]) -> Status:
+        known = self.get("PWD")
+        return self._prints(known if isinstance(known, Text) else unknown("$(pwd)", ("$(pwd)",)))
+
+    def _do_dirname(self, words: list[Text]) -> Status:
+        return self._prints(*(Text(posixpath.dirname(word.value) or ".", word.missing) for word in words[-1:]))
+
+    def _do_basename(self, words: list[Text]) -> Status:
+        name = Text(posixpath.basename(words[0].value), words[0].missing) if words else Text()
+        suffix = words[1].value if len(words) > 1 else ""
+        return self._prints(Text(name.value.removesuffix(suffix), name.missing))
+
+    def _do_path(self, words: list[Text]) -> Status:
+        """``realpath`` and ``readlink -f``."""
+        return self._prints(*(Text(posixpath.normpath(word.value), word.missing) for word in words[-1:]))
+
+    def _do_seq(self, words: list[Text]) -> Status:
+        try:
+            numbers = [self._number_of(word) for word in words if not word.value.startswith("-")]
+        except Unknown as error:
+            return self._prints(unknown("$(seq)", error.missing))
+        first, step, last = {1: (1, 1), 2: (numbers[0], 1), 3: tuple(numbers[:2])}[len(numbers)] + (numbers[-1],)
+        found = range(first, last + 1, step) if step > 0 else range(first, last - 1, step or -1)
+        self.budget.spend(8 * len(found))
+        return self._prints(*(Text(str(number)) for number in found))
+
+    def _do_set(self, words: list[Text]) -> Status:
+        """``set -- WORDS``: the script's own arguments."""
+        if any(word.value == "--" for word in words):
+            self.state.arguments = tuple(words[1 + next(i for i, word in enumerate(words) if word.value == "--") :])
+        return True
+
+    def _prints(self, *lines: Text) -> Status:
+        if self.printed is not None:
+            self.printed += [line + Text("\n") for line in lines]
+        return True
 
     def _do_unset(self, words: list[Text]) -> Status:
         for word in words:
@@ -231,6 +316,26 @@ def _branches(node: Node) -> bool:
     return len(statements) == 1 and statements[0].get("Cmd", {}).get("Op") in ("&&", "||")
 
 
+def formatted(words: list[Text]) -> Text | None:
+    """What ``printf`` makes of a format and its words; ``None`` for a format with more than strings and numbers."""
+    if not words or words[0].missing:
+        return None
+    pieces = re.split(r"(%[sdi%])", words[0].value)
+    if any("%" in piece for piece in pieces[::2]):
+        return None
+    takes = sum(piece in ("%s", "%d", "%i") for piece in pieces)
+    rest = list(words[1:])
+    out = Text()
+    while True:
+        for piece in pieces:
+            known = {"%%": Text("%")}.get(piece) or Text(re.sub(r"\\[nt]", lambda m: _BLANKS[m[0]], piece))
+            out += (rest.pop(0) if rest else Text()) if piece in ("%s", "%d", "%i") else known
+        if not rest or not takes:
+            return out
+
+
+_BLANKS = {"\\n": "\n", "\\t": "\t"}
+
 _OWN = {
     ":": "true",
     "true": "true",
@@ -240,6 +345,14 @@ _OWN = {
     "read": "names",
     "mapfile": "names",
     "readarray": "names",
+    "cd": "cd",
+    "pwd": "pwd",
+    "dirname": "dirname",
+    "basename": "basename",
+    "realpath": "path",
+    "readlink": "path",
+    "seq": "seq",
+    "set": "set",
     "unset": "unset",
     "shift": "shift",
     "eval": "eval",

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hybridmap.shell.arithmetic import Calculator
+from hybridmap.shell.braces import brace_expanded
 from hybridmap.shell.values import Array, Text, Unknown, has_gap, union, unknown
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Expander(Calculator):
 
     def words(self, nodes: list[Node]) -> list[Text]:
         """Words as a command or an array gets them: what is not quoted splits at blanks, and may be none at all."""
-        return [field for node in nodes for field in self._split(node)]
+        return [field for node in nodes for word in brace_expanded(node, self.budget) for field in self._split(word)]
 
     def _split(self, word: Node) -> list[Text]:
         """The fields of a word; ``None`` among its pieces is where one field ends."""
@@ -104,6 +105,7 @@ class Expander(Calculator):
 
     def _values_of(self, node: Node, quoted: bool) -> list[Text]:
         name: str = node["Param"]["Value"]
+        name = "BASH_SOURCE" if name == "0" else name
         index, kind = node.get("Index"), node.get("Exp", {}).get("Op", "")
         many = name if name in _MANY else self._all_of(index)
         if node.get("Excl"):
@@ -146,6 +148,10 @@ class Expander(Calculator):
         """The key of an element: a name where the array has names, else a number."""
         if index["Type"] == "Word":
             text = self.text(index)
+            if array is not None and array.named:
+                if text.missing:
+                    raise Unknown(text.missing)
+                return text.value
             if array is not None and any(key == text.value for key, _ in array.items):
                 return text.value
             if array is not None and array.items and not all(key.isdecimal() for key, _ in array.items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from hybridmap.shell.builtins import Builtins
 from hybridmap.shell.conditions import Status, negated
 from hybridmap.shell.syntax import line_of, parse_shell
-from hybridmap.shell.values import MOST_STEPS, Missing, State, Text, Unknown, merged, union, unknown
+from hybridmap.shell.values import MOST_STEPS, Array, Missing, State, Text, Unknown, merged, union, unknown
 from profiles.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ class Shell(Builtins):
         """Read a script, or a piece of one that a command was given."""
         self.budget.enter()
         outer, self.script = self.script, text
+        self.depth += 1
         try:
             return self.run(parse_shell(text, self.source))
         finally:
             self.script = outer
+            self.depth -= 1
             self.budget.leave()
 
     def run(self, statements: list[Node]) -> Status:
@@ -51,6 +54,8 @@ class Shell(Builtins):
         if command is None:  # a redirection alone
             return True
         self.budget.enter()
+        given = [each["Word"] for each in statement.get("Redirs", ()) if each["Op"] == "<<<"]
+        self.line = self.text(given[-1]) if given else None
         try:
             apart = statement.get("Background") or command["Type"] == "Subshell"
             status = self._apart(lambda: self._command(command)) if apart else self._command(command)
@@ -237,11 +242,15 @@ class Shell(Builtins):
 
 @dataclass(frozen=True)
 class Command:
-    """A program that the script starts: its line, its words, and what decides whether it is started at all."""
+    """A program that the script starts: its line, its words, and what decides whether it is started at all.
+
+    ``end``: the byte of the script behind its words, before a last ``"$@"``; ``None`` for one inside another text.
+    """
 
     line: int
     words: tuple[Text, ...]
     depends: Missing
+    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -277,7 +286,9 @@ def read_script(
     FileFormatError
         It is no bash, or has what is not understood here; says what and where.
     """
-    shell = Shell(source, {name: Text(value) for name, value in environment.items()}, folder, status_of)
+    own = Text(os.path.abspath(source)) if folder is not None else unknown("$0", ("$0",))
+    variables: dict[str, Text | Array] = {name: Text(value) for name, value in environment.items()}
+    shell = Shell(source, {"BASH_SOURCE": Array((("0", own),)), **variables}, folder, status_of)
     try:
         shell.read(text)
     except RecursionError:

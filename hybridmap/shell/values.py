@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from profiles.errors import FileFormatError
 
@@ -31,6 +31,7 @@ class Array:
     """An array by key, ``"0"``, ``"1"`` and so on unless it was declared with names."""
 
     items: tuple[tuple[str, Text], ...] = ()
+    named: bool = False
 
     def get(self, key: str) -> Text | None:
         """The element of a key; ``None`` if there is none."""
@@ -38,13 +39,14 @@ class Array:
 
     def with_item(self, key: str, text: Text) -> Array:
         """The same with one element set."""
-        return Array.of({**dict(self.items), key: text})
+        return Array.of({**dict(self.items), key: text}, self.named)
 
     @staticmethod
-    def of(items: dict[str, Text]) -> Array:
+    def of(items: dict[str, Text], named: bool = False) -> Array:
         """Elements by key; numbers come in order."""
-        numbered = all(key.isdecimal() for key in items)
-        return Array(tuple(sorted(items.items(), key=lambda item: int(item[0])) if numbered else items.items()))
+        numbered = not named and all(key.isdecimal() for key in items)
+        ordered = sorted(items.items(), key=lambda item: int(item[0])) if numbered else items.items()
+        return Array(tuple(ordered), named)
 
     @property
     def next_key(self) -> int:
@@ -80,6 +82,7 @@ class State:
 
     ``doubt`` names what must be known to say whether this point is reached at all: what is assigned here is unknown.
     ``ended``: ``exit``, ``return``, ``break`` or ``continue`` was met, and nothing more runs up to its end.
+    ``integers``: variables that were declared to be numbers.
     """
 
     variables: dict[str, Text | Array] = field(default_factory=dict)
@@ -87,10 +90,11 @@ class State:
     arguments: tuple[Text, ...] = ()
     doubt: Missing = ()
     ended: str = ""
+    integers: frozenset[str] = frozenset()
 
     def copy(self) -> State:
         """A state that changes apart from this one."""
-        return State(dict(self.variables), dict(self.functions), self.arguments, self.doubt, self.ended)
+        return replace(self, variables=dict(self.variables), functions=dict(self.functions))
 
 
 def merged(states: list[State], missing: Missing) -> State:

@@ -31,7 +31,11 @@ class Form:
     """The fields of the page; lengths in tokens. ``rest`` are the parts of a job that the page does not show."""
 
     algorithm: str = "ppo"
-    models: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(ALGORITHMS["ppo"].roles, "llama-3.1-8b"))
+    models: Mapping[str, str] = field(
+        default_factory=lambda: dict.fromkeys(
+            (*ALGORITHMS["ppo"].roles, *ALGORITHMS["ppo"].optional_roles), "llama-3.1-8b"
+        )
+    )
     prompts: Entry = 1024
     samples_per_prompt: Entry = 1
     prompt_length: Entry = 1024
@@ -48,6 +52,11 @@ class Form:
     def roles(self) -> tuple[str, ...]:
         """Roles to choose a model for: those the algorithm needs, then those it may have."""
         return (*ALGORITHMS[self.algorithm].roles, *ALGORITHMS[self.algorithm].optional_roles)
+
+    @property
+    def own_models(self) -> set[str]:
+        """Names of models whose shape the job brought along."""
+        return {_name(shape) for shape in self.rest.get("shapes", {}).values()}
 
     def with_algorithm(self, algorithm: str) -> Form:
         """Another algorithm: the models of roles it shares stay, new required ones get the actor's."""

@@ -20,6 +20,7 @@ from profiles.lookup.memory import BytesLookup
 from profiles.lookup.mla import MlaLookup
 from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
 from profiles.lookup.pricing import missing
+from profiles.lookup.sparse import SparseLookups
 from profiles.lookup.table import Table, TableCard, read_table
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 FLOOR_RATIO = 1.5
 """Least time of a module over that of another engine's from which on it is its host's time, not its GPU's."""
 
-_MODULES = ("mla_prefill", "mla_decode")
+_MODULES = ("mla_prefill", "mla_decode", "sparse_prefill", "sparse_decode")
 
 
 class DeviceTables:
@@ -100,14 +101,18 @@ class DeviceTables:
         return self._names[operator]
 
     def _less_floors(self, names: list[str]) -> list[str]:
-        """MLA modules of other engines first where a module's least time is a host's: it was timed without a graph."""
-        if not names or not _covers(self.cards[names[0]]):
+        """Modules of other engines first where a module's least time is a host's: it was timed without a graph."""
+        if not names or not self._is_module(names[0]):
             return names
         operator = releases.operator_of(names[0])
-        peers = [n for n, card in self.cards.items() if releases.operator_of(n) == operator and _covers(card)]
+        peers = [n for n in self.cards if releases.operator_of(n) == operator and self._is_module(n)]
         least = {name: self.lookup(name).least_s for name in peers}
         good = [name for name in peers if least[names[0]] > FLOOR_RATIO * least[name]]
         return list(dict.fromkeys([*sorted(good, key=lambda name: least[name]), *names]))
+
+    def _is_module(self, name: str) -> bool:
+        """Whether a table of latent attention holds the layer's projections, as those of sparse attention all do."""
+        return releases.operator_of(name).startswith("sparse") or _covers(self.cards[name])
 
     def price(self, operator: str, what: str, ask: Callable[[Any], Priced]) -> Priced:
         """What the first table says that holds what is asked for.
@@ -197,7 +202,7 @@ class DeviceTables:
         if name not in self.cards:
             return []
         operator = releases.operator_of(name)
-        if operator in _LOOKUPS:
+        if operator in _LOOKUPS and not operator.startswith("sparse"):
             return list(self.lookup(name).grids())
         owner = {"collective": "comm", "memory_ops": "element_wise", "copy": "host_copy"}.get(operator)
         return list(getattr(self, owner).grids()) if owner else []
@@ -231,6 +236,8 @@ _LOOKUPS: dict[str, Callable[[Table, DeviceSpec, TableCard], Any]] = {
     "attention_decode_window": lambda table, spec, card: DecodeLookup(table, spec),
     "mla_prefill": lambda table, spec, card: MlaLookup(table, spec, "seq", _covers(card)),
     "mla_decode": lambda table, spec, card: MlaLookup(table, spec, "context", _covers(card)),
+    "sparse_prefill": lambda table, spec, card: SparseLookups(table, spec, "seq"),
+    "sparse_decode": lambda table, spec, card: SparseLookups(table, spec, "context"),
     "moe": lambda table, spec, card: MoeLookup(table, spec),
     "moe_all_to_all": lambda table, spec, card: MoeExchangeLookup(table, spec),
     "linear_prefill": lambda table, spec, card: LinearLookup(table, spec, ("batch", "seq")),

@@ -47,14 +47,21 @@ class MlaLookup:
         Name of the size column, which tells prefill (``seq``) from decode (``context``).
     covers_projections
         Whether the times hold the projections.
+    rows
+        Of each format of cache and projections, and heads; without them those of the whole table.
     """
 
-    def __init__(self, table: Table, reference: DeviceSpec, length: str, covers_projections: bool) -> None:
+    def __init__(
+        self,
+        table: Table,
+        reference: DeviceSpec,
+        length: str,
+        covers_projections: bool,
+        rows: dict[Key, slice] | None = None,
+    ) -> None:
         self._table, self._reference, self._length = table, reference, length
         self._covers = covers_projections
-        by_cache = "kv_dtype" in table.data
-        rows = table.split(*(("kv_dtype",) if by_cache else ()), "dtype", "heads")
-        self._rows = {key if by_cache else ("bf16", *key): part for key, part in rows.items()}
+        self._rows = _rows_of(table) if rows is None else rows
         self._grids: dict[Key, RatioGrid] = {}
 
     @property
@@ -129,6 +136,12 @@ class MlaLookup:
         compute = 2.0 * tokens * weights / spec.peak(dtype)
         stream = (DTYPE_BYTES[dtype] * weights + _ELT * tokens * 2.0 * HIDDEN) / spec.memory_bytes_per_s
         return np.asarray(kernel + np.maximum(compute, stream) + MLA_MODULE_LAUNCH_S, dtype=np.float64)
+
+
+def _rows_of(table: Table) -> dict[Key, slice]:
+    by_cache = "kv_dtype" in table.data
+    rows = table.split(*(("kv_dtype",) if by_cache else ()), "dtype", "heads")
+    return {key if by_cache else ("bf16", *key): part for key, part in rows.items()}
 
 
 def mla_projection_weights(heads: ArrayLike) -> Floats:

@@ -96,7 +96,8 @@ def layer_work(
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
-    if shape.mla is None or not facts.device.mla_covers_projections:
+    whole = _sparse_modules(facts, shape) or (shape.mla is not None and facts.device.mla_covers_projections)
+    if not whole:
         share = shape.num_attention_layers / shape.num_layers
         work = work + products(facts, own, attention_gemms(shape, ranks), formats.attention) * share
     if shape.linear is not None:
@@ -162,7 +163,11 @@ def attention_of_decode(
     cache = kv_dtype(facts, precision)
     if shape.mla is not None:
         projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        return facts.device.mla_decode(own, context, heads, projections, cache)
+        if _sparse_modules(facts, shape):
+            return facts.device.sparse_attention("decode", (own, context, heads), shape.hidden, projections, cache)
+        read = context if shape.sparse is None else np.minimum(context, shape.sparse.topk)
+        latent = facts.device.mla_decode(own, read, heads, projections, cache)
+        return latent if shape.sparse is None else latent + _indexer(facts, shape, own * context)
     parts = Priced.zero(own.shape)
     for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
         if layers:
@@ -219,7 +224,15 @@ def attention_of_prefill(
     cache = kv_dtype(facts, precision)
     if shape.mla is not None:
         projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        return facts.device.mla_prefill(own, length, heads, projections, cache)
+        if shape.sparse is None:
+            return facts.device.mla_prefill(own, length, heads, projections, cache)
+        if _sparse_modules(facts, shape):
+            return facts.device.sparse_attention("prefill", (own, length, heads), shape.hidden, projections, cache)
+        # Shorter prompts of as many tokens in all, whose tokens read as many on the mean as are picked here.
+        topk = np.minimum(float(shape.sparse.topk), length)
+        read = 2.0 * (topk * topk / 2.0 + (length - topk) * topk) / np.maximum(length, 1.0)
+        latent = facts.device.mla_prefill(own * length / np.maximum(read, 1.0), read, heads, projections, cache)
+        return latent + _indexer(facts, shape, own * length * length / 2.0)
     parts = Priced.zero(np.broadcast_shapes(own.shape, length.shape))
     for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
         if layers:
@@ -231,6 +244,33 @@ def attention_of_prefill(
     return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * (
         shape.num_linear_layers / shape.num_layers
     )
+
+
+INDEX_KERNELS = 4
+"""Kernels of an indexer: quantisation of its query and key, scores, choice of the highest."""
+
+SCORE_BYTES = 12.0
+"""A score in fp32: written once, read twice to find the highest."""
+
+
+def _sparse_modules(facts: Facts, shape: ModelShape) -> bool:
+    """Whether the device's tables hold the model's sparse attention as a whole, with an indexer in every layer."""
+    sparse = shape.sparse
+    return sparse is not None and sparse.num_layers == shape.num_layers and facts.device.has_sparse(shape.hidden)
+
+
+def _indexer(facts: Facts, shape: ModelShape, pairs: Floats) -> Priced:
+    """Indexer of sparse attention in an average layer, over pairs of a query and a cached token: it is not sharded.
+
+    Each pair takes ``index_heads`` products of ``index_head_dim`` elements in FP8, keys read once, and a score.
+    """
+    sparse, spec = shape.sparse, facts.device.spec
+    assert sparse is not None
+    dtype = "fp8" if "fp8" in spec.peak_flop_per_s else "bf16"
+    flop = 2.0 * sparse.index_heads * sparse.index_head_dim * pairs
+    products = Priced.of(flop / spec.peak(dtype), Basis.ANALYTIC)
+    scores = facts.device.memory_bound((sparse.index_head_dim + SCORE_BYTES) * pairs, INDEX_KERNELS)
+    return (products + scores) * (sparse.num_layers / shape.num_layers)
 
 
 def mla_dtype(facts: Facts, attention: str) -> str:

@@ -81,3 +81,26 @@ def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_byte
     else:
         per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
     return np.asarray(per_layer * np.ceil(shape.num_attention_layers / pp) * element_bytes, dtype=np.float64)
+
+
+def state_bytes_per_sequence(shape: ModelShape, ranks: Numbers, pp: Numbers) -> Floats:
+    """What linear mixers keep of one sequence on one GPU, whatever its length: their state, and the convolution's past.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    ranks, pp
+        Ranks that share a sequence's heads, and stages; shapes broadcast.
+
+    Returns
+    -------
+    Floats
+        Bytes, the broadcast shape; zero for a model without such layers.
+    """
+    if shape.linear is None:
+        return np.zeros(np.broadcast_shapes(np.shape(ranks), np.shape(pp)))
+    state = shape.linear.state_elements * shape.linear.state_element_bytes
+    past = shape.linear.conv_elements * ACTIVATION_BYTES
+    layers = np.ceil(shape.num_linear_layers / np.asarray(pp, dtype=np.float64))
+    return np.asarray((state + past) * layers / ranks, dtype=np.float64)

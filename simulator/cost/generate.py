@@ -1,6 +1,7 @@
 """Price of generation: prefill of the prompts and decode steps under continuous batching, for many layouts at once.
 
 decode step = max(launch floor, GPU work of all layers + head) + host time; max of all where the engine plans ahead
+              with speculation over the drafted tokens too, and the draft's passes on top; it gives several tokens
 stage       = sum over the slowest replica's decode steps + its prefills, which share the steps with decode
 """
 
@@ -31,6 +32,7 @@ from simulator.cost.kv_budget import (
     steady_sequences,
     tokens_in_bytes,
 )
+from simulator.cost.speculation import checked_tokens, draft_layers, draft_weight_bytes, drafting, tokens_per_step
 from simulator.rollout.drain import RolloutProfile, arrival_lengths
 from simulator.rollout.limited_cache import limited_profile
 from simulator.rollout.steady import steady_state
@@ -83,11 +85,14 @@ def generation_bytes(
     dict[str, Floats]
         Bytes by class, ``[C]`` each.
     """
-    return {
+    classes = {
         "generation weights": engine_memory.generation_weight_bytes(shape, layouts, DTYPE_BYTES[precision]),
         "kv cache": stated_bytes(facts, shape, layouts, steady_steps),
         "generation workspace": engine_memory.generation_working_bytes(facts, shape, layouts),
     }
+    if facts.speculation is not None:
+        classes["draft weights"] = draft_weight_bytes(facts, shape, layouts, DTYPE_BYTES[precision])
+    return classes
 
 
 def generation_cost(
@@ -177,7 +182,7 @@ def steady_generation_cost(
     short = (layouts.kv_cache_bytes > 0) & (layouts.kv_cache_bytes < need)
     active = np.where(short, np.minimum(asked, room), asked)
     step = decode_step(facts, shape, layouts, active[:, None], np.full((len(layouts), 1), context), precision)
-    steps = mine * state.mean_response / active
+    steps = mine * state.mean_response / active / tokens_per_step(facts)
     decode = Cost(*(part.sum(axis=1) * steps for part in (step.compute, step.comm, step.exposed)))
     return decode + prefill_cost(facts, shape, layouts, precision)
 
@@ -217,6 +222,7 @@ def profile_cost(
     width = max(width, num_segments)
     steps, active, context = (_padded([getattr(p, f) for p in profiles], width) for f in ("steps", "active", "context"))
     step = decode_step(facts, shape, layouts, active, context, precision)
+    steps = steps / tokens_per_step(facts)
     return Cost(*((part * steps).sum(axis=1) for part in (step.compute, step.comm, step.exposed)))
 
 
@@ -250,23 +256,39 @@ def decode_step(
     """
     facts = facts.of_engine
     group = np.maximum(active / layouts.pp[:, None], 1.0)
-    rows = group * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
-    layer = layer_work(facts, shape, layouts, rows, precision).at_best(facts.generation.basis("recomputed_context"))
-    layer = layer + attention_of_decode(facts, shape, layouts, group, context, precision)
-    gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group)
+    step = _checked(facts, shape, layouts, group, context, precision)
+    step = step + drafting(facts, shape, layouts, group, context, precision)
+    gpu, comm = step.compute, step.comm
     collectives = np.where(layouts.tp > 1, facts.generation.collective_launch_s, 0.0)[:, None]
     launch = facts.generation.launch_s_per_layer + collectives + 0.0 * group
     launching = facts.generation.basis("launch_s_per_layer", "collective_launch_s")
-    floor = Priced.of(launch * shape.num_layers, launching)
-    comm = layer_reduces(facts, shape, layouts, group) * float(shape.num_layers)
-    comm = comm + pipeline_hops(facts, shape, layouts, group)
+    floor = Priced.of(launch * (shape.num_layers + draft_layers(facts)), launching)
     # Each attention copy has a scheduler of its own, and they work at the same time.
     busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
-    if facts.generation.plans_ahead and facts.implementation.engine_driver == "own":
+    ahead = facts.generation.plans_ahead and facts.implementation.engine_driver == "own"
+    if facts.speculation is not None:  # each draft is set up anew, from tokens that the host must have seen
+        host = host + facts.generation.priced(host_s_per_step=facts.speculation.drafted + 0.0 * active)
+    if ahead and facts.speculation is None:
         return Cost.serial(gpu + _beyond(floor + host, busy), comm)
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)
     return Cost.serial(gpu + _beyond(floor, busy) + host, comm)
+
+
+def _checked(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, group: Floats, context: Floats, precision: str
+) -> Cost:
+    """The model's own pass of a step, over the last token of each sequence and those that were drafted after it."""
+    tokens = checked_tokens(facts)
+    rows = group * tokens * (1.0 + facts.generation.recomputed_context * context)  # an engine without a whole KV cache
+    layer = layer_work(facts, shape, layouts, rows, precision).at_best(facts.generation.basis("recomputed_context"))
+    # The tokens of a sequence read its cache together. Latent attention is bound by compute, so that each has its own
+    # time; elsewhere the queries of a KV head still fit one tile of the tensor cores.
+    queries = group if shape.mla is None else group * tokens
+    layer = layer + attention_of_decode(facts, shape, layouts, queries, context, precision)
+    gpu = layer * float(shape.num_layers) + sampling_head(facts, shape, layouts, group * tokens)
+    comm = layer_reduces(facts, shape, layouts, group * tokens) * float(shape.num_layers)
+    return Cost.serial(gpu, comm + pipeline_hops(facts, shape, layouts, group * tokens))
 
 
 def _read_back(facts: Facts, layouts: GenerationLayouts) -> Priced:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.cost import engine_memory
+from simulator.cost.speculation import draft_kv_bytes_per_token
 from simulator.plan.plan import MOST_BYTES
 from simulator.rollout.drain import rollout_profile
 from simulator.rollout.steady import steady_state
@@ -44,6 +45,7 @@ def kv_budget_bytes(
     """
     peak = drained_peak_tokens(facts, layouts) if steady_steps is None else _steady_peak(facts, layouts, steady_steps)
     need = np.maximum(bytes_of_tokens(facts, shape, layouts, peak), longest_bytes(facts, shape, layouts))
+    need = need + state_bytes(facts, shape, layouts, steady_steps)
     return np.asarray(np.ceil(np.minimum(need, MOST_BYTES)), dtype=np.int64)
 
 
@@ -123,7 +125,8 @@ def most_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, stea
     """
     running = steady_sequences(facts, layouts, 1 if steady_steps is None else steady_steps)
     of_each_copy = np.ceil(running / layouts.attention_dp)
-    return np.asarray(of_each_copy * longest_bytes(facts, shape, layouts), dtype=np.float64)
+    whole = of_each_copy * longest_bytes(facts, shape, layouts)
+    return np.asarray(whole + state_bytes(facts, shape, layouts, steady_steps), dtype=np.float64)
 
 
 def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, tokens: Floats) -> Floats:
@@ -157,8 +160,29 @@ def tokens_in_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
     Floats
         Tokens, ``[C]``.
     """
-    held = layouts.kv_cache_bytes / bytes_per_token(facts, shape, layouts)
+    left = np.maximum(layouts.kv_cache_bytes - state_bytes(facts, shape, layouts), 0.0)
+    held = left / bytes_per_token(facts, shape, layouts)
     return np.asarray(held * layouts.attention_dp, dtype=np.float64)
+
+
+def state_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None) -> Floats:
+    """What the cache of one GPU holds for its sequences whatever their lengths: the states of linear mixers.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+    steady_steps
+        As in ``kv_budget_bytes``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``; zero for a model without such layers.
+    """
+    running = np.ceil(steady_sequences(facts, layouts, steady_steps or 1) / layouts.attention_dp)
+    one = engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)
+    return np.asarray(running * one, dtype=np.float64)
 
 
 def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
@@ -174,7 +198,8 @@ def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
     Floats
         Bytes, ``[C]``.
     """
-    return engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
+    own = engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
+    return own if facts.speculation is None else own + draft_kv_bytes_per_token(facts, shape, layouts)
 
 
 def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:

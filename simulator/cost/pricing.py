@@ -119,7 +119,9 @@ def _engine_cost(
         cost = train.training_cost(facts, spec.shape, head, layouts.training, rows)
     elif call.kind == "forward":
         assert layouts.inference is not None, f"{call.key} needs an inference layout"
-        cost = score.inference_cost(facts, spec.shape, head, layouts.inference, spec.precision)
+        # A role that is trained scores with the trainer's weights; the number format is that of its engine.
+        dtype = spec.precision if layouts.training is None else facts.implementation.training_dtype
+        cost = score.inference_cost(facts, spec.shape, head, layouts.inference, dtype)
         if layouts.training is not None:
             gathered = scoring_copy.gather_time(facts, spec.shape, layouts.training, layouts.inference)
             cost = cost + Cost.serial(Priced.zero(gathered.shape), gathered)

@@ -58,7 +58,8 @@ _ALL = (
     Algorithm(
         "ppo",
         "PPO",
-        ("actor", "critic", "reference", "reward"),
+        ("actor", "critic"),
+        ("reference", "reward"),
         estimators={"verl": "gae", "openrlhf": "gae"},
     ),
     Algorithm(
@@ -81,7 +82,7 @@ _ALL = (
         ("reference", "reward"),
         compares_responses=True,
         kl_in_loss=True,
-        estimators={"verl": "grpo", "openrlhf": "group_norm", "nemo-rl": "grpo"},
+        estimators={"verl": "grpo", "openrlhf": "group_norm", "nemo-rl": "grpo", "slime": "grpo"},
     ),
     Algorithm(
         "rloo",
@@ -101,14 +102,14 @@ _ALL = (
         kl_in_loss=True,
         drops_equal_groups=True,
         clip_high=0.28,
-        estimators={"verl": "grpo", "openrlhf": "group_norm", "nemo-rl": "grpo"},
+        estimators={"verl": "grpo", "openrlhf": "group_norm", "nemo-rl": "grpo", "slime": "grpo"},
     ),
     Algorithm(
         "reinforce++",
         "REINFORCE++",
         ("actor",),
         ("reference", "reward"),
-        estimators={"verl": "reinforce_plus_plus", "openrlhf": "reinforce"},
+        estimators={"verl": "reinforce_plus_plus", "openrlhf": "reinforce", "slime": "reinforce_plus_plus"},
     ),
 )
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}

@@ -66,19 +66,11 @@ def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precisi
     whole, windowed = shape.num_full_layers, shape.num_sliding_layers
     if not facts.generation.window_frees_cache:
         whole, windowed = shape.num_attention_layers, 0
-    pool -= slots * (layer * windowed * (shape.sliding_window or 0) + _state_bytes(shape, layouts))
+    state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
+    pool -= slots * (layer * windowed * (shape.sliding_window or 0) + state)
     if not whole:
         return layout.max_num_seqs * shape.max_position
     return int(max(pool, 0.0) / (layer * whole)) * layout.attention_dp
-
-
-def _state_bytes(shape: ModelShape, layouts: GenerationLayouts) -> float:
-    """State of a sequence's linear mixers on one GPU."""
-    if shape.linear is None:
-        return 0.0
-    state = shape.linear.state_elements * shape.linear.state_element_bytes
-    past = shape.linear.conv_elements * DTYPE_BYTES["bf16"]
-    return float((state + past) * shape.num_linear_layers / layouts.attention_ranks[0] / layouts.pp[0])
 
 
 def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:

@@ -8,7 +8,7 @@ from executor.run import run
 from profiles.errors import InputError, NotYetError
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.plan.timeline import Timeline
-from tests.executor.plans import ROLES, colocated, config, job, learned, metrics
+from tests.executor.plans import ROLES, colocated, config, job, learned, metrics, plan
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -46,6 +46,14 @@ def test_the_seed_decides_the_run(tmp_path):
 def test_a_reward_model_scores_in_place_of_a_function(tmp_path):
     run(job("ppo"), colocated("ppo"), config(reward=None), tmp_path, 1)
     assert metrics(tmp_path)[0]["reward"] not in (0.0, 1.0)
+
+
+def test_ppo_needs_neither_a_reward_model_nor_a_reference(tmp_path):
+    without = plan("ppo", {"A": (("actor", "critic"), (1, 1, 1))})
+    (timeline,) = run(job("ppo"), without, config(), tmp_path, 1)
+    calls = {span.call for span in timeline.spans}
+    assert "compute_reward" in calls
+    assert "compute_ref_log_prob" not in calls
 
 
 def test_end_tokens_shorten_responses(tmp_path):

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import require_equal_stored
 from executor.collectives import CommClock, join_world, make_groups
+from executor.engines.entry import PLAIN
 from executor.engines.fsdp.model import ScoredDecoder, compute_again
 from executor.engines.fsdp.optimizer import adamw, clip_gradients, expect_states, state_tensors
 from executor.engines.fsdp.tensor_parallel import cut_over
@@ -24,6 +26,7 @@ from executor.engines.native.heads import log_probs_and_entropy
 from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
+from executor.rl.packing import lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture, read_config
 from executor.weights.checkpoint import fill, reader_of
@@ -36,17 +39,22 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.checkpoint.shards import Chunk
+    from executor.engines.entry import LayoutOptions
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
     from executor.rl.loss_terms import LossTerm
+    from executor.rl.packing import Packed
     from simulator.plan.groups import Degrees
 
 
 class FsdpEngine(OnHost):
     """``TrainingEngine`` of ``executor.engines.interfaces``."""
 
-    def __init__(self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec) -> None:
+    def __init__(
+        self, identity: Identity, address: str, degrees: Degrees, spec: ModelSpec, options: LayoutOptions = PLAIN
+    ) -> None:
         self.identity, self.address, self.degrees, self.spec = identity, address, degrees, spec
+        self.sequence_parallel = options.sequence_parallel and degrees.t > 1
         self.clock, self.host = CommClock(), HostMemory({}, ())
         self.device = torch.device(spec.device)
         self.num_steps = 0
@@ -87,7 +95,7 @@ class FsdpEngine(OnHost):
             self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")
         )  # ranks: tp fastest
         if degrees.t > 1:
-            cut_over(model, mesh["tp"], self.arch)
+            cut_over(model, mesh["tp"], self.arch, sequence_parallel=self.sequence_parallel)
         compute_again(model, self.spec.recompute)
         how: dict[str, Any] = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(self.dtype, torch.float32)}
         for layer in model.model.layers:
@@ -155,20 +163,13 @@ class FsdpEngine(OnHost):
         return found
 
     def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
-        return self._forward(
-            batch, lambda logits, first, rows: self._policy_outputs(logits, first, rows, temperature)[0]
-        )
+        return self._forward(batch, lambda micro: self._policy_outputs(micro, temperature)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda scores, first, rows: scores[:, first - 1 : -1, 0].float())
+        return self._forward(batch, self._values)
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(scores: torch.Tensor, first: int, rows: TensorDict) -> torch.Tensor:
-            place = torch.arange(scores.shape[1], device=scores.device)
-            last = (rows["token_mask"] * place).amax(1)
-            return scores[torch.arange(len(last), device=scores.device), last, 0].float()
-
-        return self._forward(batch, at_end)
+        return self._forward(batch, lambda micro: self._run(micro, micro.last)[:, 0].float())
 
     def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         assert self.spec.optimizer is not None
@@ -186,39 +187,46 @@ class FsdpEngine(OnHost):
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double().to(self.device)
-        total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
         ranks = self.degrees.d  # over which FSDP averages gradients; ours are shares of a mean already
-        for rows in term.rows.split(self.spec.rows_at_once(term.rows["tokens"].shape[1])):
-            rows = rows.to(self.device)
-            logits = self.model(rows["tokens"], rows["token_mask"])
-            found = term.loss(self._outputs(logits, term, rows), rows)
+        for micro in self._micros(term.rows, term.first_target):
+            found = term.loss(self._outputs(term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            (found["loss"] * (term.weight * ranks / total.float())).backward()
+            (found["loss"] * (term.weight * ranks / divisor.float())).backward()
 
-    def _forward(
-        self, batch: TensorDict, output: Callable[[torch.Tensor, int, TensorDict], torch.Tensor]
-    ) -> torch.Tensor | None:
-        rows, first = sequences_of(batch)
-        outputs = []
+    def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
+        """Micro-batches, as many on every data-parallel rank: each gathers weights that all of them hold."""
+        parts, num = spans(lengths_of(rows), self.spec.micro_batch, self.spec.token_budget), 0
+        if self.spec.token_budget and self.degrees.d > 1:
+            count = torch.full((), len(parts), device=self.device)
+            num = int(self.groups.dp.all_reduce(count, op=dist.ReduceOp.MAX))
+        multiple = self.degrees.t if self.sequence_parallel else 1
+        return [micro.to(self.device) for micro in pack(rows, first, parts, multiple=multiple, num=num)]
+
+    def _forward(self, batch: TensorDict, output: Callable[[Packed], torch.Tensor]) -> torch.Tensor | None:
+        micros = self._micros(*sequences_of(batch))
         with self.present(), torch.no_grad():
-            for part in rows.split(self.spec.rows_at_once(rows["tokens"].shape[1])):
-                part = part.to(self.device)
-                outputs.append(output(self.model(part["tokens"], part["token_mask"]), first, part))
+            outputs = [output(micro)[: micro.num_real] for micro in micros]
             self.model.reshard()
         return torch.cat(outputs).float().cpu()
 
-    def _outputs(self, logits: torch.Tensor, term: LossTerm, rows: TensorDict) -> dict[str, torch.Tensor]:
-        first = term.first_target
+    def _run(self, micro: Packed, places: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.model(micro.tokens, micro.positions, micro.lengths, places)
+        return found
+
+    def _outputs(self, term: LossTerm, micro: Packed) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
-            return {"values": logits[:, first - 1 : -1, 0].float()}
-        log_probs, entropy = self._policy_outputs(logits, first, rows, term.temperature)
+            return {"values": self._values(micro)}
+        log_probs, entropy = self._policy_outputs(micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
-    def _policy_outputs(
-        self, logits: torch.Tensor, first: int, rows: TensorDict, temperature: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        before, targets = logits[:, first - 1 : -1].float(), rows["tokens"][:, first:]
-        return log_probs_and_entropy(before, targets, self.groups.tp, temperature)
+    def _values(self, micro: Packed) -> torch.Tensor:
+        return micro.spread(self._run(micro, micro.before)[:, 0].float())
+
+    def _policy_outputs(self, micro: Packed, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self._run(micro, micro.before).float()
+        log_probs, entropy = log_probs_and_entropy(logits, micro.targets, self.groups.tp, temperature)
+        return micro.spread(log_probs), micro.spread(entropy)

@@ -23,7 +23,7 @@ def _layout(arch: Architecture, degrees: Degrees, options: LayoutOptions) -> Lay
 def _trainer(setup: TrainerSetup) -> TrainingEngine:
     from executor.engines.fsdp.engine import FsdpEngine
 
-    return FsdpEngine(setup.identity, setup.address, setup.degrees, setup.spec)
+    return FsdpEngine(setup.identity, setup.address, setup.degrees, setup.spec, setup.options)
 
 
 FSDP2 = TrainingEntry(

@@ -7,18 +7,44 @@ from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModel
+from transformers import AttentionInterface, AutoConfig, AutoModel
+from transformers.masking_utils import AttentionMaskInterface
 
-from executor.engines.native.decoder import positions_of
+from executor.engines.attention import packed_attention
+
+PACKED = "hybridmap-packed"
+"""Our attention, by its name among those of transformers."""
+
+
+def _attend(
+    _module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: None,
+    *,
+    sequence_lengths: tuple[int, ...],
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """``query [1, heads, N, D]`` and the others to ``[1, N, heads, D]``, in the form that transformers calls."""
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    return packed_attention(q, k, v, sequence_lengths, scaling)[None], None
+
+
+AttentionInterface.register(PACKED, _attend)
+AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
 
 
 class ScoredDecoder(torch.nn.Module):
-    """Tokens to logits, or to one score per token."""
+    """Tokens to logits, or to one score per token; without padding."""
 
     def __init__(self, config: dict[str, Any], *, has_score: bool) -> None:
         super().__init__()
         settings = AutoConfig.for_model(**config)
-        self.model = AutoModel.from_config(settings, attn_implementation="sdpa", dtype=torch.float32)  # type: ignore[no-untyped-call]
+        self.model = AutoModel.from_config(settings, attn_implementation=PACKED, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        self.whole = torch.nn.Identity()
+        """Where hidden states that tensor-parallel ranks hold a part each of come together."""
         self.has_score = has_score
         self.tied = not has_score and bool(settings.tie_word_embeddings)
         if has_score:
@@ -39,16 +65,17 @@ class ScoredDecoder(torch.nn.Module):
         left = [name for name, buffer in self.named_buffers() if not name.startswith("model.rotary_emb.")]
         assert not left, f"{self.model.config.model_type} has buffers that nobody computes: {left}"
 
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """``tokens [B, T]``, padded on either side where ``mask`` is false, to logits or to scores ``[B, T, 1]``.
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, lengths: tuple[int, ...], places: torch.Tensor
+    ) -> torch.Tensor:
+        """Packed ``tokens [1, N]`` to what the head says at ``places [n]``: logits ``[n, V]``, or scores ``[n, 1]``.
 
-        Logits are ``[B, T, V]``; under tensor parallelism this rank's columns of them, ``[B, T, V / t]``.
+        Under tensor parallelism logits are this rank's columns, ``[n, V / t]``.
         """
-        found = self.model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=positions_of(mask), use_cache=False
-        )
+        found = self.model(input_ids=tokens, position_ids=positions, use_cache=False, sequence_lengths=lengths)
         head = self.score if self.has_score else self.lm_head
-        outputs: torch.Tensor = head(found.last_hidden_state)
+        hidden = self.whole(found.last_hidden_state)[0, places]
+        outputs: torch.Tensor = head(hidden)
         return outputs
 
 

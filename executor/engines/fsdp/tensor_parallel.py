@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch.distributed.tensor import Placement, Replicate
+from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -26,26 +26,39 @@ if TYPE_CHECKING:
     from executor.weights.architecture import Architecture
 
 
-def cut_over(model: ScoredDecoder, mesh: DeviceMesh, arch: Architecture) -> None:
-    """Cut ``model`` over the ranks of the one-dimensional ``mesh``; weights stay what each rank had."""
-    plan: dict[str, ParallelStyle] = {"model.embed_tokens": RowwiseParallel(input_layouts=Replicate())}
+def cut_over(model: ScoredDecoder, mesh: DeviceMesh, arch: Architecture, *, sequence_parallel: bool) -> None:
+    """Cut ``model`` over the ranks of the one-dimensional ``mesh``; weights stay what each rank had.
+
+    ``sequence_parallel``: between blocks each rank has its share of the tokens, whose number the ranks divide.
+    """
+    between: Placement = Shard(1) if sequence_parallel else Replicate()
+    embedding = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    plan: dict[str, ParallelStyle] = {"model.embed_tokens": embedding}
     for layer in range(arch.num_layers):
-        plan |= {f"model.layers.{layer}.{name}": style for name, style in _layer_plan(arch).items()}
+        plan |= {f"model.layers.{layer}.{name}": style for name, style in _layer_plan(arch, between).items()}
+    if sequence_parallel:
+        plan["model.norm"] = SequenceParallel(use_local_output=True)
+        plan["whole"] = PrepareModuleInput(
+            input_layouts=between, desired_input_layouts=Replicate(), use_local_output=True
+        )
     if not arch.has_score:
         plan["lm_head"] = ColwiseParallel()
     parallelize_module(model, mesh, plan, src_data_rank=None)
     model.tie()
 
 
-def _layer_plan(arch: Architecture) -> dict[str, ParallelStyle]:
+def _layer_plan(arch: Architecture, between: Placement) -> dict[str, ParallelStyle]:
     whole = Replicate()
-    entering: dict[str, Placement] = {"hidden_states": whole}
     plan: dict[str, ParallelStyle] = {
-        "self_attn": PrepareModuleInput(input_kwarg_layouts=entering, desired_input_kwarg_layouts=entering),
-        "self_attn.o_proj": RowwiseParallel(),
-        "mlp": PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole),
-        "mlp.down_proj": RowwiseParallel(),
+        "self_attn": PrepareModuleInput(
+            input_kwarg_layouts={"hidden_states": between}, desired_input_kwarg_layouts={"hidden_states": whole}
+        ),
+        "self_attn.o_proj": RowwiseParallel(output_layouts=between),
+        "mlp": PrepareModuleInput(input_layouts=between, desired_input_layouts=whole),
+        "mlp.down_proj": RowwiseParallel(output_layouts=between),
     }
+    if between != whole:
+        plan |= {f"{at}_layernorm": SequenceParallel(use_local_output=True) for at in ("input", "post_attention")}
     plan |= {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"}
     plan |= {f"mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")}
     if arch.qk_norm:  # one weight for all heads, of which a rank has some: its gradients add up over ranks

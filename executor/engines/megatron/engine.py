@@ -6,17 +6,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import require_equal_stored
 from executor.collectives import CommClock, join_world, make_groups
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
-from executor.engines.megatron.passes import Micro, micros_of, run_passes
 from executor.engines.megatron.session import ParallelSizes, megatron_session
 from executor.engines.native.heads import log_probs_and_entropy
 from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
+from executor.rl.packing import lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from executor.weights.checkpoint import fill, reader_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity
     from executor.rl.loss_terms import LossTerm
+    from executor.rl.packing import Packed
     from simulator.plan.groups import Degrees
 
 
@@ -167,13 +169,10 @@ class MegatronEngine(OnHost):
         return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro, temperature)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, self._values_at)
+        return self._forward(batch, _values_at)
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(scores: torch.Tensor, micro: Micro) -> torch.Tensor:
-            return scores[torch.arange(len(scores), device=scores.device), micro.last, 0].float()
-
-        return self._forward(batch, at_end)
+        return self._forward(batch, lambda scores, micro: scores[micro.last, 0].float())
 
     def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         sums: dict[str, torch.Tensor] = {}
@@ -203,59 +202,69 @@ class MegatronEngine(OnHost):
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double().to(self.device)
-        total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
 
-        def loss(logits: torch.Tensor, micro: Micro) -> torch.Tensor:
+        def loss(logits: torch.Tensor, micro: Packed) -> torch.Tensor:
             found = term.loss(self._outputs(logits, term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (term.weight / total.float())
+            return found["loss"] * (term.weight / divisor.float())
+
+        from executor.engines.megatron.passes import run_passes
 
         run_passes(self.chunks, self._micros(term.rows, term.first_target), loss, train=True)
 
-    def _forward(self, batch: TensorDict, output: Callable[[torch.Tensor, Micro], torch.Tensor]) -> torch.Tensor | None:
-        rows, first = sequences_of(batch)
-        micros = self._micros(rows, first)
+    def _forward(
+        self, batch: TensorDict, output: Callable[[torch.Tensor, Packed], torch.Tensor]
+    ) -> torch.Tensor | None:
+        from executor.engines.megatron.passes import run_passes
+
+        micros = self._micros(*sequences_of(batch))
         with self.session(), self.present(), torch.no_grad():
             outputs = run_passes(self.chunks, micros, output, train=False)
         if not self._is_last:
             return None
-        real = [found[: micro.num_real] for found, micro in zip(outputs, micros, strict=True)]
-        return torch.cat(real).float().cpu()
+        return torch.cat([found[: micro.num_real] for found, micro in zip(outputs, micros, strict=True)]).float().cpu()
 
-    def _micros(self, rows: TensorDict, first: int) -> list[Micro]:
-        parallel = self.config.sequence_parallel
-        return micros_of(
-            rows,
-            first,
-            self.spec.rows_at_once(rows["tokens"].shape[1]),
-            length_multiple=self.degrees.t if parallel else 1,
-            count_multiple=self.degrees.p if self.options.vpp > 1 else 1,
-            device=self.device,
-        )
+    def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
+        """Micro-batches: of one size for the stages of a pipeline; for ranks that share experts of one number, too."""
+        degrees, lengths = self.degrees, lengths_of(rows)
+        parts = spans(lengths, self.spec.micro_batch, self.spec.token_budget)
+        num, widest = len(parts), max(sum(lengths[i] for i in part) for part in parts)
+        if self.options.ep > 1:
+            most = torch.tensor([num, widest]).to(self.device, non_blocking=True)
+            num, widest = self.groups.dp.all_reduce(most, op=dist.ReduceOp.MAX).tolist()
+        if self.options.vpp > 1:
+            num = -(-num // degrees.p) * degrees.p
+        multiple = degrees.t if self.config.sequence_parallel else 1
+        size = widest if degrees.p > 1 or self.options.ep > 1 else 0
+        micros = pack(rows, first, parts, multiple=multiple, size=size, num=num)
+        return [micro.to(self.device) for micro in micros]
 
-    def _outputs(self, logits: torch.Tensor, term: LossTerm, micro: Micro) -> dict[str, torch.Tensor]:
+    def _outputs(self, logits: torch.Tensor, term: LossTerm, micro: Packed) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
-            return {"values": self._values_at(logits, micro)}
+            return {"values": _values_at(logits, micro)}
         log_probs, entropy = self._policy_outputs(logits, micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(
-        self, logits: torch.Tensor, micro: Micro, temperature: float
+        self, logits: torch.Tensor, micro: Packed, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs and entropy ``[b, N]`` from this rank's columns of the logits; padded columns never count."""
-        rows = torch.arange(len(logits), device=logits.device)[:, None]
-        before = logits[rows, micro.targets - 1].float()
+        """Log-probs and entropy ``[b, R]`` from this rank's columns of the logits; padded columns never count."""
+        before = logits[micro.before].float()
         begin = self.groups.tp.index * logits.shape[-1]
         if begin + logits.shape[-1] > self.arch.vocab:
             padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
             before = before.masked_fill(padded, -1e30)
-        return log_probs_and_entropy(before, micro.tokens.gather(1, micro.targets), self.groups.tp, temperature)
+        log_probs, entropy = log_probs_and_entropy(before, micro.targets, self.groups.tp, temperature)
+        return micro.spread(log_probs), micro.spread(entropy)
 
-    def _values_at(self, scores: torch.Tensor, micro: Micro) -> torch.Tensor:
-        return scores[..., 0].gather(1, micro.targets - 1).float()
+
+def _values_at(scores: torch.Tensor, micro: Packed) -> torch.Tensor:
+    """Values ``[b, R]`` from the score of every token ``[N, 1]``."""
+    return micro.spread(scores[micro.before, 0].float())
 
 
 def require_installed() -> None:

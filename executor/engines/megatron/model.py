@@ -18,6 +18,7 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from executor.engines.attention import packed_attention
 from executor.engines.native.decoder import rms_norm
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ class RMSNorm(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+class PackedAttention(torch.nn.Module):
+    """Core attention by torch's fused kernels (flash attention on GPUs), one sequence after another, without a mask."""
+
+    def __init__(self, softmax_scale: float | None = None, **_: Any) -> None:
+        super().__init__()
+        self.scale = softmax_scale
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, packed_seq_params: Any, **__: Any
+    ) -> torch.Tensor:
+        """``[N, heads, D]`` each, or ``[N, 1, heads, D]``, to ``[N, 1, heads x D]``."""
+        q, k, v = (x.reshape(x.shape[0], *x.shape[-2:]) for x in (query, key, value))
+        return packed_attention(q, k, v, packed_seq_params.lengths, self.scale).flatten(1)[:, None]
 
 
 class ScoreHead(torch.nn.Module):
@@ -181,6 +197,7 @@ def _block_spec(arch: Architecture, num_layers: int) -> TransformerBlockSubmodul
         num_experts=arch.num_experts or None, moe_grouped_gemm=False, qk_layernorm=arch.qk_norm, normalization="RMSNorm"
     )
     parts = layer.submodules
+    vars(parts.self_attention.submodules).update(core_attention=PackedAttention)
     parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
     if arch.qk_norm:
         parts.self_attention.submodules.q_layernorm = RMSNorm

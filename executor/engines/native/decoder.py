@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from executor.collectives import Group, copy_in, sum_out
+from executor.engines.attention import packed_attention
 from executor.weights.architecture import EMBEDDING, NORM
 
 if TYPE_CHECKING:
@@ -38,14 +39,16 @@ class KVCache:
 class Step:
     """What attention needs to know of the tokens at hand.
 
-    ``positions [B, T]`` count unmasked tokens; ``mask [B, 1, T, K]`` says which keys a query sees; ``start`` is where
-    the tokens stand among the K keys, for a cache.
+    ``positions [B, T]`` count the tokens of a sequence. Either ``lengths`` says how long the sequences are that stand
+    one after another in the one row, or ``mask [B, 1, T, K]`` which keys a query sees; ``start`` is where the tokens
+    stand among the K keys, for a cache.
     """
 
     positions: torch.Tensor
-    mask: torch.Tensor
+    mask: torch.Tensor | None = None
     start: int = 0
     cache: KVCache | None = None
+    lengths: tuple[int, ...] = ()
 
 
 def whole_step(token_mask: torch.Tensor) -> Step:
@@ -127,6 +130,9 @@ def attention(
     q, k, v = (_heads(weights, at, name, arch, x) for name in "qkv")
     turn = rotation(step.positions, arch, x.dtype)
     q, k = rotate(q, turn), rotate(k, turn)
+    if step.lengths:
+        mixed = packed_attention(q[0], k[0], v[0], step.lengths)[None]
+        return sum_out(F.linear(mixed.flatten(2), weights[f"{at}o_proj.weight"]), tp)
     if step.cache is not None:
         stop = step.start + x.shape[1]
         step.cache.keys[layer][:, step.start : stop] = k

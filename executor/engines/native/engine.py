@@ -10,17 +10,18 @@ import torch
 from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import bit_sums, require_equal_copies
 from executor.collectives import CommClock, join_world, make_groups
-from executor.engines.native.decoder import run_stage, whole_step
+from executor.engines.native.decoder import Step, run_stage
 from executor.engines.native.flat import FlatParameters
 from executor.engines.native.generation import generate_waves
 from executor.engines.native.heads import local_logits, log_probs_and_entropy
 from executor.engines.native.optimizer import FlatAdamW
-from executor.engines.native.pipeline import MicroBatch, Stages, run_forward, run_training
+from executor.engines.native.pipeline import Stages, run_forward, run_training
 from executor.engines.native.replica import Replica, generation_slice, training_slice
 from executor.engines.native.saved_state import chunks_to_read, chunks_to_write
 from executor.engines.native.transition import Transition, in_place_plan
 from executor.engines.offload import HostMemory, OnHost
 from executor.engines.saving import save_model
+from executor.rl.packing import lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
 from executor.weights.native_layout import NativeLayout
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from executor.engines.model_spec import ModelSpec
     from executor.records import Identity, WeightsMoved
     from executor.rl.loss_terms import LossTerm
+    from executor.rl.packing import Packed
     from executor.rl.sampling import Sampling
     from executor.weights.parameters import Parameter
     from simulator.plan.groups import Degrees
@@ -108,23 +110,14 @@ class TorchNativeEngine(OnHost):
             save_model(self, folder)
 
     def log_probs(self, batch: TensorDict, temperature: float) -> torch.Tensor | None:
-        def of_policy(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
-            return self._policy_outputs(replica, hidden, first, micro, temperature)[0]
-
-        return self._forward(batch, of_policy)
+        return self._forward(batch, lambda x, h, micro: self._policy_outputs(x, h, micro, temperature)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda x, hidden, first, micro: values_at(x, hidden[:, first - 1 : -1]))
+        return self._forward(batch, lambda x, h, micro: micro.spread(values_at(x, h[micro.before])))
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        def at_end(replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch) -> torch.Tensor:
-            # the head of a reward model reads the last token itself, not the one before it
-            width = hidden.shape[1]
-            place = torch.arange(width, device=hidden.device)
-            last = (micro.token_mask * place).amax(1)
-            return values_at(replica, hidden[torch.arange(len(last)), last])
-
-        return self._forward(batch, at_end)
+        # the head of a reward model reads the last token itself, not the one before it
+        return self._forward(batch, lambda x, h, micro: values_at(x, h[micro.last]))
 
     def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         self.to_training()
@@ -195,54 +188,53 @@ class TorchNativeEngine(OnHost):
         return generate_waves(self._generating, batch, sampling, self.spec)
 
     def _stages(self, replica: Replica, recompute: str = "none") -> Stages:
-        def run(entering: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-            return run_stage(
-                replica.weights, self.arch, replica.piece, replica.tp, entering, whole_step(token_mask), recompute
-            )
+        def run(entering: torch.Tensor, micro: Packed) -> torch.Tensor:
+            step = Step(micro.positions, lengths=micro.lengths)
+            return run_stage(replica.weights, self.arch, replica.piece, replica.tp, entering, step, recompute)
 
         return Stages(replica.piece, replica.pp, run, self.arch.hidden, self.dtype)
 
-    def _micros(self, rows: TensorDict) -> list[MicroBatch]:
-        return [
-            MicroBatch(part["tokens"], part["token_mask"], part)
-            for part in rows.to(self.device).split(self.spec.rows_at_once(rows["tokens"].shape[1]))
-        ]
+    def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
+        parts = spans(lengths_of(rows), self.spec.micro_batch, self.spec.token_budget)
+        return [micro.to(self.device) for micro in pack(rows, first, parts)]
 
     def _forward(
-        self, batch: TensorDict, output: Callable[[Replica, torch.Tensor, int, MicroBatch], torch.Tensor]
+        self, batch: TensorDict, output: Callable[[Replica, torch.Tensor, Packed], torch.Tensor]
     ) -> torch.Tensor | None:
-        rows, first = sequences_of(batch)
+        micros = self._micros(*sequences_of(batch))
         with self.present():
             x = self._training
-            outputs = run_forward(self._stages(x), self._micros(rows), lambda h, micro: output(x, h, first, micro))
+            outputs = run_forward(self._stages(x), micros, lambda h, micro: output(x, h[0], micro))
         return None if outputs is None else torch.cat(outputs).float().cpu()
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double()
-        total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
 
-        def loss(hidden: torch.Tensor, micro: MicroBatch) -> torch.Tensor:
-            found = term.loss(self._outputs(hidden, term, micro), micro.rows)
+        def loss(hidden: torch.Tensor, micro: Packed) -> torch.Tensor:
+            found = term.loss(self._outputs(hidden[0], term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (term.weight / total.float())
+            return found["loss"] * (term.weight / divisor.float())
 
-        run_training(self._stages(self._training, self.spec.recompute), self._micros(term.rows), loss)
+        stages = self._stages(self._training, self.spec.recompute)
+        run_training(stages, self._micros(term.rows, term.first_target), loss)
 
-    def _outputs(self, hidden: torch.Tensor, term: LossTerm, micro: MicroBatch) -> dict[str, torch.Tensor]:
-        first = term.first_target
+    def _outputs(self, hidden: torch.Tensor, term: LossTerm, micro: Packed) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
-            return {"values": values_at(self._training, hidden[:, first - 1 : -1])}
-        log_probs, entropy = self._policy_outputs(self._training, hidden, first, micro, term.temperature)
+            return {"values": micro.spread(values_at(self._training, hidden[micro.before]))}
+        log_probs, entropy = self._policy_outputs(self._training, hidden, micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
     def _policy_outputs(
-        self, replica: Replica, hidden: torch.Tensor, first: int, micro: MicroBatch, temperature: float
+        self, replica: Replica, hidden: torch.Tensor, micro: Packed, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = local_logits(replica.head, hidden[:, first - 1 : -1], replica.tp)
-        return log_probs_and_entropy(logits, micro.tokens[:, first:], replica.tp, temperature)
+        """Log-probs and entropy ``[b, R]`` from hidden states ``[N, h]``; the head runs before targets alone."""
+        logits = local_logits(replica.head, hidden[micro.before], replica.tp)
+        log_probs, entropy = log_probs_and_entropy(logits, micro.targets, replica.tp, temperature)
+        return micro.spread(log_probs), micro.spread(entropy)
 
 
 def values_at(replica: Replica, hidden: torch.Tensor) -> torch.Tensor:

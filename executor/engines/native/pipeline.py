@@ -1,13 +1,13 @@
 """Micro-batches through pipeline stages: forward only, or all forward and then all backward (GPipe).
 
-Stages exchange hidden states of one fixed shape. GPipe keeps every micro-batch's activations until its backward pass,
-where 1F1B keeps one per stage; in exchange sends never cross, so plain blocking sends cannot lock up.
+Both ends of a send know the micro-batch, and with it the shape. GPipe keeps every micro-batch's activations until its
+backward pass, where 1F1B keeps one per stage; in exchange sends never cross, so plain blocking sends cannot lock up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,16 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from executor.collectives import Group
+    from executor.rl.packing import Packed
     from executor.weights.parameters import Slice
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """Rows that run at once: ``tokens [b, T]``, ``token_mask [b, T]``, and whatever the output function reads."""
-
-    tokens: torch.Tensor
-    token_mask: torch.Tensor
-    rows: Any = None
 
 
 @dataclass(frozen=True)
@@ -37,11 +29,11 @@ class Stages:
 
     piece: Slice
     group: Group
-    run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    run: Callable[[torch.Tensor, Packed], torch.Tensor]
     hidden: int
     dtype: torch.dtype
 
-    def receive_input(self, micro: MicroBatch) -> torch.Tensor:
+    def receive_input(self, micro: Packed) -> torch.Tensor:
         """Tokens on the first stage, else the hidden states of the stage before."""
         if self.piece.is_first:
             return micro.tokens
@@ -51,13 +43,13 @@ class Stages:
 
 
 def run_forward(
-    stages: Stages, micros: Sequence[MicroBatch], output: Callable[[torch.Tensor, MicroBatch], torch.Tensor]
+    stages: Stages, micros: Sequence[Packed], output: Callable[[torch.Tensor, Packed], torch.Tensor]
 ) -> list[torch.Tensor] | None:
     """``output`` of each micro-batch on the last stage, ``None`` elsewhere."""
     outputs = []
     with torch.no_grad():
         for micro in micros:
-            hidden = stages.run(stages.receive_input(micro), micro.token_mask)
+            hidden = stages.run(stages.receive_input(micro), micro)
             if stages.piece.is_last:
                 outputs.append(output(hidden, micro))
             else:
@@ -66,7 +58,7 @@ def run_forward(
 
 
 def run_training(
-    stages: Stages, micros: Sequence[MicroBatch], loss: Callable[[torch.Tensor, MicroBatch], torch.Tensor]
+    stages: Stages, micros: Sequence[Packed], loss: Callable[[torch.Tensor, Packed], torch.Tensor]
 ) -> None:
     """Gradients of the sum of ``loss`` over all micro-batches, added to the parameters of every stage."""
     kept = []
@@ -74,7 +66,7 @@ def run_training(
         x = stages.receive_input(micro)
         if not stages.piece.is_first:
             x.requires_grad_()
-        hidden = stages.run(x, micro.token_mask)
+        hidden = stages.run(x, micro)
         if stages.piece.is_last:
             kept.append((x, loss(hidden, micro)))
         else:

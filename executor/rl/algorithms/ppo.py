@@ -1,4 +1,4 @@
-"""PPO: actor, critic, reference, reward."""
+"""PPO: actor, critic, a score, and a reference where there is one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def ppo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
     for prompts in batches:
         batch = prompts | models.actor.generate_sequences(prompts)
         batch |= models.critic.compute_values(batch)
-        batch |= models.reference.compute_ref_log_prob(batch)
+        if "reference" in models:
+            batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)
         batch |= models.controller.compute_advantage(batch)
         critic = models.critic.update_critic(batch)

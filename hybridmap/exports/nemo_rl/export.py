@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from hybridmap.exports.export import Default, Export, Settings, Times, algorithm_keys, header, notes_text
+from hybridmap.exports.imported import setup_as_read
 from hybridmap.exports.nemo_rl.follow import followed
+from hybridmap.exports.nemo_rl.import_run import setup_of
+from hybridmap.exports.nemo_rl.read import keys_of_recipe
 from hybridmap.exports.verl.layouts import last_stage_layers
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import utilization
@@ -52,13 +55,10 @@ ALGORITHM: dict[str, Default] = {
 def export_nemo_rl(source: Source) -> Export:
     """The plan for NeMo-RL 0.7; ``InputError`` for an algorithm with a critic, which its GRPO loop does not run."""
     ours, points = followed(source)
-    found = Settings()
-    _work(ours, found)
-    _policy(ours, found)
-    _generation(ours, found)
-    _cluster(ours, found)
-    values = found.values
-    times = Times(source.iteration_s(), ours.iteration_s())
+    values = nemo_rl_settings(ours).values
+    recipe = yaml.safe_dump(_nested(values), sort_keys=False)
+    written = as_written(recipe, RECIPE, ours)
+    times = Times(source.iteration_s(), written.iteration_s())
     whole = Export("nemo-rl", VERSION, values, points, algorithm_keys(values, ALGORITHM), times, SCRIPT, {})
     title = job_title(source.facts)
     head = [
@@ -85,8 +85,22 @@ def export_nemo_rl(source: Source) -> Export:
             "",
         ]
     )
-    recipe = "\n".join(head) + yaml.safe_dump(_nested(values), sort_keys=False)
-    return replace(whole, files={SCRIPT: script, RECIPE: recipe, "NOTES.md": notes_text(whole, title)})
+    return replace(
+        whole, files={SCRIPT: script, RECIPE: "\n".join(head) + recipe, "NOTES.md": notes_text(whole, title)}
+    )
+
+
+def nemo_rl_settings(source: Source) -> Settings:
+    """Every key that the plan decides; ``source`` is one that NeMo-RL can follow."""
+    found = Settings()
+    for part in (_work, _policy, _generation, _cluster):
+        part(source, found)
+    return found
+
+
+def as_written(recipe: str, name: str, source: Source) -> Source:
+    """What NeMo-RL runs when it is started with a recipe that an export wrote, for the export's own job."""
+    return setup_as_read(setup_of(keys_of_recipe(recipe, name), named=False), source)
 
 
 def _work(source: Source, out: Settings) -> None:
@@ -114,14 +128,16 @@ def _policy(source: Source, out: Settings) -> None:
     out.put({"policy.make_sequence_length_divisible_by": parts})
     out.put({"policy.dtensor_cfg.enabled": fsdp, "policy.megatron_cfg.enabled": not fsdp})
     out.put(_dtensor(layout) if fsdp else _megatron(source, layout))
+    if source.facts.implementation.training_dtype == "fp8_block" and not fsdp:
+        out.put({"enabled": True, "fp8": "e4m3", "fp8_recipe": "blockwise"}, "policy.megatron_cfg.fp8_cfg")
     if not fsdp:  # its own are torch's, for the other trainer
         out.put({"policy.optimizer": None, "policy.scheduler": None})
     if rank:
         place = "policy.dtensor_cfg.lora_cfg" if fsdp else "policy.megatron_cfg.peft"
         out.put({"enabled": True, "dim": rank}, place)
+    out.put({"policy.sequence_packing.enabled": source.tokens_of(layout) is not None})
     if source.tokens_of(layout) is not None:
         tokens = {"train": source.tokens_of(layout), "logprob": source.tokens_of(score)}
-        out.put({"policy.sequence_packing.enabled": True})
         out.put({f"policy.sequence_packing.{k}_mb_tokens": num for k, num in tokens.items()})
 
 
@@ -172,6 +188,8 @@ def _generation(source: Source, out: Settings) -> None:
         },
         "policy.generation",
     )
+    if source.facts.roles["actor"].precision == "fp8_block":
+        out.put({"policy.generation.vllm_cfg.precision": "fp8"})
     if plan.schedule == "sync":
         return
     out.put({"policy.generation.vllm_cfg.async_engine": True, "loss_fn.use_importance_sampling_correction": True})

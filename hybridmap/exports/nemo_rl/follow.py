@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Points
 from hybridmap.exports.follow import (
+    all_in_tokens,
     by_the_trainer,
     degrees_of,
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     moved,
     note_not_exported,
     require_it_fits,
@@ -20,7 +22,7 @@ from hybridmap.exports.follow import (
     with_fitting_cache,
 )
 from hybridmap.exports.verl.places import uses_fsdp
-from hybridmap.exports.weights import note_own_weights
+from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 
@@ -46,15 +48,16 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     out = Points()
     source = _work(source, out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
-    source = _policy(in_one_unit(source, out, SYSTEM), out)
+    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
+    source = _policy(source, out)
     source = _generation(source, out)
-    source = with_fitting_cache(source, out)
+    source = with_cache_of_its_share(with_fitting_cache(source, out))
     require_it_fits(source, SYSTEM)
     return source, tuple(out.found)
 
 
 def _work(source: Source, out: Points) -> Source:
-    note_not_exported(source, out)
+    note_not_exported(source, out, ("fp8_block",), () if uses_fsdp(source) else ("fp8_block",))
     if source.has("reward"):
         out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
@@ -74,15 +77,16 @@ def _policy(source: Source, out: Points) -> Source:
     entry = scored_as_trained(source.actor, out)
     layout = entry.training
     assert layout is not None, "the actor is trained"
-    layout = (_for_dtensor if uses_fsdp(source) else _for_megatron)(layout, out)
+    layout = (_for_dtensor if uses_fsdp(source) else for_megatron)(layout, out)
     layout = whole_pool("actor", "training", layout, source.plan.pool_of("actor"), out, SYSTEM)
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
-    if any(entry.offload for entry in source.plan.roles):
-        out.cannot("offload", "it moves states to host memory around generation by itself; no key says more")
+    # Sharing GPUs with engines it moves its states to host memory around generation (nemo_rl/algorithms/grpo.py:1876),
+    # and the reference's weights wait there to swap with the policy's.
+    offload = () if source.actor.separate_generation else ("parameters", "optimizer")
     score = [e.inference for e in source.plan.roles if e.role != "reward" and e.inference is not None]
     scoring = layout.model_copy(update={"micro_batch": smallest(score), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
-    source = source.with_entry("actor", training=layout, inference=scoring, offload=())
+    source = source.with_entry("actor", training=layout, inference=scoring, offload=offload)
     if not source.has("reference"):
         return source
     planned = source.plan.role("reference").inference
@@ -93,7 +97,7 @@ def _policy(source: Source, out: Points) -> Source:
             f"the reference is the policy's workers with other weights, in their layout {degrees_text(scoring)}; the "
             f"plan has {degrees_text(planned)}",
         )
-    return source.with_entry("reference", inference=scoring, offload=())
+    return source.with_entry("reference", inference=scoring, offload=("swap",))
 
 
 def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
@@ -109,7 +113,8 @@ def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
     return layout.model_copy(update={"pp": 1, "ep": 1, "vpp": 1, "zero_stage": 3, "recompute": recompute, **rest})
 
 
-def _for_megatron(layout: ParallelLayout, out: Points) -> ParallelLayout:
+def for_megatron(layout: ParallelLayout, out: Points, vpp: bool = False) -> ParallelLayout:
+    """A layout as its Megatron-Core trainer has it; ``vpp``: whether stages may be cut into chunks."""
     if layout.recompute == "selective":
         out.cannot(
             "actor.training.recompute",
@@ -118,9 +123,9 @@ def _for_megatron(layout: ParallelLayout, out: Points) -> ParallelLayout:
         )
     if layout.zero_stage > 1:
         out.cannot("actor.training.zero_stage", f"Megatron's distributed optimizer is ZeRO 1, not {layout.zero_stage}")
-    if layout.vpp > 1:
+    if layout.vpp > 1 and not vpp:
         out.cannot("actor.training.vpp", f"no key for {layout.vpp} chunks of a pipeline stage")
-    return layout.model_copy(update={"vpp": 1, "zero_stage": min(layout.zero_stage, 1)})
+    return layout.model_copy(update={"vpp": layout.vpp if vpp else 1, "zero_stage": min(layout.zero_stage, 1)})
 
 
 def _generation(source: Source, out: Points) -> Source:
@@ -142,6 +147,7 @@ def _generation(source: Source, out: Points) -> Source:
         out.cannot("actor.generation.attention_dp", f"no key for attention as {layout.attention_dp} copies")
     if source.plan.schedule == "one-step-off":
         out.cannot("schedule", "one step off becomes async GRPO with trajectories of at most one step of age")
+        source = source.with_plan(schedule="async", steps_in_flight=1)
     note_own_weights(source, out, SYSTEM)
     update = {"dp": pool.num_gpus // replica, "ep": layout.tp if layout.ep > 1 else 1, "attention_dp": 1}
     return source.with_entry("actor", generation=layout.model_copy(update=update))

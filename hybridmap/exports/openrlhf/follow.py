@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Points
 from hybridmap.exports.follow import (
+    all_in_tokens,
     as_ppo,
     by_the_trainer,
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     note_not_exported,
     require_it_fits,
     scored_as_trained,
     smallest,
     with_fitting_cache,
 )
-from hybridmap.exports.weights import note_own_weights
+from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from hybridmap.exports.export import Point, Source
 
 SYSTEM = "OpenRLHF"
+ENGINE_SEQUENCES = 128
+"""Sequences of an engine at once: it sets none (trainer/ray/vllm_engine.py:63), and vLLM then has no default of its own
+for engines that are no server (vllm/config/scheduler.py, DEFAULT_MAX_NUM_SEQS)."""
 SHARDING_ENGINE = next(name for name in reversed(engine_names("training")) if name.startswith("fsdp@"))
 """Prices ZeRO stages that the job's own training engine does not have."""
 MAY_SHARE = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
@@ -43,7 +48,8 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
     note_not_exported(source, out)
     source = _generation(source, out)
-    source = in_one_unit(_apart(source, out), out, SYSTEM)
+    source = _apart(source, out)
+    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
     return _fastest(source, _lead(source, out), out)
 
 
@@ -58,7 +64,7 @@ def _fastest(source: Source, lead: ParallelLayout, out: Points) -> tuple[Source,
             changed = f"ZeRO {zero}, recompute {recompute} in place of ZeRO {lead.zero_stage}, {lead.recompute}"
             points.cannot("actor.training", f"without pipeline stages it does not fit: {changed}")
         try:
-            whole = with_fitting_cache(_all_alike(source, own, points), points)
+            whole = with_cache_of_its_share(with_fitting_cache(_all_alike(source, own, points), points))
             found.append((require_it_fits(whole, SYSTEM), whole, points))
         except InputError as error:
             refusal = refusal or error
@@ -98,12 +104,19 @@ def _generation(source: Source, out: Points) -> Source:
         out.cannot("actor.generation.pp", f"engines have tensor parallelism alone: {tp} ranks")
     if layout.ep > 1 or layout.attention_dp > 1:
         out.cannot("actor.generation.ep", "no flag for expert or attention parallelism inside an engine")
-    out.cannot("actor.generation.max_num_seqs", f"no flag for {layout.max_num_seqs} sequences in flight; vLLM decides")
+    if layout.max_num_seqs != ENGINE_SEQUENCES:
+        out.cannot(
+            "actor.generation.max_num_seqs",
+            f"no flag for {layout.max_num_seqs} sequences in flight; vLLM takes {ENGINE_SEQUENCES} for such an engine",
+        )
     if source.plan.schedule == "sync" and source.actor.separate_generation:
         out.cannot("schedule", "engines wait while the models train; only async training overlaps them")
+    if source.plan.schedule == "one-step-off":
+        out.cannot("schedule", "one step off becomes async training with a queue of one batch")
+        source = source.with_plan(schedule="async", steps_in_flight=1)
     note_own_weights(source, out, SYSTEM)
     dp = pool.num_gpus // tp if len(source.plan.pools) == 1 else layout.dp  # sharing all, engines fill the pool
-    kept = GenerationLayout(dp=dp, tp=tp, max_num_seqs=layout.max_num_seqs, kv_cache_bytes=layout.kv_cache_bytes)
+    kept = GenerationLayout(dp=dp, tp=tp, max_num_seqs=ENGINE_SEQUENCES, kv_cache_bytes=layout.kv_cache_bytes)
     return source.with_entry("actor", generation=kept)
 
 

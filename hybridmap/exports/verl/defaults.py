@@ -36,6 +36,15 @@ DEFAULTS: dict[str, Any] = {
     "algorithm.rollout_correction.bypass_mode": False,
     "algorithm.filter_groups.enable": False,
     "distillation.enabled": False,
+    "rollout.nnodes": 1,
+    "rollout.n_gpus_per_node": 8,
+    "async_training.staleness_threshold": 0.1,
+    "async_training.trigger_parameter_sync_step": 4,
+    "async_training.require_batches": 1,
+    "async_training.partial_rollout": True,
+    "async_training.use_dynamic_resource_scheduling": False,
+    "data.image_key": None,
+    "data.video_key": None,
     "actor_rollout_ref.model.path": None,
     "actor_rollout_ref.model.enable_gradient_checkpointing": True,
     "actor_rollout_ref.model.use_remove_padding": True,
@@ -61,6 +70,7 @@ DEFAULTS: dict[str, Any] = {
     f"{_ROLLOUT}.max_num_batched_tokens": 8192,
     f"{_ROLLOUT}.gpu_memory_utilization": 0.5,
     f"{_ROLLOUT}.nnodes": 0,
+    f"{_ROLLOUT}.quantization": None,
     f"{_ROLLOUT}.multi_turn.enable": False,
     f"{_ROLLOUT}.n_gpus_per_node": Same("trainer.n_gpus_per_node"),
     f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": None,
@@ -91,7 +101,8 @@ DEFAULTS: dict[str, Any] = {
     "hybridmap.reward.nnodes": None,
     "hybridmap.reward.n_gpus_per_node": 8,
 }
-"""From ``trainer/config/_generated_ppo_trainer.yaml``; the ``hybridmap`` ones are those of the trainer subclass."""
+"""From ``trainer/config/_generated_ppo_trainer.yaml``, and ``experimental/fully_async_policy/config`` for its program;
+the ``hybridmap`` ones are those of the trainer subclass. Where images stand is taken for none unless a run says it."""
 
 _ENGINE_DEFAULTS: dict[str, Any] = {
     "tensor_model_parallel_size": 1,
@@ -110,6 +121,8 @@ _ENGINE_DEFAULTS: dict[str, Any] = {
     "fsdp_size": -1,
     "offload_policy": False,
     "override_transformer_config.recompute_granularity": None,
+    "override_transformer_config.fp8": None,
+    "override_transformer_config.fp8_recipe": "delayed",
     "micro_batch_size_per_gpu": None,
     "infer_micro_batch_size_per_gpu": None,
     "use_dynamic_bsz": True,

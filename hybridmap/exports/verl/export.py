@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Export, Times, algorithm_keys, header, notes_text
+from hybridmap.exports.values import override_text
 from hybridmap.exports.verl.follow import followed
 from hybridmap.exports.verl.import_run import as_written
 from hybridmap.exports.verl.places import needs_subclass
@@ -36,19 +37,6 @@ def export_verl(source: Source) -> Export:
     if subclass is not None:
         contents[subclass] = (files("hybridmap.exports.verl") / "verl_pools.py.in").read_text(encoding="utf-8")
     return replace(whole, files=contents | {"NOTES.md": notes_text(whole, title)})
-
-
-def override_text(value: Any) -> str:
-    """A value as a Hydra override writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "True" if value else "False"
-    if isinstance(value, list):
-        return f"[{','.join(override_text(each) for each in value)}]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{override_text(each)}" for key, each in value.items()) + "}"
-    return str(value)
 
 
 def _script(head: list[str], values: dict[str, Any], subclass: str | None) -> str:

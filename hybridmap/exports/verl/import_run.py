@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridmap.exports.export import Source
-from hybridmap.exports.verl.job import Given as Given
+from hybridmap.exports.imported import NOT_IN_SETTINGS, Given, Imported, of_lengths
 from hybridmap.exports.verl.job import job_of, pools_of, roles_of
 from hybridmap.exports.verl.limits import require_read
 from hybridmap.exports.verl.plan import plan_of
 from hybridmap.exports.verl.read import VerlConfig, config_of_script
 from hybridmap.job.load import job_from_mapping
-
-if TYPE_CHECKING:
-    from hybridmap.job.job import Job
-    from simulator.plan.plan import Plan
-
-_NOT_IN_KEYS = ("response_length", "prompt_tokens", "reward_s_per_sample", "pretrain_update")
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The job and the plan of a run, and what could not be read as it is meant."""
-
-    job: Job
-    plan: Plan
-    notes: tuple[str, ...]
-
-    @property
-    def source(self) -> Source:
-        return Source(self.plan, self.job)
 
 
 def import_verl(config: VerlConfig, given: Given) -> Imported:
@@ -48,18 +28,7 @@ def import_verl(config: VerlConfig, given: Given) -> Imported:
     name = job.facts().group.device  # a device folder's path is no name
     named = {role: pool.model_copy(update={"device": name}) for role, pool in pools.items()}
     plan, notes = plan_of(config, job, named)
-    return Imported(job, plan, (*_of_lengths(given, job), *notes))
-
-
-def _of_lengths(given: Given, job: Job) -> list[str]:
-    """What is taken for lengths that no key says."""
-    if given.mean_response_length is not None:
-        return []
-    longest = job.facts().workload.response.maximum
-    return [
-        f"every response is taken to reach the limit of {longest:,} tokens; most runs are far from it: give --log with "
-        "a log of the run, or --mean-response-length"
-    ]
+    return Imported(job, plan, (*of_lengths(given, job), *notes))
 
 
 def as_read(config: VerlConfig, source: Source) -> Source:
@@ -73,7 +42,8 @@ def as_read(config: VerlConfig, source: Source) -> Source:
     sections: dict[str, Any] = {
         "algorithm": source.facts.algorithm,  # of several that one estimator stands for
         "models": {role: known["models"][role] for role in roles},
-        "workload": raw["workload"] | {key: known["workload"][key] for key in _NOT_IN_KEYS if key in known["workload"]},
+        "workload": raw["workload"]
+        | {key: known["workload"][key] for key in NOT_IN_SETTINGS if key in known["workload"]},
         "implementation": {**known["implementation"], "packed_tokens": None, **raw["implementation"]},
     }
     job = job_from_mapping({**known, **sections}, config.source, Path())

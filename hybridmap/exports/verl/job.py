@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.verl.batches import trains_with_fsdp
+from hybridmap.exports.models import known_model
+from hybridmap.exports.verl.batches import section_of, trains_with_fsdp
+from hybridmap.exports.verl.limits import require_text
 from hybridmap.exports.verl.places import ACTOR, ROLLOUT
+from hybridmap.exports.verl.programs import FULLY_ASYNC
 from hybridmap.job.leaves import MOST_GPUS_PER_NODE, MOST_NODES
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError, UnknownNameError
-from profiles.models.catalogue import hf_id, is_known, model_names
+from profiles.models.catalogue import load_model
 from simulator.plan.plan import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hybridmap.exports.imported import Given
     from hybridmap.exports.verl.read import VerlConfig
 
 ALGORITHMS = {
@@ -37,24 +38,12 @@ ALGORITHMS = {
     "tir_optimal_token_baseline": "grpo",
 }
 """Estimators of verl by the algorithm whose calls they make: what is computed from the samples has no price."""
-SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
 MODEL_KEYS = {
     "actor": "actor_rollout_ref.model.path",
     "reference": "actor_rollout_ref.model.path",
     "critic": "critic.model.path",
     "reward": "reward.reward_model.model_path",
 }
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a verl configuration does not say: the GPU, its network, and what lengths really are."""
-
-    device: str
-    inter_node_gbps: float | None = None
-    mean_response_length: int | None = None
-    prompt_tokens: float | None = None
-    models: Mapping[str, str] | None = None
 
 
 def roles_of(config: VerlConfig) -> tuple[str, ...]:
@@ -107,11 +96,14 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
     if not isinstance(estimator, str) or estimator not in ALGORITHMS:
         raise UnknownNameError("algorithm.adv_estimator", str(estimator), ALGORITHMS)
     algorithm = ALGORITHMS[estimator]
-    if algorithm == "ppo" and not {"reward", "reference", "critic"} <= set(roles):
-        missing = ", ".join(sorted({"reward", "reference", "critic"} - set(roles)))
+    critic = "critic" in roles
+    if (algorithm == "ppo") is not critic:
+        needs = "needs a critic, not" if algorithm == "ppo" else "has none, not"
+        raise InputError(f"{config.source}: algorithm.adv_estimator={estimator} {needs} critic.enable={critic}")
+    if algorithm == "remax" and not {"reward", "reference"} <= set(roles):
         raise InputError(
-            f"{config.source}: a PPO run without {missing}; hybridmap's ppo has critic, reference and reward model "
-            "(reward.reward_model.enable=True, algorithm.use_kl_in_reward=True)"
+            f"{config.source}: a ReMax run is read with a reference and a reward model "
+            "(algorithm.use_kl_in_reward=True, reward.reward_model.enable=True)"
         )
     per_node = config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
     gpus = sum(pool.num_gpus for pool in {pool.name: pool for pool in pools.values()}.values())
@@ -120,12 +112,18 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
         cluster["inter_node_gbps"] = given.inter_node_gbps
     return {
         "algorithm": algorithm,
-        "models": {role: _model(config, role, given) for role in roles},
+        "models": {role: _as_served(config, role, _model(config, role, given)) for role in roles},
         "workload": _workload(config, given),
         "cluster": [cluster],
         "engines": _engines(config),
         "implementation": _implementation(config, roles),
     }
+
+
+def _as_served(config: VerlConfig, role: str, model: str) -> str | dict[str, str]:
+    """A model with the number format that its engine gets: verl's FP8 is by blocks (vllm_async_server.py:1244)."""
+    served = role == "actor" and config.get(f"{ROLLOUT}.quantization") == "fp8"
+    return {"shape": model, "precision": "fp8_block"} if served else model
 
 
 def _model(config: VerlConfig, role: str, given: Given) -> str:
@@ -134,24 +132,17 @@ def _model(config: VerlConfig, role: str, given: Given) -> str:
     path = config.path(MODEL_KEYS[role])
     if not isinstance(path, str):
         raise InputError(f"{config.source}: no {MODEL_KEYS[role]}; name the {role}'s model with --model {role}=NAME")
-    for name in model_names():
-        if path == hf_id(name):
-            return name
-    short = path.rstrip("/").split("/")[-1].lower()
-    names = [short, *(short.removesuffix(suffix) for suffix in SUFFIXES)]
-    found = next((name for name in names if name in model_names()), None)
-    if found is None and os.path.exists(Path(path) / "config.json"):  # unlike Path.exists, false for names too long
-        return str((Path(path) / "config.json").resolve())
-    if found is None and is_known(path):
-        return path
-    if found is None:
-        known = UnknownNameError("model", short, model_names())
-        raise InputError(f"{config.source}: {MODEL_KEYS[role]}={path}: {known}, or give --model {role}=NAME")
+    found = known_model(config.source, MODEL_KEYS[role], path, role=role)
+    require_text(config, path, load_model(found))
     return found
 
 
 def _workload(config: VerlConfig, given: Given) -> dict[str, Any]:
-    prompts, mini = config.whole("data.train_batch_size"), config.whole(f"{ACTOR}.ppo_mini_batch_size")
+    mini = config.whole(f"{ACTOR}.ppo_mini_batch_size")
+    # A fully asynchronous trainer takes its samples by mini-batches, and its iteration is what lies between two updates
+    # of the engines' weights (experimental/fully_async_policy/fully_async_trainer.py:159, :684).
+    steps = _steps_between_updates(config)
+    prompts = config.whole("data.train_batch_size") if steps is None else mini * steps
     if mini > prompts:
         raise InputError(f"{config.source}: ppo_mini_batch_size {mini} is more than train_batch_size {prompts}")
     longest = config.whole("data.max_response_length")
@@ -172,6 +163,13 @@ def _workload(config: VerlConfig, given: Given) -> dict[str, Any]:
     return work
 
 
+def _steps_between_updates(config: VerlConfig) -> int | None:
+    """Optimizer steps of a fully asynchronous trainer from one update of the engines' weights to the next."""
+    if config.program is not FULLY_ASYNC:
+        return None
+    return config.whole("async_training.require_batches") * config.whole("async_training.trigger_parameter_sync_step")
+
+
 def _engines(config: VerlConfig) -> dict[str, str]:
     train = "fsdp" if trains_with_fsdp(config) else "megatron-core"
     serve = config.get(f"{ROLLOUT}.name")
@@ -185,6 +183,10 @@ def _engines(config: VerlConfig) -> dict[str, str]:
 def _implementation(config: VerlConfig, roles: tuple[str, ...]) -> dict[str, Any]:
     bypass = bool(config.get("algorithm.rollout_correction.bypass_mode"))
     out: dict[str, Any] = {"old_log_prob": "engine" if bypass else "trainer"}
+    section = section_of(config, "actor")
+    if not trains_with_fsdp(config) and config.get(f"{section}.override_transformer_config.fp8"):
+        recipe = config.get(f"{section}.override_transformer_config.fp8_recipe")
+        out["training_dtype"] = "fp8_block" if recipe == "blockwise" else "fp8"
     # The FSDP engine takes log-probs of the unpadded logits with FlashAttention's cross-entropy, in place where no
     # entropy is asked for (workers/engine/fsdp/transformer_impl.py:1425).
     if trains_with_fsdp(config) and config.get("actor_rollout_ref.model.use_remove_padding"):

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from hybridmap.exports.verl.batches import context_degree, is_dynamic, section_of, token_budget, trains_with_fsdp
 from hybridmap.exports.verl.defaults import is_read
 from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT
+from hybridmap.exports.verl.programs import FULLY_ASYNC
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridmap.exports.verl.read import VerlConfig
+    from profiles.models.shape import ModelShape
     from simulator.facts import Facts
 
 ENGINES = ("dp", "megatron")
@@ -36,7 +38,7 @@ _LEAVES = (
     "nnodes",
     "n_gpus_per_node",
 )
-_ELSEWHERE = ("reward.", "distillation.", "hybridmap.", "reward_model.")
+_ELSEWHERE = ("reward.", "distillation.", "hybridmap.", "reward_model.", "rollout.")
 
 
 def require_read(config: VerlConfig) -> None:
@@ -51,8 +53,22 @@ def require_read(config: VerlConfig) -> None:
     mode = config.get("trainer.v1.trainer_mode")
     if mode not in MODES:
         raise _not_read(config, "trainer.v1.trainer_mode", mode, f"{', '.join(MODES[:2])} are")
+    if config.get("async_training.use_dynamic_resource_scheduling"):
+        key = "async_training.use_dynamic_resource_scheduling"
+        raise _not_read(config, key, True, "runs whose trainers do not generate meanwhile are")
     if config.get("distillation.enabled"):
         raise _not_read(config, "distillation.enabled", True, "runs without a teacher model are")
+
+
+def require_text(config: VerlConfig, path: object, shape: ModelShape) -> None:
+    """Raise ``InputError`` for a run on images: an encoder and the tokens of images have no price here."""
+    keys = [key for key in ("data.image_key", "data.video_key") if config.get(key) is not None]
+    if shape.vision_params and keys:
+        raise InputError(
+            f"{config.source}: {keys[0]}={config.get(keys[0])} with {path}, a vision-language model, is not read: "
+            "encoders and tokens of images have no price; for a run on text alone give --model "
+            f"actor={shape.name}"
+        )
 
 
 def _not_read(config: VerlConfig, key: str, value: object, instead: str) -> InputError:
@@ -75,12 +91,26 @@ def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterat
         yield "algorithm.filter_groups: prompts that are sampled and dropped are not priced, only those trained on"
     if config.get(f"{ROLLOUT}.multi_turn.enable"):
         yield "multi_turn: a response is priced as one generation; time in tools is not"
-    served = config.get(f"{ROLLOUT}.name")
-    if served not in ("vllm", "sglang"):
-        yield f"{ROLLOUT}.name={served} has no profile; priced as vllm"
+    yield from _on_the_rollout(config, facts)
     if trains_with_fsdp(config):
         yield from _on_fsdp(config, roles, facts)
     yield from _unread(config)
+
+
+def _on_the_rollout(config: VerlConfig, facts: Facts) -> Iterator[str]:
+    served, quantized = config.get(f"{ROLLOUT}.name"), config.get(f"{ROLLOUT}.quantization")
+    if served not in ("vllm", "sglang"):
+        yield f"{ROLLOUT}.name={served} has no profile; priced as vllm"
+    if quantized not in (None, "fp8"):
+        yield f"{ROLLOUT}.quantization={quantized} has no price here; priced as bf16"
+    if facts.roles["actor"].shape.vision_params:
+        yield "the vision tower counts in memory; images have no price, and the run is read as one on text alone"
+    if config.program is FULLY_ASYNC:
+        ahead = config.number("async_training.staleness_threshold")
+        yield (
+            f"async_training.staleness_threshold={ahead:g}: an iteration is what lies between two updates of the "
+            f"engines' weights, and {max(1, round(1 + ahead))} of them are priced in flight"
+        )
 
 
 def _on_the_critic(config: VerlConfig) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hybridmap.exports.verl.batches import context_degree, micro_batch, section_of, trains_with_fsdp
 from hybridmap.exports.verl.limits import notes_on
 from hybridmap.exports.verl.places import ROLLOUT
+from hybridmap.exports.verl.programs import FULLY_ASYNC, ONE_STEP_OFF
 from profiles.errors import InputError, UnknownNameError
 from simulator.cost import engine_memory
 from simulator.cost.kv_budget import bytes_of_tokens
@@ -47,17 +48,30 @@ def plan_of(config: VerlConfig, job: Job, pools: Mapping[str, Pool]) -> tuple[Pl
     own = {pool.name: pool for pool in pools.values()}
     ordered = tuple(sorted(own.values(), key=lambda pool: pool.first_gpu))
     separate = "rollout" in pools
-    steps = config.whole("trainer.v1.sampler.max_off_policy_threshold") if separate else 1
+    schedule = _schedule(config, separate)
     plan = Plan(
         algorithm=facts.algorithm,
         placement=placement_name(tuple(p.roles for p in ordered if p.roles)),
         pools=ordered,
         roles=tuple(entries),
-        schedule="async" if separate else "sync",
-        steps_in_flight=steps,
-        in_flight_updates=separate,
+        **schedule,
     )
     return plan, notes
+
+
+def _schedule(config: VerlConfig, separate: bool) -> dict[str, Any]:
+    """How iterations follow each other; in the main program engines with GPUs of their own never stop."""
+    if not separate:
+        return {}
+    if config.program is ONE_STEP_OFF:
+        return {"schedule": "one-step-off"}
+    if config.program is FULLY_ASYNC:
+        # It generates until (1 + threshold) iterations of samples are there (fully_async_rollouter.py:493).
+        ahead = config.number("async_training.staleness_threshold")
+        updates = bool(config.get("async_training.partial_rollout"))
+        return {"schedule": "async", "steps_in_flight": max(1, round(1 + ahead)), "in_flight_updates": updates}
+    steps = config.whole("trainer.v1.sampler.max_off_policy_threshold")
+    return {"schedule": "async", "steps_in_flight": steps, "in_flight_updates": True}
 
 
 def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool], facts: Facts) -> RolePlan:

@@ -13,6 +13,7 @@ from hybridmap.exports.follow import (
     degrees_text,
     even_micro_batch,
     in_one_unit,
+    keeps_samples,
     pin_text,
     require_it_fits,
     with_degrees,
@@ -101,7 +102,8 @@ def _as_budgets(source: Source) -> Source:
 
 def equal_batches(source: Source, out: Points) -> Source:
     """Micro-batches as verl cuts them: equal ones; or budgets of tokens, of which a critic has one for both passes."""
-    source = in_one_unit(_as_budgets(source), out, SYSTEM)
+    source = _as_budgets(source)
+    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
     steps = source.minibatch_prompts * source.facts.workload.samples_per_prompt
     for entry in source.plan.roles:
         if entry.role == "reward":

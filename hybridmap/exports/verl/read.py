@@ -10,20 +10,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.launched import script_text
+from hybridmap.exports.values import flat, value_of
 from hybridmap.exports.verl.defaults import Same, default_of
+from hybridmap.exports.verl.programs import MAIN, Program
 from hybridmap.exports.verl.script import OVERRIDE, Launch, Override, advice_for, read_launch
 from hybridmap.job.problems import described
 from hybridmap.shell.values import has_gap
 from profiles.errors import FileFormatError, InputError
-from profiles.yaml_text import parse_yaml, read_yaml_file
+from profiles.yaml_text import read_yaml_file
 from simulator.plan.plan import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MOST_BYTES = 1 << 20
 _POINTER = re.compile(r"\$\{(oc\.select:)?\s*([\w.]+)\s*(?:,\s*([^{}]*))?\}")
-_COLON = re.compile(r"""('[^']*'|"[^"]*")|:(?=\S)""")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class VerlConfig:
         Files that the script reads and that were not found.
     notes
         What was read another way than it is written.
+    program
+        Which of verl's programs it starts.
     """
 
     source: str
@@ -49,6 +52,7 @@ class VerlConfig:
     unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    program: Program = MAIN
 
     def get(self, key: str) -> Any:
         """The value of a key, given or by default; ``InputError`` for one that is given and not known."""
@@ -115,6 +119,13 @@ class VerlConfig:
             raise InputError(f"{self.source}: {key}: got {described(value)}, expected a share between 0 and 1")
         return float(value)
 
+    def number(self, key: str, most: float = 1e3) -> float:
+        """A value that must be a number from 0 to ``most``."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise InputError(f"{self.source}: {key}: got {described(value)}, expected a number from 0 to {most:g}")
+        return float(value)
+
     def changed(self, values: Mapping[str, Any]) -> VerlConfig:
         """The same run with other values for some keys."""
         unresolved = {key: names for key, names in self.unresolved.items() if key not in values}
@@ -136,9 +147,9 @@ def read_verl_config(path: Path, environment: Mapping[str, str] | None = None) -
     if path.suffix in (".yaml", ".yml"):
         content = read_yaml_file(path)
         launch = Launch(tuple(_listed(content))) if isinstance(content, list) else None
-        config = _config(path, launch) if launch else VerlConfig(str(path), _flat(content))
+        config = _config(path, launch) if launch else VerlConfig(str(path), flat(content))
     else:
-        config = _config(path, read_launch(_text(path), path, environment or {}))
+        config = _config(path, read_launch(script_text(path), path, environment or {}))
     if not any(key.startswith(("actor_rollout_ref.", "trainer.", "data.")) for key in config.given):
         raise FileFormatError(f"{path}: holds no key of verl, such as actor_rollout_ref.rollout.name=vllm")
     return config
@@ -154,13 +165,13 @@ def _config(path: Path, launch: Launch) -> VerlConfig:
     unresolved: dict[str, tuple[str, ...]] = {}
     for override in launch.overrides:
         value = override.text if override.missing else value_of(override.text)
-        inner = _flat(value, f"{override.key}.") if isinstance(value, dict) else {override.key: value}
+        inner = flat(value, f"{override.key}.") if isinstance(value, dict) else {override.key: value}
         for key, one in inner.items():
             unresolved.pop(key, None)
             given[key] = one
             if override.missing:
                 unresolved[key] = override.missing
-    return VerlConfig(str(path), given, unresolved, launch.unread, launch.notes)
+    return VerlConfig(str(path), given, unresolved, launch.unread, launch.notes, launch.program)
 
 
 def _listed(content: list[Any]) -> Iterator[Override]:
@@ -168,36 +179,3 @@ def _listed(content: list[Any]) -> Iterator[Override]:
         found = OVERRIDE.match(word) if isinstance(word, str) else None
         if found:
             yield Override(found[2], "null" if found[1] == "~" else found[3])
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)  # a device has no end
-        if len(raw) > MOST_BYTES:
-            raise FileFormatError(f"{path}: larger than 1 MiB, which no launch script is")
-        return raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-
-
-def value_of(text: str) -> Any:
-    """A value as an override writes it."""
-    if text in ("null", "None", ""):
-        return None
-    if text.startswith("{"):  # Hydra's mappings need no blank behind a colon
-        text = _COLON.sub(lambda m: m[1] or ": ", text)
-    try:
-        return parse_yaml(text, "value")
-    except FileFormatError:
-        return text
-
-
-def _flat(content: object, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys."""
-    out: dict[str, Any] = {}
-    if isinstance(content, dict):
-        for key, value in content.items():
-            inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-            out |= inner
-    return out

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hybridmap.exports.verl.programs import CONFIGS, MAIN, Program, program_of
 from hybridmap.shell.script import read_script
 from hybridmap.shell.values import has_gap
 from profiles.errors import FileFormatError, InputError
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_][\w.@/]*)=(.*)$", re.DOTALL)
 _SECTIONS = ("actor_rollout_ref.", "trainer.", "data.", "algorithm.", "critic.", "reward.", "reward_model.")
-_ENTRIES = ("verl.trainer.main_ppo", "recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo")
-_CONFIGS = ("ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer")
 _TORCH_NPU = re.compile(r"\s*import torch_npu\s*")
 
 
@@ -38,6 +37,7 @@ class Launch:
     """What a script starts the trainer with."""
 
     overrides: tuple[Override, ...]
+    program: Program = MAIN
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -90,13 +90,13 @@ def advice_for(missing: Missing) -> str:
 
 def _launch(path: Path, command: Command, script: Script) -> Launch:
     words = command.words
-    start, notes = _entry(path, words)
-    overrides: list[Override] = []
+    start, program, notes = _entry(path, words)
+    overrides: list[Override] = [Override(key, text) for key, text in program.before.items()]
     rest = iter(words[start:])
     for word in rest:
         config = _config_name(word.value, rest)
         if config is not None:
-            overrides += _of_config(path, config)
+            overrides += _of_config(path, config, program)
             continue
         found = OVERRIDE.match(word.value)
         if found and not has_gap(found[2]):
@@ -104,27 +104,23 @@ def _launch(path: Path, command: Command, script: Script) -> Launch:
             overrides.append(Override(found[2], "null" if removed else found[3], () if removed else word.missing))
         elif word.missing and not word.value.startswith("-"):
             notes.append(_other_words(path, word))
-    return Launch(tuple(overrides), tuple(notes), script.unread)
+    overrides += [Override(key, text) for key, text in program.after.items()]
+    return Launch(tuple(overrides), program, tuple(notes), script.unread)
 
 
-def _entry(path: Path, words: tuple[Text, ...]) -> tuple[int, list[str]]:
-    """Where the trainer's own words begin."""
+def _entry(path: Path, words: tuple[Text, ...]) -> tuple[int, Program, list[str]]:
+    """Where the trainer's own words begin, and which program it is."""
     for i, word in enumerate(words):
         if word.value == "-m" and i + 1 < len(words):
-            return i + 2, _known_entry(path, words[i + 1].value)
+            return i + 2, *_known_entry(path, words[i + 1].value)
         if word.value.endswith(".py"):
-            return i + 1, _known_entry(path, word.value)
-    return 0, []
+            return i + 1, *_known_entry(path, word.value)
+    return 0, MAIN, []
 
 
-def _known_entry(path: Path, name: str) -> list[str]:
-    if name in _ENTRIES or name.endswith(("main_ppo.py", "main_dapo.py", "hybridmap_verl.py")):
-        return []
-    if name.startswith(("verl.", "recipe.")):
-        raise InputError(
-            f"{path}: starts {name}, whose schedule and keys are not read; {' and '.join(_ENTRIES[:2])} are"
-        )
-    return [f"{name} is read as if it were verl.trainer.main_ppo"]
+def _known_entry(path: Path, name: str) -> tuple[Program, list[str]]:
+    program = program_of(str(path), name)
+    return (MAIN, [f"{name} is read as if it were {MAIN.module}"]) if program is None else (program, [])
 
 
 def _config_name(word: str, rest: object) -> str | None:
@@ -133,15 +129,18 @@ def _config_name(word: str, rest: object) -> str | None:
     return word.removeprefix("--config-name=") if word.startswith("--config-name=") else None
 
 
-def _of_config(path: Path, name: str) -> list[Override]:
+def _of_config(path: Path, name: str, program: Program) -> list[Override]:
     """What a configuration of verl's own sets against ``ppo_trainer``."""
     short = name.removesuffix(".yaml")
-    if short not in _CONFIGS:
+    if short not in CONFIGS:
         raise InputError(
             f"{path}: --config-name={name} is a configuration of your own, which is not read; give the config.yaml "
             "that Hydra wrote for a run (outputs/DATE/TIME/.hydra/config.yaml)"
         )
-    return [Override("model_engine", "megatron")] if "megatron" in short else []
+    engine, whose = CONFIGS[short]
+    if whose not in (program, MAIN):
+        raise InputError(f"{path}: --config-name={name} is of {whose.module}, and the script starts {program.module}")
+    return [Override("model_engine", engine)] if engine != "dp" else []
 
 
 def _other_words(path: Path, word: Text) -> str:

@@ -12,14 +12,18 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from megatron.core.models.common.embeddings import rope_utils
 from tensordict import TensorDict
 
 from executor import collectives
 from executor.engines.disaggregated import ReceivingEngine, SendingEngine
 from executor.engines.entry import PLAIN
+from executor.engines.fsdp import engine as fsdp
 from executor.engines.hybrid import HybridEngine
-from executor.engines.megatron import cpu_shim, session
+from executor.engines.megatron import cpu_shim, passes, session
+from executor.engines.megatron import engine as megatron
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.native import engine as native
 from executor.engines.registry import TRAINING
 from executor.engines.spec import EngineSpec
 from executor.records import Identity
@@ -30,7 +34,7 @@ from executor.run_config import Hyperparameters
 from executor.weights.link import PoolBroadcast, PoolLink
 from executor.weights.vllm_layout import VllmLayout
 from simulator.plan.groups import Degrees
-from tests.executor.device_shim.pretend_gpu import NAME, pretended_world, watched
+from tests.executor.device_shim.pretend_gpu import NAME, pretended_world, watched, with_values
 
 MODEL = {
     "model_type": "llama",
@@ -107,10 +111,10 @@ def training_calls(trainer, batch, *, value_head=False):
     hyper = Hyperparameters()
     if value_head:
         passes = {"values": lambda: trainer.values(batch), "scores": lambda: trainer.scores(batch)}
-        terms = value_loss_terms(batch, hyper)
+        terms = with_values(value_loss_terms)(batch, hyper)
     else:
         passes = {"log_probs": lambda: trainer.log_probs(batch, 1.0)}
-        terms = policy_loss_terms(batch, RUNNABLE["grpo"], hyper)
+        terms = with_values(policy_loss_terms)(batch, RUNNABLE["grpo"], hyper)
     return {
         "load": trainer.load,
         **passes,
@@ -178,10 +182,10 @@ def calls_of(name, path):
     """The calls of one case, in the world of its rank."""
     kind, degrees, rank, given = CASES[name]
     if isinstance(kind, str):
-        return trainer_case(kind, degrees, rank, path, prompts_and_responses(), **given)
+        return trainer_case(kind, degrees, rank, path, with_values(prompts_and_responses)(), **given)
     if kind is pools_case:
         return pools_case(degrees=degrees, rank=rank, path=path, **given)
-    return kind(degrees=degrees, rank=rank, path=path, batch=prompts_and_responses(), **given)
+    return kind(degrees=degrees, rank=rank, path=path, batch=with_values(prompts_and_responses)(), **given)
 
 
 def main(folder):
@@ -189,6 +193,14 @@ def main(folder):
     path = Path(folder) / "config.json"
     path.write_text(json.dumps(MODEL))
     cpu_shim.STAND_IN = torch.device(NAME)
+    passes.packed_params = with_values(passes.packed_params)
+    theirs = rope_utils._apply_rotary_pos_emb_thd  # noqa: SLF001
+    rope_utils._apply_rotary_pos_emb_thd = lambda t, ends, *rest, **named: theirs(  # noqa: SLF001
+        t, with_values(ends.numpy)(), *rest, **named
+    )
+    for engine in (native, fsdp, megatron):  # what the host does with a batch it does with values
+        for name in ("sequences_of", "lengths_of", "pack"):
+            setattr(engine, name, with_values(getattr(engine, name)))
     for name, (_, degrees, rank, _) in CASES.items():
         collectives._HANDLES.clear()  # noqa: SLF001
         session._STATES.clear()  # noqa: SLF001

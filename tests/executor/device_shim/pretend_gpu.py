@@ -94,6 +94,8 @@ class _Constants(TorchFunctionMode):
             device = kwargs.pop("device")
             made = func(*args, **kwargs)
             return torch.empty(made.shape, dtype=made.dtype).to(device)  # fakes keep constants, and compute with them
+        if func is torch.Tensor.to and not isinstance(args[0], FakeTensor | DTensor):
+            args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])  # what was put together with values
         return func(*args, **kwargs)
 
 
@@ -160,8 +162,8 @@ def _is_async(name, args, kwargs):
     return bool(kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))
 
 
-def _with_values(method):
-    """A mesh of ranks is made of numbers that are read."""
+def with_values(method):
+    """What is made of numbers that are read: meshes of ranks, and what the host puts together of a batch."""
 
     def called(*args, **kwargs):
         with _disable_current_modes():
@@ -183,9 +185,9 @@ def pretended_world(rank, num_ranks):
             FakeTensorMode(allow_non_fake_inputs=True),
             _Constants(),
             patch.object(dist, "all_gather_object", everyone_has_mine),
-            patch.object(fsdp, "init_device_mesh", _with_values(fsdp.init_device_mesh)),
-            patch.object(DeviceMesh, "__getitem__", _with_values(DeviceMesh.__getitem__)),
-            patch.object(DeviceMesh, "_concatenate", _with_values(DeviceMesh._concatenate)),  # noqa: SLF001
+            patch.object(fsdp, "init_device_mesh", with_values(fsdp.init_device_mesh)),
+            patch.object(DeviceMesh, "__getitem__", with_values(DeviceMesh.__getitem__)),
+            patch.object(DeviceMesh, "_concatenate", with_values(DeviceMesh._concatenate)),  # noqa: SLF001
         ):
             yield
     finally:
@@ -209,6 +211,3 @@ def watched(known=()):
 
 def _filled(shape, value):
     return [_filled(shape[1:], value) for _ in range(shape[0])] if shape else value
-
-
-__all__ = ["NAME", "FakeTensor", "Watch", "pretended_world", "watched"]

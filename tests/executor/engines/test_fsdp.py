@@ -12,6 +12,7 @@ import torch.distributed as dist
 from benchmarks.rank_pool import run_on_ranks
 from executor import collectives
 from executor.checkpoint.shards import Chunk, read_shards, write_shards
+from executor.engines.entry import LayoutOptions
 from executor.engines.fsdp.engine import FsdpEngine
 from executor.engines.fsdp.optimizer import state_tensors
 from executor.engines.native.engine import TorchNativeEngine
@@ -50,14 +51,19 @@ SOON = 4
 SAVED = 2
 RECOMPUTE = {0: "selective", 3: "full"}
 """By case; none in the others."""
+SEQUENCE_PARALLEL = (0, 1)
+TOKEN_BUDGETS = {0: 9, 2: 11}
+"""By case: ranks hold different numbers of micro-batches; the others have two rows in each."""
 ALONE = Degrees(1, 1, 1, 1, 1)
 TRAINS, SCORES = Degrees(1, 2, 2, 1, 2), Degrees(1, 4, 1, 1, 4)
 
 
 def built(rank, path, i, value_head):
     _, (t, d), away, _ = CASES[i]
-    spec = replace(spec_of(path, value_head), offload=away, recompute=RECOMPUTE.get(i, "none"))
-    return FsdpEngine(Identity("A", rank, t * d), "", Degrees(1, t, d, 1, t), spec)
+    changes = {"offload": away, "recompute": RECOMPUTE.get(i, "none"), "token_budget": TOKEN_BUDGETS.get(i, 0)}
+    options = LayoutOptions(sequence_parallel=i in SEQUENCE_PARALLEL)
+    spec = replace(spec_of(path, value_head), **changes)
+    return FsdpEngine(Identity("A", rank, t * d), "", Degrees(1, t, d, 1, t), spec, options)
 
 
 def share(rank, case):

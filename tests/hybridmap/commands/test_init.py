@@ -44,6 +44,38 @@ def test_flags_end_up_in_the_job(run, tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("H100", "h100-80gb-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-80gb-sxm"),
+        ("a100-80g", "a100-80gb-sxm"),
+        ("H200", "h200-sxm"),
+        ("RTX PRO 6000", "rtx-pro-6000"),
+    ],
+)
+def test_gpus_are_known_by_what_people_call_them(run, tmp_path, said, meant):
+    path = tmp_path / "job.yaml"
+    assert run("init", path, "--device", said).exit_code == 0
+    assert load_job(path).document["cluster"][0]["device"] == meant
+    assert run("init", tmp_path / "other.yaml", "--device", "V100").exit_code == 2
+
+
+def test_a_hugging_face_id_and_a_target(run, tmp_path):
+    """The words in which a verl user asks: the model's id, the GPU's short name, the system."""
+    path = tmp_path / "job.yaml"
+    words = ("--model", "Qwen/Qwen3-30B-A3B", "--device", "H100", "--nodes", 4, "--target", "verl/megatron")
+    result = run("init", path, *words)
+    assert result.exit_code == 0, result.output
+    document = load_job(path).document
+    assert document["algorithm"] == "grpo"
+    assert document["models"]["actor"]["shape"] == "qwen3-30b-a3b"
+    assert document["target"] == "verl/megatron"
+    assert document["workload"]["response_length"]["max"] == 8192
+    assert document["workload"]["samples_per_prompt"] == 8
+    assert run("init", tmp_path / "x.yaml", "--target", "verl/none").exit_code == 2
+
+
 def test_a_model_from_a_config_json(run, tmp_path):
     (tmp_path / "my model").mkdir()
     shutil.copy(CATALOGUE / "qwen3-0.6b.json", tmp_path / "my model" / "config.json")
@@ -68,7 +100,7 @@ def test_it_does_not_overwrite(run, tmp_path):
     [
         (("--algorithm", "grpoo"), "did you mean grpo"),
         (("--model", "qwen2.5-7"), "did you mean"),
-        (("--device", "h100"), "h100-80gb-sxm"),
+        (("--device", "h1000"), "h100-80gb-sxm"),
         (("--algorithm", "grpo", "--critic", "qwen2.5-7b"), "critic"),
     ],
 )

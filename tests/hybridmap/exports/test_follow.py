@@ -13,6 +13,7 @@ from benchmarks.exports.check import with_rollout_pool
 from hybridmap.exports.export import Source, said_aloud
 from hybridmap.exports.nemo_rl import export as nemo_rl
 from hybridmap.exports.openrlhf import settings as openrlhf_settings
+from hybridmap.exports.slime import settings as slime
 from hybridmap.exports.systems import SYSTEMS, export_plan
 from hybridmap.exports.verl import settings as verl_settings
 from hybridmap.exports.verl.follow import followed
@@ -45,8 +46,8 @@ def exports():
             try:
                 yield name, system, export_plan(file, name, system)
             except InputError as error:
-                assert system == "nemo-rl"
-                assert "NeMo-RL's GRPO loop" in str(error)
+                assert system in ("nemo-rl", "slime")
+                assert "NeMo-RL's GRPO loop" in str(error) or "slime runs" in str(error)
 
 
 def planned(raw):
@@ -189,6 +190,32 @@ def test_packs_lora_and_a_critic_come_back(engine):
     assert export.times.written_s == pytest.approx(ours.iteration_s(), rel=1e-9)
 
 
+@pytest.mark.parametrize("system", ["verl", "nemo-rl"])
+def test_fp8_is_written_and_read_back(system):
+    """Served and trained in FP8 by blocks: keys of the system's own, no point, and its time."""
+    raw = {
+        **GRPO,
+        "models": {"actor": {"shape": "qwen3-4b", "precision": "fp8_block"}},
+        "implementation": {"old_log_prob": "trainer", "training_dtype": "fp8_block"},
+    }
+    export = export_plan(planned(raw), "x", system)
+    assert not [point for point in export.points if "precision" in point.place or "dtype" in point.place]
+    keys = {
+        "verl": {
+            "actor_rollout_ref.rollout.quantization": "fp8",
+            f"+{ACTOR}.override_transformer_config.fp8": "e4m3",
+            f"+{ACTOR}.override_transformer_config.fp8_recipe": "blockwise",
+        },
+        "nemo-rl": {
+            "policy.generation.vllm_cfg.precision": "fp8",
+            "policy.megatron_cfg.fp8_cfg.enabled": True,
+            "policy.megatron_cfg.fp8_cfg.fp8_recipe": "blockwise",
+        },
+    }[system]
+    assert {key: export.settings[key] for key in keys} == keys
+    assert system == "nemo-rl" or not export.times.differ  # the former also waits in host memory, which takes time
+
+
 def test_packs_are_token_budgets():
     file = planned({**GRPO, "implementation": {"old_log_prob": "trainer", "packed_tokens": 4096}})
     export = export_plan(file, "x", "verl")
@@ -223,9 +250,16 @@ PLACEMENT = {
     "openrlhf": r"(rollout|vllm|ds|data|reward|critic|ref|actor)\.(?!eps_clip|lora|normalize|clip_range).*"
     r"|train\.(batch_size|micro_batch_size|colocate.*|dynamic_batch_enable|max_tokens_per_gpu)",
     "nemo-rl": r"grpo\.num_.*|data\..*|cluster\..*|policy\..*",
+    "slime": r".*-(size|len|per-gpu|gpus|nodes|per-node|per-engine|per-prompt|per-.*-stage|static|requests|parallel)"
+    r"|recompute-.*|decoder-last-.*|colocate|balance-data",
 }
 """Settings that say where and how fast; every other one is about the algorithm and must be in the system's table."""
-TABLES = {"verl": verl_settings.ALGORITHM, "openrlhf": openrlhf_settings.ALGORITHM, "nemo-rl": nemo_rl.ALGORITHM}
+TABLES = {
+    "verl": verl_settings.ALGORITHM,
+    "openrlhf": openrlhf_settings.ALGORITHM,
+    "nemo-rl": nemo_rl.ALGORITHM,
+    "slime": slime.ALGORITHM,
+}
 
 
 def test_every_setting_of_the_algorithm_is_the_systems_own_or_said_aloud():

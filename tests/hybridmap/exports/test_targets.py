@@ -8,6 +8,8 @@ import pytest
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
 from hybridmap.exports.targets import TARGETS, plan_for, target_of
+from hybridmap.exports.targets import planned as planned_for
+from hybridmap.files.plan import plan_file_of
 from hybridmap.job.load import job_from_mapping
 from mapper.search.find_plan import find_plan
 from profiles.errors import InputError, UnknownNameError
@@ -69,7 +71,7 @@ def test_rules_hold(planned):
     for entry in fsdp.roles:
         for layout in (entry.training, entry.inference):
             assert layout is None or (layout.tp, layout.pp, layout.ep) == (1, 1, 1)
-    for name in ("verl/megatron", "nemo-rl/megatron", "nemo-rl/dtensor", "openrlhf"):
+    for name in ("verl/megatron", "nemo-rl/megatron", "nemo-rl/dtensor", "openrlhf", "slime"):
         plan = planned[name].result.plan
         layouts = [e.training or e.inference for e in plan.roles if e.pool == plan.role("actor").pool]
         assert len({tuple(degrees_of(layout).values()) for layout in layouts}) == 1, name
@@ -96,6 +98,26 @@ def test_targets_are_known_with_and_without_their_release():
         target_of("verl@0.7/megatron")
     with pytest.raises(UnknownNameError, match="unknown target 'verl'"):
         target_of("verl")
+
+
+def test_a_job_names_its_target_and_its_plan_exports_there(run, tmp_path):
+    """The target of a job holds the search as the option does, stays in the plan, and is where an export goes."""
+    named = job(tmp_path, target="openrlhf@0.11")
+    result, found, held = planned_for(named, None, search)
+    assert "planned for openrlhf, release 0.11.2" in held[0]
+    assert result.plan.role("actor").generation.max_num_seqs == 128
+    assert found.document["target"] == "openrlhf@0.11"
+    record = plan_file_of(found, result, "any", False)
+    (tmp_path / "plan.json").write_text(record.model_dump_json())
+    done = run("export", tmp_path / "plan.json")
+    assert "openrlhf.cli.train_ppo_ray" in done.stdout
+    free, _, held = planned_for(job(tmp_path, target="hybridmap"), None, search)
+    assert held == []
+    bare = plan_file_of(job(tmp_path), free, "any", False)
+    (tmp_path / "bare.json").write_text(bare.model_dump_json())
+    refused = run("export", tmp_path / "bare.json")
+    assert refused.exit_code == 2
+    assert "give --to verl" in refused.stderr
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from hybridmap.exports.advice import advise
 from hybridmap.exports.export import Source
-from hybridmap.exports.verl.advice import advise
-from hybridmap.exports.verl.import_run import Given, import_verl
+from hybridmap.exports.imported import Given
+from hybridmap.exports.reader import READERS
+from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
 from mapper.search.find_plan import find_plan
 from simulator.play.simulate import simulate
@@ -39,7 +41,7 @@ def advised(request, tmp_path_factory):
     path.write_text(f"python3 -m verl.trainer.main_ppo {WORK} {RUNS[request.param]}\n")
     config = read_verl_config(path)
     imported = import_verl(config, GIVEN)
-    return request.param, config, imported, advise(imported, config, search)
+    return request.param, config, imported, advise(READERS["verl"], imported, config, search)
 
 
 def test_the_time_is_that_of_the_changed_run(advised):
@@ -96,6 +98,6 @@ def test_a_run_that_nothing_beats_is_left_alone(advised):
     _, config, _, advice = advised
     better = config.changed({key.lstrip("+"): new for key, _, new in advice.changes})
     imported = import_verl(better, GIVEN)
-    again = advise(imported, better, search)
+    again = advise(READERS["verl"], imported, better, search)
     now = Source(imported.plan, imported.job).iteration_s()
     assert again.iteration_s is None or again.iteration_s >= 0.98 * now

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hybridmap.exports.verl.import_run import Given, import_verl
+from hybridmap.exports.imported import Given
+from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
 from profiles.errors import FileFormatError, InputError
 from simulator.feasibility import check_plan, pool_memory
@@ -244,7 +245,8 @@ START = f"python3 -m verl.trainer.main_ppo {CORE}"
         (f"{START}\n{START} trainer.nnodes=2", "2 commands start verl .lines 1, 2."),
         (f"if [ $A = 1 ]; then {START}; else {START} trainer.nnodes=2; fi", "depends on A: give --env A=VALUE"),
         ("python3 -m verl.trainer.sft_trainer data.train_batch_size=8", "starts verl.trainer.sft_trainer"),
-        (f"python3 -m verl.experimental.one_step_off_policy.main_ppo {CORE}", "one_step_off_policy.main_ppo, whose"),
+        (f"python3 -m verl.experimental.teacher.main {CORE}", "starts verl.experimental.teacher.main, whose"),
+        (f"{START} --config-name=fully_async_ppo_trainer", "is of verl.experimental.fully_async_policy"),
         (f"{START} --config-name=my_config", "configuration of your own"),
         ("python3 train.py --lr 1", "starts nothing with a key of verl"),
     ],

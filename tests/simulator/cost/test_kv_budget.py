@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
-from simulator.cost import generate, kv_budget
+from simulator.cost import engine_memory, generate, kv_budget
 from simulator.cost.kv_budget import kv_budget_bytes, longest_bytes, with_kv_budget
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout
 from tests.builders import make_facts, workload
 
 LLAMA = load_model("llama-2-7b")
@@ -127,3 +128,13 @@ def test_a_plan_with_less_than_its_budget_is_slower() -> None:
     ]
     assert times[1] > 1.1 * times[0] > 0
     assert times[0] == pytest.approx(generate.steady_generation_cost(facts, LLAMA, engines(dp=2, slots=256)).time.s[0])
+
+
+def test_a_budget_holds_the_states_of_linear_layers() -> None:
+    shape = load_model("qwen3-next-80b-a3b-instruct")
+    facts = make_facts("grpo", "qwen3-next-80b-a3b-instruct", device="h100-80gb-sxm", generation="vllm@0.32")
+    layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=8, max_num_seqs=64, kv_cache_bytes=0)])
+    state = kv_budget.state_bytes(facts, shape, layouts)[0]
+    assert state == 64 * engine_memory.state_bytes_per_sequence(shape, np.asarray([8]), np.asarray([1]))[0] > 64e6
+    tokens = kv_budget.bytes_of_tokens(facts, shape, layouts, kv_budget.drained_peak_tokens(facts, layouts))[0]
+    assert kv_budget_bytes(facts, shape, layouts)[0] == pytest.approx(tokens + state, abs=1)

@@ -85,7 +85,7 @@ def test_every_dataflow_is_well_formed(algorithm: str, with_optional: bool) -> N
 def test_refusals() -> None:
     with pytest.raises(UnknownNameError, match="unknown algorithm 'pppo'; did you mean ppo"):
         build_dataflow("pppo", PPO)
-    with pytest.raises(InputError, match="ppo needs a model for critic, reward; models names actor, reference"):
+    with pytest.raises(InputError, match="ppo needs a model for critic; models names actor, reference"):
         build_dataflow("ppo", ("actor", "reference"))
     with pytest.raises(UnknownNameError, match="unknown role of dapo 'reference'"):
         build_dataflow("dapo", ("actor", "reference"))

@@ -1,0 +1,151 @@
+"""What to change of a run of another system: a plan that the system itself follows, in steps that are priced again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.exports.export import Source
+from hybridmap.exports.follow import all_in_tokens
+from hybridmap.exports.targets import TARGETS, plan_for
+from hybridmap.job.load import job_from_document
+from profiles.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hybridmap.exports.imported import Imported
+    from hybridmap.exports.reader import Change, Reader
+    from hybridmap.job.job import Job
+    from mapper.result import Result
+
+GOOD_ENOUGH = 0.02
+"""A run this near to the best plan is left alone: prices are less sure than that."""
+KINDS = (
+    ("who recomputes", re.compile(r"recompute|checkpointing")),
+    ("offload", re.compile(r"offload|enable_sleep")),
+    ("rollout engines", re.compile(r"\.rollout\.(?!log_prob|n$)|vllm|sglang|generation|rollout-num-gpus-per-engine")),
+    (
+        "micro-batches",
+        re.compile(r"micro_batch|micro-batch|token_len|tokens|dynamic|logprob_batch|packing|balance-data"),
+    ),
+    ("the trainer's layout", re.compile(r"parallel|ulysses|zero|reshard|ring_attn|strategy|stage|optimizer|divisible")),
+    ("placement and schedule", re.compile(r"")),
+)
+"""Changes that belong together, by what their keys are about; the first that fits."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Changes that are made together.
+
+    Parameters
+    ----------
+    name
+        What they are about.
+    changes
+        The keys.
+    alone_s
+        Seconds of an iteration with this step alone; ``None`` where that does not fit or is no run.
+    after_s
+        Seconds of an iteration after this step and those before it.
+    """
+
+    name: str
+    changes: tuple[Change, ...]
+    alone_s: float | None
+    after_s: float | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What would be faster.
+
+    Parameters
+    ----------
+    best
+        The best plan found, as the system runs it; where there is a ``reason``, of any that the cluster allows.
+    changes
+        Every key in which the run and that plan differ.
+    steps
+        The same, the largest gain first; none where the run is good enough.
+    iteration_s
+        The time of the run with all keys changed, read again; ``None`` where that does not fit.
+    reason
+        Why no plan was found that the system runs.
+    """
+
+    best: Result
+    changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
+    iteration_s: float | None
+    reason: str = ""
+
+    def is_enough(self, now_s: float | None) -> bool:
+        """Whether a run of ``now_s`` seconds is as good as the best, as far as prices can tell."""
+        if now_s is None or self.reason:
+            return False
+        return self.iteration_s is None or self.iteration_s >= (1.0 - GOOD_ENOUGH) * now_s
+
+
+def advise(reader: Reader[Any], imported: Imported, config: Any, search: Callable[[Job], Result]) -> Advice:
+    """Search what the system runs, and say what to change; ``search`` finds the best plan of a job."""
+    target = TARGETS[reader.target(imported)]
+    try:
+        found = plan_for(_offloading(imported), target, search)
+    except InputError as error:
+        return Advice(search(imported.job), (), (), None, str(error))
+    ours = _counted_alike(Source(found.result.plan, found.job), imported)
+    changes = reader.changes(imported, config, ours)
+
+    def time_of(some: tuple[Change, ...]) -> float | None:
+        try:
+            return reader.as_read(reader.changed(config, some), imported.source).iteration_s()
+        except InfeasibleError:
+            return None
+        except InputError:  # some of the changes alone are no run
+            return None
+
+    after = time_of(changes)
+    advice = Advice(replace(found.result, plan=ours.plan), changes, (), after)
+    now = time_of(())
+    return advice if advice.is_enough(now) else replace(advice, steps=in_order(changes, time_of))
+
+
+def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]], float | None]) -> tuple[Step, ...]:
+    """Changes in steps, always the one next that gains most; those that only fit together are one, the last.
+
+    ``time_of`` prices the run with some changes made, ``None`` where they do not fit or are no run.
+    """
+    groups: dict[str, tuple[Change, ...]] = {}
+    for change in changes:
+        name = next(name for name, pattern in KINDS if pattern.search(change[0]))
+        groups[name] = (*groups.get(name, ()), change)
+    alone = {name: time_of(group) for name, group in groups.items()}
+    steps: list[Step] = []
+    done: tuple[Change, ...] = ()
+    while groups:
+        priced = {name: time_of((*done, *group)) for name, group in groups.items()}
+        possible = {name: time for name, time in priced.items() if time is not None}
+        if not possible:
+            rest = tuple(change for group in groups.values() for change in group)
+            return (*steps, Step(" and ".join(groups), rest, time_of(rest), time_of((*done, *rest))))
+        name = min(possible, key=lambda each: possible[each])
+        group = groups.pop(name)
+        done = (*done, *group)
+        steps.append(Step(name, group, alone[name], possible[name]))
+    return tuple(steps)
+
+
+def _counted_alike(source: Source, imported: Imported) -> Source:
+    """The plan with its micro-batches in tokens where the run has them so: at equal lengths samples say the same."""
+    training = imported.source.actor.training
+    return source if training is None or training.token_budget is None else all_in_tokens(source)
+
+
+def _offloading(imported: Imported) -> Job:
+    """The job, in which states may wait in host memory where they do so now."""
+    document = imported.job.document
+    offload = any(entry.offload for entry in imported.plan.roles)
+    return job_from_document({**document, "search": {**document["search"], "offload": offload}})

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# refused: distillation.enabled=True is not read
+TEACHER=${TEACHER:-Qwen/Qwen3-32B}
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct distillation.enabled=True \
+    distillation.teacher_models.teacher_model.model_path="$TEACHER"
