@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -124,6 +124,10 @@ accuracy: $(VENV)/.dev
 # What each fitted constant is worth: errors with it and with its term left out; some minutes.
 ablation: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.validation.ablation --out benchmarks/validation/ablation.csv
+
+# The page of cluster sizes, searched anew: a hundred frontiers, about 15 minutes on two cores.
+sizing: $(VENV)/.light
+	$(BIN)/python -m benchmarks.sizing --docs docs/sizing.md
 
 calibrate: $(VENV)/.dev
 	$(VALIDATE) --calibrate

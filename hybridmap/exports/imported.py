@@ -98,7 +98,7 @@ class Setup:
 
     source: str
     algorithm: str
-    models: Mapping[str, str]
+    models: Mapping[str, str | dict[str, str]]
     workload: Mapping[str, Any]
     gpus_per_node: int
     pools: tuple[tuple[tuple[str, ...], int], ...]

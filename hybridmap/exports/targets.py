@@ -71,6 +71,8 @@ class Target:
         Sequences of an engine at once, where no setting says them.
     offloads
         Whether states of the trainer may wait in host memory.
+    expert_engines, any_experts
+        Whether an engine may spread experts over all its ranks, and over any part of them beside copies of attention.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Target:
     generation: str = ""
     max_num_seqs: int | None = None
     offloads: bool = False
+    expert_engines: bool = True
+    any_experts: bool = False
 
 
 FOLLOWED: dict[str, Followed] = {
@@ -189,6 +193,7 @@ TARGETS: dict[str, Target] = {
             ),
             followed=FOLLOWED["openrlhf"],
             max_num_seqs=ENGINE_SEQUENCES,
+            expert_engines=False,
         ),
         Target(
             "slime",
@@ -209,6 +214,7 @@ TARGETS: dict[str, Target] = {
             followed=FOLLOWED["slime"],
             generation="sglang",
             offloads=True,
+            any_experts=True,
         ),
     )
 }
@@ -274,33 +280,73 @@ def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Plann
         The job's pins contradict the rules, or the system runs nothing near what fits.
     """
     job = _as_trained_there(_with_engines(job, target), target)
-    result = search(with_pins(job, target, pins_of(job, target)))
-    found, refusal = list[Planned](), InputError("")
-    try:
-        found.append(_followed(result, job, target))
-    except InputError as error:  # roles in the actor's layout may need more than was planned
-        refusal = error
-    leads = [plan.role("actor").training for plan in (result.plan, *(planned.result.plan for planned in found))]
-    if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
-        again = (_again(job, target, search, layout) for layout in dict.fromkeys(leads))
-        found += [planned for planned in again if planned is not None]
+    found, bounds, refusal = list[Planned](), list[float](), InputError("")
+    for engine in engines_of(job, target):
+        try:
+            bounds.append(_plan_with(job, target, search, engine, found))
+        except InputError as error:
+            refusal = error
     if not found:
         raise refusal
     best = min(found, key=lambda planned: planned.result.iteration_s)
-    return replace(best, result=_proven(best.result, result.bound_s))
+    return replace(best, result=_proven(best.result, min(bounds)))
+
+
+def engines_of(job: Job, target: Target) -> tuple[Pins, ...]:
+    """Pins of the engines that a system can start: experts on all ranks of one or on none, one after the other."""
+    if target.any_experts or job.facts().roles["actor"].shape.moe is None:
+        return ({},)
+    role, layouts = _generates(job), [{"ep": 1}]
+    if target.expert_engines:
+        layouts += [{"tp": ranks, "ep": ranks} for ranks in (2, 4, 8)]
+    return tuple({role: {"generation": layout}} for layout in layouts)
+
+
+def _generates(job: Job) -> str:
+    return GENERATOR if all(mode.dedicated_rollout for mode in job.request().modes) else "actor"
+
+
+def _plan_with(job: Job, target: Target, search: Callable[[Job], Result], engine: Pins, found: list[Planned]) -> float:
+    """What a search with some engines finds, into ``found``, and its bound; errors as in ``plan_for``."""
+    rules = merged_pins(pins_of(job, target), engine)
+    result = search(with_pins(job, target, rules))
+    refusal: InputError | None = None
+    mine = list[Planned]()
+    try:
+        mine.append(_followed(result, job, target))
+    except InputError as error:  # roles in the actor's layout may need more than was planned
+        refusal = error
+    leads = [plan.role("actor").training for plan in (result.plan, *(planned.result.plan for planned in mine))]
+    if target.one_layout:  # once more, with a layout that all of a process get: the rest is then chosen for it
+        again = (_again(job, target, search, layout, rules) for layout in dict.fromkeys(leads))
+        mine += [planned for planned in again if planned is not None]
+    if not mine and refusal is not None:
+        raise refusal
+    found += mine
+    return result.bound_s
+
+
+def merged_pins(first: Pins, second: Pins) -> Pins:
+    """Pins of both, which do not contradict each other."""
+    out = {role: {stage: dict(fixed) for stage, fixed in stages.items()} for role, stages in first.items()}
+    for role, stages in second.items():
+        for stage, fixed in stages.items():
+            out.setdefault(role, {}).setdefault(stage, {}).update(fixed)
+    return out
 
 
 def pins_of(job: Job, target: Target) -> Pins:
     """The target's rules as pins of a job."""
-    flow, modes = job.facts().dataflow, job.request().modes
-    generates = GENERATOR if all(mode.dedicated_rollout for mode in modes) else "actor"
+    flow, generates = job.facts().dataflow, _generates(job)
     pins: Pins = {role: {} for role in flow.roles if role in target.together}
     if target.fsdp:
         for role, fixed in pins.items():
             fixed["training" if flow.is_trained(role) else "inference"] = dict(LIMITED)
-    engine = ({} if target.engine_pipeline else {"pp": 1}) | (
-        {} if target.max_num_seqs is None else {"max_num_seqs": target.max_num_seqs}
-    )
+    engine = {} if target.engine_pipeline else {"pp": 1}
+    if target.max_num_seqs is not None:
+        engine["max_num_seqs"] = target.max_num_seqs
+    if not target.any_experts:
+        engine["attention_dp"] = 1
     if engine:
         pins.setdefault(generates, {})["generation"] = engine
     return {role: fixed for role, fixed in pins.items() if fixed}
@@ -359,12 +405,14 @@ def _followed(result: Result, job: Job, target: Target) -> Planned:
     return Planned(told, ours.job, points)
 
 
-def _again(job: Job, target: Target, search: Callable[[Job], Result], layout: ParallelLayout | None) -> Planned | None:
+def _again(
+    job: Job, target: Target, search: Callable[[Job], Result], layout: ParallelLayout | None, rules: Pins
+) -> Planned | None:
     if layout is None:
         return None
     try:
         more = one_layout(job, target, layout)
-        return _followed(search(with_pins(job, target, pins_of(job, target), more)), job, target)
+        return _followed(search(with_pins(job, target, rules, more)), job, target)
     except InputError:
         return None
 

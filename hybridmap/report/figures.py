@@ -121,6 +121,7 @@ def _bars(stage: Stage, spans: Sequence[tuple[Span, str]], there: Sequence[tuple
         "text": [_label(span, there, suffix) for span, suffix in spans],
         "textposition": "auto",
         "insidetextanchor": "middle",
+        "outsidetextfont": {"color": colors.LINE},  # read on light and dark ground
         "cliponaxis": False,
         "constraintext": "none",
     }

@@ -11,6 +11,7 @@ from hybridmap.job.load import job_from_mapping
 from hybridmap.json_text import to_json
 from hybridmap.ui.form import document_of
 from profiles.errors import HybridmapError
+from profiles.models.catalogue import load_known
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
@@ -34,7 +35,13 @@ class Answer:
 
 
 def answer_of(form: Form) -> Answer:
-    """Plan the form's job; the same form is planned once."""
+    """Plan the form's job; the same form is planned once. A model is named, by the catalogue or Hugging Face's id."""
+    try:
+        for name in form.models.values():
+            if name not in form.own_models:
+                load_known(name)
+    except HybridmapError as error:
+        return Answer(None, None, str(error))
     return _answer(to_json(document_of(form)))
 
 

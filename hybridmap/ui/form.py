@@ -53,6 +53,11 @@ class Form:
         """Roles to choose a model for: those the algorithm needs, then those it may have."""
         return (*ALGORITHMS[self.algorithm].roles, *ALGORITHMS[self.algorithm].optional_roles)
 
+    @property
+    def own_models(self) -> set[str]:
+        """Names of models whose shape the job brought along."""
+        return {_name(shape) for shape in self.rest.get("shapes", {}).values()}
+
     def with_algorithm(self, algorithm: str) -> Form:
         """Another algorithm: the models of roles it shares stay, new required ones get the actor's."""
         required = ALGORITHMS[algorithm].roles

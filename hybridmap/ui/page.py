@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any
 from nicegui import app, run, ui
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from hybridmap.report import figures
-from hybridmap.report.cluster_svg import cluster_svg
-from hybridmap.report.memory_figure import memory_over_time
-from hybridmap.text.notation import (
-    generation_text,
-    gpus_text,
-    job_title,
-    memory_text,
-    percent,
-    scoring_text,
-    training_text,
-)
-from hybridmap.text.plan import interval_s
+from hybridmap.text.notation import job_title
 from hybridmap.ui.answer import answer_of, frontier_of
+from hybridmap.ui.downloads import DOWNLOADS
 from hybridmap.ui.form import GOALS, NUMBERS
+from hybridmap.ui.origin import SameOrigin
+from hybridmap.ui.share import form_of_link, form_of_text, link_of
+from hybridmap.ui.view import INK, Pins, View
+from profiles.errors import HybridmapError
 from profiles.models.catalogue import model_names
 from profiles.store import device_names
 from simulator.plan.algorithms import ALGORITHMS
@@ -31,17 +24,13 @@ from simulator.plan.algorithms import ALGORITHMS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hybridmap.files.frontier import PointRecord
-    from hybridmap.job.job import Job
+    from hybridmap.ui.answer import Answer
     from hybridmap.ui.form import Form
-    from mapper.result import Result
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
-
-PLAIN = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True}
 
 
 class Page:
@@ -50,21 +39,87 @@ class Page:
     def __init__(self, form: Form) -> None:
         self.form = form
         self.asked = 0
+        self.answer: Answer | None = None
 
     def build(self) -> None:
         """Lay out the page and plan the first form."""
         ui.page_title("hybridmap")
+        ui.add_css(INK)
+        self.dark = ui.dark_mode(None)  # as the system says, until somebody chooses
         with ui.row().classes("w-full no-wrap items-start gap-6 max-md:flex-wrap"):
             with ui.column().classes("w-72 shrink-0"):
-                ui.label("hybridmap").classes("text-2xl font-bold")
+                with ui.row().classes("w-full items-center justify-between"):
+                    ui.label("hybridmap").classes("text-2xl font-bold")
+                    ui.button("Dark", on_click=self._turn).props("flat dense")
                 self.fields = ui.column().classes("w-full gap-1")
                 self._build_fields()
             with ui.column().classes("grow min-w-0"):
-                self.status = ui.label("planning ...").classes("text-sm text-gray-500")
-                self.error = ui.label().classes("text-red-700 whitespace-pre-wrap")
+                self.status = ui.label("planning ...").classes("text-sm soft")
+                self.error = ui.label().classes("wrong whitespace-pre-wrap")
                 self.title = ui.label().classes("text-lg font-bold")
+                self._build_actions()
                 self.view = View()
+                self.pins = Pins()
         ui.timer(0.01, self.plan, once=True)
+
+    def _build_actions(self) -> None:
+        """What one does with a plan: pin it, share its job, take files along; and read a job from pasted text."""
+        with ui.row().classes("gap-2 items-center"):
+            ui.button("Pin", on_click=self._pin).props("dense")
+            ui.button("Copy link", on_click=self._copy_link).props("dense")
+            with ui.dropdown_button("Download", auto_close=True).props("dense"):
+                for name in DOWNLOADS:
+                    ui.item(name, on_click=lambda name=name: self._download(name))
+            ui.button("Import", on_click=self._paste).props("dense")
+        with ui.dialog() as self.pasting, ui.card().classes("w-full"):
+            ui.label("A job file, a verl launch script or overrides, or a run's log")
+            self.pasted = ui.textarea("paste here").classes("w-full").props("rows=12 outlined")
+            self.unread = ui.label().classes("wrong whitespace-pre-wrap")
+            ui.button("Read", on_click=self._read_pasted)
+
+    def _paste(self) -> None:
+        self.pasting.open()
+
+    def _turn(self) -> None:
+        """Dark where it is light; a page as the system says turns dark."""
+        self.dark.value = not self.dark.value
+
+    def _pin(self) -> None:
+        if self.answer is not None and self.answer.job is not None and self.answer.result is not None:
+            self.pins.add(self.answer.job, self.answer.result)
+
+    def _copy_link(self) -> None:
+        ui.run_javascript("navigator.clipboard.writeText(location.href)")
+        ui.notify("the link of this job is copied")
+
+    async def _download(self, name: str) -> None:
+        if self.answer is None or self.answer.job is None or self.answer.result is None:
+            return
+        try:
+            found = await run.io_bound(DOWNLOADS[name], self.answer.job, self.answer.result)
+        except HybridmapError as error:
+            ui.notify(str(error), type="negative", multi_line=True)
+            return
+        if found is not None:  # None: the server is being stopped
+            file, text = found
+            ui.download.content(text, file)
+
+    async def _read_pasted(self) -> None:
+        try:
+            found = await run.io_bound(form_of_text, self.pasted.value or "", self.form)
+        except HybridmapError as error:
+            self.unread.set_text(str(error))
+            return
+        if found is None:
+            return
+        form, what = found
+        self.unread.set_text("")
+        self.pasting.close()
+        ui.notify(what)
+        self.form = form
+        self.fields.clear()
+        self._build_fields()
+        await self.change(form)
 
     def _build_fields(self) -> None:
         form = self.form
@@ -80,6 +135,7 @@ class Page:
                     label=f"{role}{' (optional)' if optional else ''}",
                     value=form.models.get(role, ""),
                     with_input=True,
+                    new_value_mode="add-unique",  # any Hugging Face id of a known checkpoint; the job says which are
                     on_change=self._model(role),
                 ).classes("w-full")
             for key, label in NUMBERS.items():
@@ -133,6 +189,9 @@ class Page:
         answer = await run.io_bound(answer_of, form)
         if mine != self.asked or answer is None:  # None: the server is being stopped
             return
+        self.answer = answer
+        if answer.job is not None:
+            ui.run_javascript(f"history.replaceState(null, '', '?job={link_of(form)}')")
         title = job_title(answer.job.facts()) if answer.job is not None else ""
         self.title.set_text(title)
         ui.page_title(f"{title} - hybridmap" if title else "hybridmap")
@@ -148,102 +207,18 @@ class Page:
             self.view.update_frontier(points, answer.result)
 
 
-class View:
-    """The right-hand side: made once, and given new content with every plan, so that charts move and do not flicker."""
-
-    def __init__(self) -> None:
-        with ui.column().classes("w-full") as self.box:
-            with ui.row().classes("gap-8"):
-                self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
-            self.cluster = ui.html("", sanitize=False).classes("w-full max-w-2xl cluster")
-            self.table = ui.table(columns=_columns(), rows=[], row_key="role").classes("w-full").props("flat dense")
-            self.gantt, self.memory = _chart(), _chart()
-            self.others = ui.label()
-            ui.label("More or fewer GPUs").classes("text-lg font-bold")
-            self.frontier = _chart()
-
-    def set_visibility(self, visible: bool) -> None:
-        """Hide all of it while there is no plan."""
-        self.box.set_visibility(visible)
-
-    def update(self, job: Job, result: Result) -> None:
-        """Show a plan."""
-        timeline, facts = result.timeline, job.facts()
-        low, high = interval_s(timeline)
-        self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
-        per_gpu = timeline.tokens_per_s / timeline.num_gpus
-        self.cards["tokens/s"].set(f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU")
-        self.cards["GPUs"].set(f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")
-        self.cards["proof"].set(result.status, f"gap {percent(result.gap)}")
-        self.cluster.set_content(cluster_svg(result.plan, facts))
-        self.table.rows = _rows(result)
-        self.gantt.update_figure(_dressed(figures.gantt(timeline)))
-        fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
-        self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
-        rows = [f"{r.placement}: {r.iteration_s:,.2f} s" for r in result.runners_up]
-        self.others.set_text(f"Runners-up: {'; '.join(rows)}" if rows else "")
-
-    def update_frontier(self, points: tuple[PointRecord, ...], result: Result) -> None:
-        """Show what more or fewer GPUs would do, and where the plan is."""
-        figure = figures.frontier(points, result.plan.num_gpus, result.iteration_s)
-        self.frontier.update_figure(_dressed(figure))
-
-
-class Card:
-    """One figure with its name above and its detail below."""
-
-    def __init__(self, what: str) -> None:
-        with ui.column().classes("gap-0"):
-            ui.label(what).classes("text-sm text-gray-500")
-            self.value = ui.label().classes("text-xl font-bold")
-            self.more = ui.label().classes("text-sm text-gray-500")
-
-    def set(self, value: str, more: str) -> None:
-        """Show a value and its detail."""
-        self.value.set_text(value)
-        self.more.set_text(more)
-
-
-def _chart() -> ui.plotly:
-    """An empty chart as wide as its column."""
-    return ui.plotly(_dressed({"data": [], "layout": {"height": 200}})).classes("w-full")
-
-
-def _dressed(figure: dict[str, Any]) -> dict[str, Any]:
-    config = {"displayModeBar": False, "responsive": True}
-    return {"data": figure["data"], "layout": {**figure["layout"], **PLAIN}, "config": config}
-
-
-def _columns() -> list[dict[str, Any]]:
-    names = ("role", "pool", "training", "generation", "scoring", "memory")
-    return [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
-
-
-def _rows(result: Result) -> list[dict[str, str]]:
-    rows = []
-    for entry in result.plan.roles:
-        pool = result.plan.pool_of(entry.role)
-        peak = result.timeline.memory[pool.name]
-        rows.append(
-            {
-                "role": entry.role,
-                "pool": f"{pool.name}: {gpus_text(pool)}",
-                "training": training_text(entry.training),
-                "generation": generation_text(entry.generation),
-                "scoring": scoring_text(entry.inference),
-                "memory": memory_text(peak),
-            }
-        )
-    return rows
-
-
 def serve(form: Form, host: str, port: int, show_browser: bool) -> None:
     """Run the page until it is stopped."""
 
-    def index() -> None:
-        Page(form).build()
+    def index(job: str = "") -> None:
+        try:
+            Page(form_of_link(job) if job else form).build()
+        except HybridmapError as error:
+            Page(form).build()
+            ui.notify(str(error), type="negative", multi_line=True)
 
     if host in LOOPBACK:  # a page elsewhere whose name is made to point here gets no answer
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
+    app.add_middleware(SameOrigin)
     ui.page("/")(index)
     ui.run(host=host, port=port, title="hybridmap", reload=False, show=show_browser, favicon=None)

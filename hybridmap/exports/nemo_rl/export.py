@@ -128,6 +128,8 @@ def _policy(source: Source, out: Settings) -> None:
     out.put({"policy.make_sequence_length_divisible_by": parts})
     out.put({"policy.dtensor_cfg.enabled": fsdp, "policy.megatron_cfg.enabled": not fsdp})
     out.put(_dtensor(layout) if fsdp else _megatron(source, layout))
+    if source.facts.implementation.training_dtype == "fp8_block" and not fsdp:
+        out.put({"enabled": True, "fp8": "e4m3", "fp8_recipe": "blockwise"}, "policy.megatron_cfg.fp8_cfg")
     if not fsdp:  # its own are torch's, for the other trainer
         out.put({"policy.optimizer": None, "policy.scheduler": None})
     if rank:
@@ -186,6 +188,8 @@ def _generation(source: Source, out: Settings) -> None:
         },
         "policy.generation",
     )
+    if source.facts.roles["actor"].precision == "fp8_block":
+        out.put({"policy.generation.vllm_cfg.precision": "fp8"})
     if plan.schedule == "sync":
         return
     out.put({"policy.generation.vllm_cfg.async_engine": True, "loss_fn.use_importance_sampling_correction": True})

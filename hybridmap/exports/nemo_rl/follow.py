@@ -57,7 +57,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 
 
 def _work(source: Source, out: Points) -> Source:
-    note_not_exported(source, out)
+    note_not_exported(source, out, ("fp8_block",), () if uses_fsdp(source) else ("fp8_block",))
     if source.has("reward"):
         out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:

@@ -35,7 +35,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
     return Setup(
         keys.source,
         "rloo" if keys.get("grpo.normalize_rewards") is False else ESTIMATORS[estimator],
-        dict.fromkeys(roles, model),
+        {role: _as_served(keys, role, model) for role in roles},
         {
             "prompts": prompts,
             "samples_per_prompt": samples,
@@ -57,6 +57,12 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         **_schedule(keys),
         notes=tuple(_notes(keys)),
     )
+
+
+def _as_served(keys: Keys, role: str, model: str) -> str | dict[str, str]:
+    """A model with the number format that its engine gets: its FP8 is by blocks."""
+    served = role == "actor" and keys.get("policy.generation.vllm_cfg.precision") == "fp8"
+    return {"shape": model, "precision": "fp8_block"} if served else model
 
 
 def _pools(keys: Keys, roles: tuple[str, ...]) -> tuple[tuple[tuple[str, ...], int], ...]:
@@ -157,6 +163,6 @@ def _notes(keys: Keys) -> list[str]:
     out = []
     if keys.get("grpo.use_dynamic_sampling"):
         out.append("grpo.use_dynamic_sampling: prompts that are sampled and dropped are not priced")
-    if keys.get("policy.generation.vllm_cfg.precision") != "bfloat16":
+    if keys.get("policy.generation.vllm_cfg.precision") not in ("bfloat16", "fp8"):
         out.append(f"vllm_cfg.precision={keys.get('policy.generation.vllm_cfg.precision')}: priced as bf16")
     return out

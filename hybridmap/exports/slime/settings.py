@@ -136,6 +136,4 @@ def _engine(source: Source, out: Settings) -> None:
         rare["sglang-ep-size"] = layout.ep
     if layout.attention_dp > 1:
         rare |= {"sglang-dp-size": layout.attention_dp, "sglang-enable-dp-attention": True}
-    if source.facts.roles["actor"].precision == "fp8_block":
-        rare["sglang-quantization"] = "fp8"
     out.put(rare)

@@ -43,6 +43,10 @@ def rollout_keys(source: Source, out: Settings) -> None:
         },
         ROLLOUT,
     )
+    if (
+        source.facts.roles["actor"].precision == "fp8_block"
+    ):  # verl quantizes by blocks of 128 (vllm_async_server.py:1244)
+        out.put({f"{ROLLOUT}.quantization": "fp8"})
     packed = token_budget(source, score)
     if packed is None:
         out.put({f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": score.micro_batch})

@@ -16,6 +16,7 @@ from hybridmap.exports.follow import (
     with_fitting_cache,
 )
 from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_degrees
+from hybridmap.exports.verl.layouts import FP8_RECIPES
 from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
 from hybridmap.exports.verl.process import SYSTEM, equal_batches, one_layout
 from hybridmap.exports.weights import note_own_weights
@@ -70,7 +71,8 @@ def _work(source: Source, out: Points) -> Source:
     work, engine = source.facts.workload, served_by(source)
     if engine[0] != engine[1]:
         out.cannot("actor.generation", f"the job generates with {engine[0]}; exported for {engine[1]}")
-    note_not_exported(source, out)
+    trained = () if uses_fsdp(source) else tuple(FP8_RECIPES)
+    note_not_exported(source, out, ("fp8_block",), trained)
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; algorithm.filter_groups.enable=True turns it on")
     steps = -(-work.prompts // source.minibatch_prompts)

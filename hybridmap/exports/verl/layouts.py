@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from simulator.plan.plan import ParallelLayout, RolePlan
 
 
+FP8_RECIPES = {"fp8_block": ("e4m3", "blockwise"), "fp8": ("hybrid", "tensorwise")}
+"""Number formats of training GEMMs as Megatron-Core's transformer configuration names them: format and recipe."""
+
+
 def trained_keys(role: str, place: str, source: Source, out: Settings) -> None:
     """Keys of a trained role: its engine, batches and offload."""
     entry, work = source.plan.role(role), source.facts.workload
@@ -53,6 +57,10 @@ def engine_keys(role: str, place: str, entry: RolePlan, layout: ParallelLayout, 
     else:
         megatron_keys(section, layout, out)
         _recompute(section, layout, out)
+        found = FP8_RECIPES.get(source.facts.implementation.training_dtype)
+        if found is not None:
+            keys = dict(zip(("fp8", "fp8_recipe"), found, strict=True))
+            out.put(keys, f"+{section}.override_transformer_config")
         last = last_stage_layers(source.facts.roles[role].shape.num_layers, layout.pp)
         if last is not None:
             out.put({f"+{section}.override_transformer_config.num_layers_in_last_pipeline_stage": last})

@@ -190,6 +190,32 @@ def test_packs_lora_and_a_critic_come_back(engine):
     assert export.times.written_s == pytest.approx(ours.iteration_s(), rel=1e-9)
 
 
+@pytest.mark.parametrize("system", ["verl", "nemo-rl"])
+def test_fp8_is_written_and_read_back(system):
+    """Served and trained in FP8 by blocks: keys of the system's own, no point, and its time."""
+    raw = {
+        **GRPO,
+        "models": {"actor": {"shape": "qwen3-4b", "precision": "fp8_block"}},
+        "implementation": {"old_log_prob": "trainer", "training_dtype": "fp8_block"},
+    }
+    export = export_plan(planned(raw), "x", system)
+    assert not [point for point in export.points if "precision" in point.place or "dtype" in point.place]
+    keys = {
+        "verl": {
+            "actor_rollout_ref.rollout.quantization": "fp8",
+            f"+{ACTOR}.override_transformer_config.fp8": "e4m3",
+            f"+{ACTOR}.override_transformer_config.fp8_recipe": "blockwise",
+        },
+        "nemo-rl": {
+            "policy.generation.vllm_cfg.precision": "fp8",
+            "policy.megatron_cfg.fp8_cfg.enabled": True,
+            "policy.megatron_cfg.fp8_cfg.fp8_recipe": "blockwise",
+        },
+    }[system]
+    assert {key: export.settings[key] for key in keys} == keys
+    assert system == "nemo-rl" or not export.times.differ  # the former also waits in host memory, which takes time
+
+
 def test_packs_are_token_budgets():
     file = planned({**GRPO, "implementation": {"old_log_prob": "trainer", "packed_tokens": 4096}})
     export = export_plan(file, "x", "verl")

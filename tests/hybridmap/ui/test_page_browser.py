@@ -111,7 +111,7 @@ def test_what_cannot_be_is_told(chromium, address):
     with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
         ready(page)
         changed(page, "optimizer steps", "3", "text=no plan")
-        assert "minibatches" in page.locator(".text-red-700").text_content()
+        assert "minibatches" in page.locator(".wrong").first.text_content()
         page.get_by_label("optimizer steps").fill("2")
         ready(page)
 
@@ -128,11 +128,79 @@ def test_an_entry_that_cannot_be_stays_as_it_is_and_is_told(chromium, address, l
         page.get_by_label("mean response").focus()
         page.wait_for_timeout(1_000)  # longer than a change takes to be planned
         assert page.get_by_label(label).input_value() == "0"
-        assert f"{place}: got 0" in page.locator(".text-red-700").text_content()
+        assert f"{place}: got 0" in page.locator(".wrong").first.text_content()
         assert title.text_content() == ""  # no job, no title
         assert page.title() == "hybridmap"
         changed(page, label, "2", f"text=/{'2 prompts' if label == 'prompts' else '2 nodes'}/")
         assert page.title() != "hybridmap"
+
+
+SIZES = {"desk": (1440, 1000), "phone": (390, 844)}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_it_fits_its_screen_in_light_and_dark(chromium, address, size, scheme):
+    width, height = SIZES[size]
+    with opened(chromium, address, viewport={"width": width, "height": height}, color_scheme=scheme) as page:
+        ready(page)
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= 3")
+        page.wait_for_selector("text=seconds per iteration")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.body.classList.contains('body--dark')") is (scheme == "dark")
+        for text in ("seconds of the iteration", "GiB of pool A's fullest GPU", "seconds", "GPUs"):
+            assert page.locator(".js-plotly-plot text", has_text=text).count() >= 1
+        if folder := os.environ.get("HYBRIDMAP_SCREENSHOTS"):
+            page.screenshot(path=Path(folder) / f"page-{scheme}-{width}.png", full_page=True)
+
+
+def test_a_link_brings_the_job_along(chromium, address):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        changed(page, "nodes", "2", "text=/2 nodes/")
+        ready(page)
+        page.wait_for_function("location.search.startsWith('?job=')")
+        link = page.url
+    with opened(chromium, link, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        assert page.get_by_label("nodes").input_value() == "2"
+
+
+def test_a_plan_is_pinned_and_its_job_downloaded(chromium, address):
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        page.get_by_role("button", name="Pin").click()
+        page.wait_for_selector("text=Pinned plans")
+        page.get_by_role("button", name="Download").click()
+        with page.expect_download() as found:
+            page.get_by_text("job", exact=True).last.click()
+        job = yaml.safe_load(Path(found.value.path()).read_text())
+        assert job["algorithm"] == "grpo"
+
+
+def test_a_pasted_job_is_read(chromium, address):
+    other = GRPO | {"workload": GRPO["workload"] | {"prompts": 48}}
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        page.get_by_role("button", name="Import").click()
+        page.get_by_label("paste here").fill(yaml.safe_dump(other))
+        page.get_by_role("button", name="Read").click()
+        page.wait_for_selector("text=/48 prompts/")
+
+
+def test_a_websocket_of_another_page_is_refused(address):
+    """A browser lets any page open a websocket to this machine; only its Origin tells."""
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    where = f"{address.replace('http', 'ws')}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    with connect(where, origin=address, open_timeout=HANGS_S, proxy=None) as socket_here:
+        assert socket_here.recv(timeout=HANGS_S)
+    with pytest.raises(InvalidStatus):
+        connect(where, origin="http://example.com", open_timeout=HANGS_S, proxy=None)
+    request = urllib.request.Request(address, headers={"Origin": "http://example.com"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request, timeout=HANGS_S)
 
 
 def test_it_listens_on_this_machine_alone(address):

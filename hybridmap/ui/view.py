@@ -1,0 +1,167 @@
+"""The right-hand side of the page: figures, cluster, layouts and charts of the plan, and the plans that were pinned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nicegui import ui
+
+from hybridmap.report import figures
+from hybridmap.report.cluster_svg import cluster_svg
+from hybridmap.report.memory_figure import memory_over_time
+from hybridmap.text.notation import (
+    about,
+    generation_text,
+    gpus_text,
+    job_title,
+    memory_text,
+    percent,
+    placement_title,
+    scoring_text,
+    training_text,
+)
+from hybridmap.text.plan import interval_s
+
+if TYPE_CHECKING:
+    from hybridmap.files.frontier import PointRecord
+    from hybridmap.job.job import Job
+    from mapper.result import Result
+
+PLAIN = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True}
+INK = """
+.js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext, .js-plotly-plot .xtitle,
+.js-plotly-plot .ytitle { fill: #1b1f24 !important; }
+.body--dark .js-plotly-plot .xtick text, .body--dark .js-plotly-plot .ytick text,
+.body--dark .js-plotly-plot .legendtext, .body--dark .js-plotly-plot .xtitle,
+.body--dark .js-plotly-plot .ytitle { fill: #e6e9ec !important; }
+.cluster .node-name, .cluster .kind { fill: currentColor; font-size: 9px; }
+.cluster .pool-name, .cluster .rank { font-size: 9px; text-anchor: middle; }
+.soft { color: #59636e; } .body--dark .soft { color: #a3adb8; }
+.wrong { color: #b3261e; } .body--dark .wrong { color: #ffb4ab; }
+"""
+"""Colours of text on light and dark ground, of charts too; each 4.5 to 1 at least."""
+
+
+class View:
+    """The right-hand side: made once, and given new content with every plan, so that charts move and do not flicker."""
+
+    def __init__(self) -> None:
+        with ui.column().classes("w-full") as self.box:
+            with ui.row().classes("gap-8"):
+                self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
+            self.cluster = ui.html("", sanitize=False).classes("w-full max-w-2xl cluster")
+            self.table = ui.table(columns=_columns(), rows=[], row_key="role").classes("w-full").props("flat dense")
+            self.gantt, self.memory = _chart(), _chart()
+            self.others = ui.label()
+            ui.label("More or fewer GPUs").classes("text-lg font-bold")
+            self.frontier = _chart()
+
+    def set_visibility(self, visible: bool) -> None:
+        """Hide all of it while there is no plan."""
+        self.box.set_visibility(visible)
+
+    def update(self, job: Job, result: Result) -> None:
+        """Show a plan."""
+        timeline, facts = result.timeline, job.facts()
+        low, high = interval_s(timeline)
+        self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
+        per_gpu = timeline.tokens_per_s / timeline.num_gpus
+        self.cards["tokens/s"].set(f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU")
+        self.cards["GPUs"].set(f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")
+        self.cards["proof"].set(result.status, f"gap {percent(result.gap)}")
+        self.cluster.set_content(cluster_svg(result.plan, facts))
+        self.table.rows = _rows(result)
+        self.gantt.update_figure(_dressed(figures.gantt(timeline)))
+        fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
+        self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
+        rows = [f"{r.placement}: {r.iteration_s:,.2f} s" for r in result.runners_up]
+        self.others.set_text(f"Runners-up: {'; '.join(rows)}" if rows else "")
+
+    def update_frontier(self, points: tuple[PointRecord, ...], result: Result) -> None:
+        """Show what more or fewer GPUs would do, and where the plan is."""
+        figure = figures.frontier(points, result.plan.num_gpus, result.iteration_s)
+        self.frontier.update_figure(_dressed(figure))
+
+
+class Pins:
+    """Plans that were kept to compare, each with its job, one row each; nothing where none was."""
+
+    COLUMNS = ("job", "iteration", "90 %", "tokens/s per GPU", "GPUs", "placement")
+
+    def __init__(self) -> None:
+        columns = [{"name": name, "label": name, "field": name, "align": "left"} for name in self.COLUMNS]
+        with ui.column().classes("w-full") as self.box:
+            ui.label("Pinned plans").classes("text-lg font-bold")
+            self.table = ui.table(columns=columns, rows=[], row_key="key").classes("w-full").props("flat dense grid")
+            ui.button("Unpin all", on_click=self.clear).props("flat dense")
+        self.box.set_visibility(False)
+
+    def add(self, job: Job, result: Result) -> None:
+        """Keep a plan; one that is there already is not added twice."""
+        timeline = result.timeline
+        low, high = interval_s(timeline)
+        texts = (
+            job_title(job.facts()),
+            f"{timeline.iteration_s:,.2f} s",
+            f"{about(low)} to {about(high)} s",
+            f"{timeline.tokens_per_s / timeline.num_gpus:,.0f}",
+            f"{timeline.num_gpus:,}",
+            placement_title(result.plan),
+        )
+        row = dict(zip(self.COLUMNS, texts, strict=True)) | {"key": " ".join(texts)}
+        if row["key"] not in [each["key"] for each in self.table.rows]:
+            self.table.rows = [*self.table.rows, row]
+        self.box.set_visibility(True)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.table.rows = []
+        self.box.set_visibility(False)
+
+
+class Card:
+    """One figure with its name above and its detail below."""
+
+    def __init__(self, what: str) -> None:
+        with ui.column().classes("gap-0"):
+            ui.label(what).classes("text-sm soft")
+            self.value = ui.label().classes("text-xl font-bold")
+            self.more = ui.label().classes("text-sm soft")
+
+    def set(self, value: str, more: str) -> None:
+        """Show a value and its detail."""
+        self.value.set_text(value)
+        self.more.set_text(more)
+
+
+def _chart() -> ui.plotly:
+    """An empty chart as wide as its column."""
+    return ui.plotly(_dressed({"data": [], "layout": {"height": 200}})).classes("w-full")
+
+
+def _dressed(figure: dict[str, Any]) -> dict[str, Any]:
+    config = {"displayModeBar": False, "responsive": True}
+    return {"data": figure["data"], "layout": {**figure["layout"], **PLAIN}, "config": config}
+
+
+def _columns() -> list[dict[str, Any]]:
+    names = ("role", "pool", "training", "generation", "scoring", "memory")
+    return [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
+
+
+def _rows(result: Result) -> list[dict[str, str]]:
+    rows = []
+    for entry in result.plan.roles:
+        pool = result.plan.pool_of(entry.role)
+        peak = result.timeline.memory[pool.name]
+        rows.append(
+            {
+                "role": entry.role,
+                "pool": f"{pool.name}: {gpus_text(pool)}",
+                "training": training_text(entry.training),
+                "generation": generation_text(entry.generation),
+                "scoring": scoring_text(entry.inference),
+                "memory": memory_text(peak),
+            }
+        )
+    return rows
