@@ -11,7 +11,6 @@ from profiles.models.catalogue import load_model
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
-from simulator.plan.algorithms import ALGORITHMS
 
 MODELS = {"7B": "llama-2-7b", "13B": "llama-2-13b", "34B": "codellama-34b", "70B": "llama-2-70b"}
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS, UPDATES = 1024, 1024, 1024, 8
@@ -25,15 +24,22 @@ that bar alone would exceed peak bandwidth, so full-length prompts are ruled out
 IMPLEMENTATION = Implementation(kernels="eager", loss_head="unfused")
 """Megatron-Core 0.6 with models written in PyTorch: no fused norms, rotary or loss."""
 
+ROLES = {
+    "ppo": ("actor", "critic", "reference", "reward"),
+    "remax": ("actor", "reference", "reward"),
+    "safe-rlhf": ("actor", "critic", "reference", "reward", "cost"),
+}
+"""Models of the paper's runs (Fig 1)."""
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*[bB]\b")
 _WORDS = {"actor": "actor", "critic": "critic", "ref": "reference", "reward": "reward", "rm": "reward", "cost": "cost"}
 
 
 def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
     """One run: ``models`` is a size for every role, or sizes by role as in ``13B actor+ref, 70B critic+reward``."""
-    if algorithm not in ALGORITHMS:
+    if algorithm not in ROLES:
         raise InputError(f"the paper ran ppo, safe-rlhf and remax, not '{algorithm}'")
-    roles = ALGORITHMS[algorithm].roles
+    roles = ROLES[algorithm]
     sizes = role_sizes(models, roles)
     device = load_device("a100-80gb-sxm")
     nodes, rest = divmod(num_gpus, device.spec.gpus_per_node)
