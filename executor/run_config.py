@@ -52,6 +52,18 @@ class DataSection(Section):
         return self
 
 
+LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+VERL_DEFAULTS: dict[str, float] = {
+    "lam": 1.0,
+    "value_clip": 0.5,
+    "kl_coefficient": 0.0,
+    "dual_clip": 3.0,
+    "kl_clamp": 10.0,
+}
+"""Where verl's algorithms start from other constants than ours: its configuration of release 0.9, KL off."""
+
+
 class Hyperparameters(Section):
     """Constants of the learning rules, and the parts of the workload that workers need.
 
@@ -59,16 +71,26 @@ class Hyperparameters(Section):
     before the limit in which DAPO's score falls. ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of
     ``null`` does not clip values. ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost
     is below its limit: it comes back as slowly as it fell, so a low floor lets the limit be broken for long.
+    ``dual_clip`` bounds the loss of a token with a negative advantage at so many times it. ``loss_aggregation``: see
+    ``rl.loss_terms``; with ``seq-mean-token-sum-norm`` and without ``scale_advantages`` GRPO is Dr. GRPO.
+    ``kl_estimator`` of the KL term in the loss, bounded by ``kl_clamp`` a token. ``defaults: verl`` takes verl 0.9's
+    constants for what is not given (``VERL_DEFAULTS``).
     ``temperature`` divides the logits in sampling and in every pass over what was sampled; vLLM takes none below 0.01.
     """
 
+    defaults: Literal["hybridmap", "verl"] = "hybridmap"
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
     clip: Positive = 0.2
     clip_high: Positive | None = None
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    loss_aggregation: LossAggregation = "token-mean"
+    scale_advantages: bool = True
     overlong_buffer: Annotated[int, Field(ge=0)] = 0
     value_clip: Positive | None = 0.2
     kl_coefficient: NotNegative = 0.01
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_clamp: Positive | None = None
     kl_target: Positive | None = None
     kl_horizon: Annotated[int, Field(ge=1)] = 10_000
     entropy_coefficient: NotNegative = 0.0
@@ -84,6 +106,13 @@ class Hyperparameters(Section):
     minibatches: Annotated[int, Field(ge=1)] = 1
     staleness_bound: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_defaults(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("defaults") == "verl":
+            return {**VERL_DEFAULTS, **given}
+        return given
 
 
 class FunctionSection(Section):

@@ -3,8 +3,10 @@
     import hybridmap as hm
 
     job = hm.load_job("job.yaml")
-    result = hm.plan(job)
+    result = hm.plan(job)       # hm.InfeasibleError says what would fit
+    result.to_pandas()          # the best plan and its rivals
     result.timeline.to_pandas()
+    hm.plot_timeline(result.timeline).show()
 
 The same steps as the commands, with typed records and DataFrames; ``hybridmap.api`` documents each. The solver and
 the profile tables are imported on first use, so that ``import hybridmap`` costs nothing.
@@ -27,6 +29,8 @@ from hybridmap.api import (
     plan,
     plan_for,
     plan_record,
+    plot_memory,
+    plot_timeline,
     read_plan,
     robust,
     simulate,
@@ -36,8 +40,24 @@ from hybridmap.api import (
     write_report,
 )
 from hybridmap.version import __version__
+from profiles.errors import (
+    FileFormatError,
+    HybridmapError,
+    InfeasibleError,
+    InputError,
+    NoBasisError,
+    NotYetError,
+    UnknownNameError,
+)
 
 __all__ = [
+    "FileFormatError",
+    "HybridmapError",
+    "InfeasibleError",
+    "InputError",
+    "NoBasisError",
+    "NotYetError",
+    "UnknownNameError",
     "__version__",
     "compare",
     "devices",
@@ -53,6 +73,8 @@ __all__ = [
     "plan",
     "plan_for",
     "plan_record",
+    "plot_memory",
+    "plot_timeline",
     "read_plan",
     "robust",
     "simulate",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
+    from plotly.graph_objects import Figure
 
     from hybridmap.answers.fit import Fit
     from hybridmap.exports.export import Export
@@ -236,6 +237,25 @@ def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline 
 
     write_file(Path(path), page(content_of(plan_record(job, result), job, measured=measured)))
     return Path(path)
+
+
+def plot_timeline(timeline: Timeline, measured: Timeline | None = None) -> Figure:
+    """The calls of an iteration over its seconds, one row for each role of a pool; a run's below, if one is given."""
+    from plotly.graph_objects import Figure
+
+    from hybridmap.report.figures import gantt
+
+    return Figure(gantt(timeline, measured))
+
+
+def plot_memory(job: Job, plan: Plan, pool: str | None = None) -> Figure:
+    """GiB of a pool's fullest GPU over the iteration by role; of the plan's first pool unless one is named."""
+    from plotly.graph_objects import Figure
+
+    from hybridmap.report.memory_figure import memory_over_time
+
+    there = plan.pools[0] if pool is None else plan.pool(pool)
+    return Figure(memory_over_time(plan, there, simulate(plan, job), job.facts()))
 
 
 def trace(timelines: Mapping[str, Timeline], plan: Plan | None = None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from hybridmap.commands.report import report
 from hybridmap.commands.robust import robust
 from hybridmap.commands.run import run
 from hybridmap.commands.simulate import simulate
+from hybridmap.commands.support import support
 from hybridmap.commands.trace import trace
 from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
@@ -127,6 +128,7 @@ app.command("import", epilog=epilog("import"))(import_run)
 app.command("calibrate", epilog=epilog("calibrate"))(calibrate)
 app.command("watch", epilog=epilog("watch"))(watch)
 app.command("compare-runs", epilog=epilog("compare-runs"))(compare_runs)
+app.command("support", epilog=epilog("support"))(support)
 app.command("profile", epilog=epilog("profile"))(profile)
 app.command("validate", epilog=epilog("validate"))(validate)
 app.add_typer(models, name="models")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from mapper.model.solver import Status
     from mapper.objective import Objective
     from simulator.facts import Facts
@@ -82,6 +84,30 @@ class Result:
     @property
     def iteration_s(self) -> float:
         return self.timeline.iteration_s
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Every known plan, the best first: ``which``, ``placement``, ``num_gpus``, ``iteration_s``, ``slower``.
+
+        ``which`` is ``best``, ``fastest``, ``plain``, ``alternative`` or ``runner-up``; ``slower`` is the time over
+        the best plan's, less one.
+        """
+        import pandas as pd
+
+        named: list[tuple[str, RunnerUp | None]] = [("fastest", self.faster), ("plain", self.plain)]
+        named += [("alternative", r) for r in self.alternatives] + [("runner-up", r) for r in self.runners_up]
+        known = [("best", RunnerUp(self.plan.placement, self.iteration_s, self.plan))]
+        known += [(which, rival) for which, rival in named if rival is not None]
+        rows = [
+            {
+                "which": which,
+                "placement": rival.placement,
+                "num_gpus": rival.plan.num_gpus,
+                "iteration_s": rival.iteration_s,
+                "slower": rival.iteration_s / self.iteration_s - 1,
+            }
+            for which, rival in known
+        ]
+        return pd.DataFrame(rows)
 
     @property
     def value(self) -> float:

@@ -43,6 +43,9 @@ LEAST_VARIANCE = 1e-12
 MOST_LOG = 7.0
 """A factor of a thousand is a mistake."""
 
+MOST_MEMORY = 3.0
+"""Passes that need three times what is priced are another program's."""
+
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Log = Annotated[float, Field(ge=-MOST_LOG, le=MOST_LOG, allow_inf_nan=False)]
 
@@ -59,6 +62,14 @@ class Stage(_Section):
     error_before: float
     error_after: float
     steps: Annotated[int, Field(ge=1)]
+
+
+class MemoryPeak(_Section):
+    """What trainers allocated at the peak beside what was priced, GiB, and the factor on what passes need."""
+
+    allocated_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    priced_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    factor: Annotated[float, Field(ge=1, le=MOST_MEMORY)]
 
 
 class LearnedLengths(_Section):
@@ -100,6 +111,7 @@ class CalibrationFile(_Section):
     stages: tuple[Stage, ...] = ()
     lengths: LearnedLengths | None = None
     memory_gib: Seconds | None = None
+    peak: MemoryPeak | None = None
 
     @model_validator(mode="after")
     def _square(self) -> CalibrationFile:
@@ -127,7 +139,7 @@ class Calibration:
     """Factors on whole calls, factors on the host times of ``generation`` and ``training``, the controller's seconds.
 
     ``source`` says what it was learned from, ``learned`` which factors, and ``apart`` in which its runs contradict each
-    other;
+    other; ``memory`` multiplies what passes need.
     ``covariance`` is that of the logarithms of ``FACTORS``, from which intervals are computed; ``digest`` is that of
     the files it came from, empty where there are none.
     """
@@ -140,6 +152,7 @@ class Calibration:
     source: str = ""
     apart: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
+    memory: float = 1.0
 
     @property
     def hashed(self) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ class PolicyLoss(Protocol):
 def clipped(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     """PPO's clipped surrogate, which most algorithms minimise."""
     given = (outputs["log_probs"], rows["log_probs"], rows["advantages"], rows["target_mask"])
-    return clipped_policy(*given, hyper.clip, hyper.clip_high)
+    weights = rows["loss_weights"]
+    return clipped_policy(*given, hyper.clip, hyper.clip_high, dual_clip=hyper.dual_clip, weights=weights)
 
 
 @dataclass(frozen=True)

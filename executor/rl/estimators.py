@@ -26,6 +26,7 @@ class Estimation:
     multiplier: LagrangeMultiplier | None = None
     max_tokens: int = 0
     overlong_buffer: int = 0
+    scale_advantages: bool = True
 
 
 def gae_on(scores: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDict:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from executor.rl import losses
 from executor.rl.sequences import pretraining_of, sequences_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import torch
     from tensordict import TensorDict
 
     from executor.rl.algorithm import Runnable
-    from executor.run_config import Hyperparameters
+    from executor.run_config import Hyperparameters, LossAggregation
 
     Outputs = Mapping[str, torch.Tensor]
     TokenLoss = Callable[[Outputs, TensorDict], dict[str, torch.Tensor]]
@@ -36,7 +37,8 @@ class LossTerm:
         From the model's outputs (``log_probs`` and ``entropy``, or ``values``, each ``[b, T - first_target]``) and the
         rows of a micro-batch to sums over target tokens; ``loss`` is differentiated, the rest are metrics.
     weight
-        Factor of this term. Each term is a mean over its target tokens in the whole mini-batch, all ranks together.
+        Factor of this term. Each term is a mean over its target tokens in the whole mini-batch, all ranks together,
+        unless ``aggregation`` says otherwise.
     temperature
         What logits are divided by before log-probs and entropy: that of sampling for tokens that were sampled.
     """
@@ -46,6 +48,26 @@ class LossTerm:
     loss: TokenLoss
     weight: float = 1.0
     temperature: float = 1.0
+    aggregation: LossAggregation = "token-mean"
+
+    def counts(self) -> torch.Tensor:
+        """``[2]`` fp64, to be added over ranks: target tokens, and what ``loss`` is divided by.
+
+        ``token-mean`` divides by tokens, the others by sequences that have some; ``seq-mean-token-sum-norm`` by the
+        longest response that there may be, too (Dr. GRPO; Liu et al. 2025).
+        """
+        mask = self.rows["target_mask"]
+        tokens, sequences = mask.sum(), mask.any(1).sum()
+        if self.aggregation == "token-mean":
+            return torch.stack([tokens, tokens]).double()
+        longest = mask.shape[1] if self.aggregation == "seq-mean-token-sum-norm" else 1
+        return torch.stack([tokens, sequences * longest]).double()
+
+
+def loss_weights(mask: torch.Tensor, aggregation: LossAggregation) -> torch.Tensor:
+    """What each token counts in its row's loss, ``[B, R]``: 1, or a share of the row for ``seq-mean-token-mean``."""
+    weights = mask.float()
+    return weights / weights.sum(1, keepdim=True).clamp(min=1) if aggregation == "seq-mean-token-mean" else weights
 
 
 def policy_loss_terms(batch: TensorDict, runnable: Runnable, hyper: Hyperparameters) -> tuple[LossTerm, ...]:
@@ -54,11 +76,14 @@ def policy_loss_terms(batch: TensorDict, runnable: Runnable, hyper: Hyperparamet
     if runnable.algorithm.drops_equal_groups:  # they teach nothing, and do not count in the mean
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
+    rows["loss_weights"] = loss_weights(rows["target_mask"], hyper.loss_aggregation)
+
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
-        entropy = losses.entropy_bonus(outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient)
+        given = (outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient, rows["loss_weights"])
+        entropy = losses.entropy_bonus(*given)
         return losses.added(runnable.policy_loss(outputs, rows, hyper), entropy)
 
-    terms = [LossTerm(rows, first, loss, temperature=hyper.temperature)]
+    terms = [LossTerm(rows, first, loss, temperature=hyper.temperature, aggregation=hyper.loss_aggregation)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
         text = pretraining_of(batch)
         terms.append(LossTerm(text, 1, _pretrain_loss, hyper.pretrain_coefficient))

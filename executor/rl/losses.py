@@ -5,7 +5,14 @@ All inputs are ``[B, R]`` unless said otherwise; each function returns sums by n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
+
+from executor.rl.kl import kl_estimate
+
+if TYPE_CHECKING:
+    from executor.rl.kl import Estimator
 
 Sums = dict[str, torch.Tensor]
 
@@ -17,37 +24,63 @@ def clipped_policy(
     mask: torch.Tensor,
     clip: float,
     clip_high: float | None = None,
+    *,
+    dual_clip: float | None = None,
+    weights: torch.Tensor | None = None,
 ) -> Sums:
     """The clipped surrogate of PPO (Schulman et al. 2017, eq. 7), to be minimised.
 
-    ``clip_high`` is another bound for growing probabilities (DAPO's clip-higher).
+    ``clip_high`` is another bound for growing probabilities (DAPO's clip-higher). ``dual_clip`` bounds the loss of
+    tokens with a negative advantage at so many times it (Ye et al. 2020, eq. 5). ``weights [B, R]`` of the tokens in
+    the loss; the mask's unless given.
     """
     ratio = (log_probs - old_log_probs).exp()
     bounded = ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
     plain, clipped = ratio * advantages, bounded * advantages
     loss = -torch.minimum(plain, clipped)
+    if dual_clip is not None:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
     return {
-        "loss": (loss * mask).sum(),
+        "loss": (loss * (mask if weights is None else weights)).sum(),
         "clip_fraction": ((clipped < plain) & mask).float().sum(),
         "approx_kl": ((old_log_probs - log_probs) * mask).sum(),
     }
 
 
-def reinforce(log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> Sums:
-    """Policy gradient with a baseline (ReMax; Li et al. 2024)."""
-    return {"loss": -(log_probs * advantages * mask).sum()}
+def reinforce(log_probs: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor) -> Sums:
+    """Policy gradient with a baseline (ReMax; Li et al. 2024); ``weights [B, R]`` of the tokens."""
+    return {"loss": -(log_probs * advantages * weights).sum()}
 
 
-def kl_penalty(log_probs: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, coefficient: float) -> Sums:
-    """The KL term inside the loss, as GRPO has it: the k3 estimate, differentiated."""
-    ratio = reference - log_probs
-    kl = (torch.expm1(ratio) - ratio) * mask
-    return {"loss": coefficient * kl.sum(), "reference_kl": kl.sum()}
+def kl_penalty(
+    log_probs: torch.Tensor,
+    reference: torch.Tensor,
+    mask: torch.Tensor,
+    coefficient: float,
+    *,
+    kind: Estimator = "k3",
+    clamp: float | None = None,
+    weights: torch.Tensor | None = None,
+) -> Sums:
+    """The KL term inside the loss, as GRPO has it: an estimate (``kl.kl_estimate``), differentiated.
+
+    ``clamp`` bounds the estimate of a token on both sides, as verl does; one beyond it has no gradient. ``weights`` as
+    in ``clipped_policy``.
+    """
+    kl = kl_estimate(log_probs, reference, kind)
+    kl = kl if clamp is None else kl.clamp(-clamp, clamp)
+    return {
+        "loss": coefficient * (kl * (mask if weights is None else weights)).sum(),
+        "reference_kl": (kl * mask).sum(),
+    }
 
 
-def entropy_bonus(entropy: torch.Tensor, mask: torch.Tensor, coefficient: float) -> Sums:
-    """Minus the entropy, to keep the policy from collapsing."""
-    return {"loss": -coefficient * (entropy * mask).sum(), "entropy": (entropy * mask).sum()}
+def entropy_bonus(
+    entropy: torch.Tensor, mask: torch.Tensor, coefficient: float, weights: torch.Tensor | None = None
+) -> Sums:
+    """Minus the entropy, to keep the policy from collapsing; ``weights`` as in ``clipped_policy``."""
+    loss = -coefficient * (entropy * (mask if weights is None else weights)).sum()
+    return {"loss": loss, "entropy": (entropy * mask).sum()}
 
 
 def clipped_value(

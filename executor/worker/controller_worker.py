@@ -51,7 +51,8 @@ class ControllerWorker(Worker):
         from executor.rl.estimators import Estimation, mean_kl
 
         hyper = self.hyper
-        how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, hyper.max_tokens, hyper.overlong_buffer)
+        limits = (hyper.max_tokens, hyper.overlong_buffer, hyper.scale_advantages)
+        how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, *limits)
         estimated = RUNNABLE[self.algorithm].estimate(batch, how)
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
+from hybridmap.calibration.memory import learn_memory
 from hybridmap.runlogs.records import BOTH_LOG_PROBS
 from hybridmap.runlogs.steady import Steady, steady
 from profiles.calibration import CalibrationFile, LearnedLengths, Stage
@@ -86,6 +87,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         stages=_stages(kept.steps, plan, facts, lengths, groups),
         lengths=lengths,
         memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
+        peak=learn_memory(kept.steps, plan, facts),
     )
     return Learned(file, belief, kept, lengths, lacks(kept.steps, facts, plan))
 
@@ -122,7 +124,7 @@ def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, .
         out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
     if all(step.iteration_s is None for step in steps):
         out.append("no time of whole steps: what happens between calls stays unknown")
-    if all(step.memory_gib is None for step in steps):
+    if all(step.memory_gib is None and step.allocated_gib is None for step in steps):
         out.append("no peak of memory: estimates of memory are not checked")
     return tuple(out)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hybridmap.calibration.learn import Learned
     from hybridmap.runlogs.records import RunLog
-    from profiles.calibration import LearnedLengths, Stage
+    from profiles.calibration import CalibrationFile, LearnedLengths, Stage
     from simulator.facts import Facts
 
 NAMES = {"generation_host": "generation, host", "training_host": "training, host"}
@@ -37,6 +37,7 @@ def learned_lines(
     waiting = learned.file.seconds_per_sample
     if waiting:
         below.append(f"between calls {sum(waiting.values()) * facts.workload.num_samples:,.1f} s an iteration")
+    below += _memory_lines(learned.file)
     below += [f"not in the log: {text}" for text in learned.lacks]
     return above, below
 
@@ -62,6 +63,15 @@ def _factor_lines(learned: Learned) -> list[str]:
         what = "learned" if not shown else ""
         shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")
     return shown or ["the log moves no price by more than is uncertain anyway"]
+
+
+def _memory_lines(file: CalibrationFile) -> list[str]:
+    if file.peak is None:
+        return []
+    peak = (
+        f"memory    {file.peak.allocated_gib:,.1f} GiB in use at the trainer's peak, priced {file.peak.priced_gib:,.1f}"
+    )
+    return [peak + (f": passes are taken to need x {file.peak.factor:.2f}" if file.peak.factor > 1 else "")]
 
 
 def _length_lines(lengths: LearnedLengths | None) -> list[str]:

@@ -68,25 +68,9 @@ def plan(
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None
+    changes = {"placement": placement.value, "even": even, "top": top, "seed": seed, "time_limit_s": time_limit}
     with working(f"searching placements on {facts.num_gpus:,} GPUs ...", show_progress, as_json):
-        from mapper.search.find_plan import find_plan
-
-        def search(one: "Job") -> "Result":
-            return find_plan(
-                replace(
-                    one.request(),
-                    placement=placement.value,
-                    even=even,
-                    top=top,
-                    seed=seed,
-                    time_limit_s=time_limit,
-                    hint=start,
-                )
-            )
-
-        from hybridmap.exports.targets import planned
-
-        result, given, held = planned(given, target, search)
+        result, given, held = _searched(given, target, {**changes, "hint": start})
         facts = given.facts()
     more = [*held, *result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
@@ -97,14 +81,34 @@ def plan(
         _show(result, given, top, more, job, written)
 
 
+def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tuple[Result, Job, list[str]]":
+    """The best plan under the options of the command line, the job that it is of, and what held it."""
+    from hybridmap.exports.targets import planned
+    from mapper.search.find_plan import find_plan
+
+    def search(one: "Job") -> "Result":
+        return find_plan(replace(one.request(), **changes))
+
+    return planned(given, target, search)
+
+
 def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:
     from hybridmap.text.others import show_top
-    from hybridmap.text.plan import answer_line, best_line, header_lines, next_lines, result_lines, show_plan
+    from hybridmap.text.plan import (
+        answer_line,
+        best_line,
+        header_lines,
+        next_lines,
+        result_lines,
+        show_carrying_constants,
+        show_plan,
+    )
 
     facts = given.facts()
     say(f"{answer_line(result.timeline)}\n{best_line(result)}\n")
     say("\n".join(header_lines(facts, more)))
     show_plan(result.plan, result.timeline)
+    show_carrying_constants(result.plan, facts)
     say("\n".join(result_lines(result, facts, given.request().options)))
     if top > 1:
         show_top(result, facts, top)

@@ -101,7 +101,7 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
 def _show(job: "Job", plan: "Plan", timeline: "Timeline", as_json: bool) -> None:
     from hybridmap.job.notes import notes
     from hybridmap.text.notation import placement_title
-    from hybridmap.text.plan import answer_line, header_lines, show_plan, timeline_document
+    from hybridmap.text.plan import answer_line, header_lines, show_carrying_constants, show_plan, timeline_document
 
     if as_json:
         record = timeline.model_dump(mode="json")
@@ -111,3 +111,4 @@ def _show(job: "Job", plan: "Plan", timeline: "Timeline", as_json: bool) -> None
     say(f"{answer_line(timeline)}\n{placement_title(plan)} on {plan.num_gpus:,} GPUs, as given\n")
     say("\n".join(header_lines(job.facts())))
     show_plan(plan, timeline)
+    show_carrying_constants(plan, job.facts())

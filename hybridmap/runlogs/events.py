@@ -61,4 +61,7 @@ def _step(number: int, metrics: Mapping[str, float], names: MetricNames) -> Logg
         if metrics.get(metric, MOST_S) < MOST_S:
             seconds[call] = seconds.get(call, 0.0) + metrics[metric]
     lengths = Lengths(**{field: metrics[metric] for metric, field in names.lengths.items() if metric in metrics})
-    return LoggedStep(number, seconds, lengths, max((metrics[m] for m in names.memory if m in metrics), default=None))
+    reserved, allocated = (
+        max((metrics[m] for m in some if m in metrics), default=None) for some in (names.memory, names.allocated)
+    )
+    return LoggedStep(number, seconds, lengths, reserved, allocated or None)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class MetricNames:
     """The metrics of a system: calls and lengths by metric, and what all of its metrics of times begin with.
 
-    Several metrics of one call are added up. ``memory`` are peaks in GiB, the greatest of them counts.
+    Several metrics of one call are added up. ``memory`` and ``allocated`` are peaks in GiB, reserved
+    and in use; the greatest of them counts.
     """
 
     system: str
@@ -29,6 +30,7 @@ class MetricNames:
     seconds: Mapping[str, str]
     lengths: Mapping[str, str]
     memory: tuple[str, ...] = ()
+    allocated: tuple[str, ...] = ()
 
 
 VERL = MetricNames(
@@ -57,6 +59,7 @@ VERL = MetricNames(
         "prompt_length/mean": "prompt_mean",
     },
     ("perf/max_memory_reserved_gb",),
+    ("perf/max_memory_allocated_gb",),
 )
 
 _NEMO_SECONDS = {
@@ -104,5 +107,5 @@ SLIME = MetricNames(
 )
 
 SYSTEMS = (VERL, NEMO_RL, SLIME)
-KNOWN = {name for system in SYSTEMS for name in (*system.seconds, *system.lengths, *system.memory)}
+KNOWN = {name for system in SYSTEMS for name in (*system.seconds, *system.lengths, *system.memory, *system.allocated)}
 """Every metric that says anything here."""

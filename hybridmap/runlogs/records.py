@@ -34,13 +34,14 @@ class Lengths:
 class LoggedStep:
     """One step. ``seconds`` by call (names of ``simulator.plan.dataflow``), and of ``step``, ``validation``, ...
 
-    ``memory_gib`` is the most that PyTorch had reserved on a GPU, GiB.
+    ``memory_gib`` is the most that PyTorch had reserved on a GPU, ``allocated_gib`` what of it was in use, GiB.
     """
 
     number: int
     seconds: Mapping[str, float]
     lengths: Lengths = field(default_factory=Lengths)
     memory_gib: float | None = None
+    allocated_gib: float | None = None
 
     @property
     def iteration_s(self) -> float | None:

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
     "explain": ("hybridmap explain JOB.yaml",),
+    "support": ("hybridmap support h200-sxm", "hybridmap support b200-sxm --engine tensorrt-llm@1.0"),
     "profile": ("hybridmap profile --quick --out my-machine",),
     "validate": ("hybridmap validate RUN.yaml --iterations 10",),
     "report": (

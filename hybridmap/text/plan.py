@@ -24,6 +24,7 @@ from hybridmap.text.notation import (
 from hybridmap.text.objective import bound_text, objective_lines
 from hybridmap.text.others import listed_line, plain_lines
 from hybridmap.text.worked import worked_lines
+from mapper.analysis.fitted_constants import carrying_constants
 from simulator.full_length import RAREST
 from simulator.play.simulate import simulate
 from simulator.uncertainty import COVERAGE, NINETY, interval
@@ -167,6 +168,13 @@ def speed_lines(timeline: Timeline) -> list[str]:
         f"interval    {low} to {high} s in 9 of 10 runs, from {interval_source(timeline)}",
         f"provenance  {', '.join(shares)}{_weakest_call(timeline)}",
     ]
+
+
+def show_carrying_constants(plan: Plan, facts: Facts) -> None:
+    """Print the fitted constants that carry much of the iteration each; nothing where none does."""
+    named = [f"{c.name} of {c.owner} ({percent(c.share)})" for c in carrying_constants(facts, plan)]
+    if named:
+        say(f"leans on    {', '.join(named)}: fitted on runs of others")
 
 
 def interval_s(timeline: Timeline) -> tuple[float, float]:

@@ -171,33 +171,38 @@ def _stages_needed(instance: Instance, rows: dict[str, Ints], group: ColocationG
     engine = np.full(len(sizes), STAGES[-1])
     found = np.zeros(len(sizes), dtype=np.bool_)
     deepest = [max(int(stages(instance.tables[r])[i][rows[r]].max(initial=1)) for r in group.roles) for i in (0, 1)]
+    leanest_first = {role: _leanest_first(instance, role, rows[role], group.device_type) for role in group.roles}
     levels = product(*([n for n in STAGES if n < 2 * most] for most in deepest))
     for most_training, most_engine in levels:
-        new = ~found & _fit(instance, rows, group, sizes, most_training, most_engine)
+        new = ~found & _fit(instance, leanest_first, group, sizes, most_training, most_engine)
         training[new], engine[new], found = most_training, most_engine, found | new
         if np.all(found):
             break
     return StagesNeeded(sizes, training, engine)
 
 
+def _leanest_first(instance: Instance, role: str, rows: Ints, device_type: str) -> Ints:
+    """Those of a role's rows that are on a kind of GPU, by their GPUs, of as many the least hungry first."""
+    mine = rows[instance.tables[role].device_type[rows] == instance.device_types.index(device_type)]
+    need = instance.resident_mib[role][mine] + instance.transient_mib[role][mine]
+    return np.asarray(mine[np.lexsort((need, instance.tables[role].num_gpus[mine]))], dtype=np.int64)
+
+
 def _fit(
     instance: Instance, rows: dict[str, Ints], group: ColocationGroup, sizes: Ints, training: int, engine: int
 ) -> np.ndarray:
-    """On which sizes the least hungry rows with at most so many stages fit together."""
+    """On which sizes the least hungry rows with at most so many stages fit together; ``rows`` are leanest first."""
     resident, transient = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64)
     there = np.ones(len(sizes), dtype=np.bool_)
     for role in group.roles:
-        mine = rows[role]
         table = instance.tables[role]
-        trains, generates = (n[mine] for n in stages(table))
-        of_kind = table.device_type[mine] == instance.device_types.index(group.device_type)
-        mine = mine[(trains <= training) & (generates <= engine) & of_kind]
+        trains, generates = (n[rows[role]] for n in stages(table))
+        mine = rows[role][(trains <= training) & (generates <= engine)]
         if not len(mine):
             return np.zeros(len(sizes), dtype=np.bool_)
-        kept, added = instance.resident_mib[role][mine], instance.transient_mib[role][mine]
-        order = np.lexsort((kept + added, table.num_gpus[mine]))
-        first = np.searchsorted(table.num_gpus[mine][order], sizes, side="left")
-        at = order[np.minimum(first, len(order) - 1)]
-        there &= table.num_gpus[mine][at] == sizes
-        resident, transient = resident + kept[at], np.maximum(transient, added[at])
+        gpus = table.num_gpus[mine]
+        at = np.minimum(np.searchsorted(gpus, sizes, side="left"), len(mine) - 1)
+        there &= gpus[at] == sizes
+        resident = resident + instance.resident_mib[role][mine[at]]
+        transient = np.maximum(transient, instance.transient_mib[role][mine[at]])
     return np.asarray(there & (resident + transient <= instance.capacity_mib[group.device_type]), dtype=np.bool_)

@@ -151,7 +151,9 @@ def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
     said = ", ".join(f"{file.steps:,} steps of {file.source} ({file.system}, {file.date})" for file in files)
     together = combined(beliefs)
     found = calibration_of(together, seconds, digest, said)
-    return replace(found, apart=tuple(name for name in FACTORS if name in apart), learned=together.learned)
+    memory = max((file.peak.factor for file in files if file.peak is not None), default=1.0)
+    named = tuple(name for name in FACTORS if name in apart)
+    return replace(found, apart=named, learned=together.learned, memory=memory)
 
 
 def contradictions(first: Belief, second: Belief) -> list[str]:

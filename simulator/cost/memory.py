@@ -219,7 +219,7 @@ def training_bytes(
         one = facts.activation_bytes
         gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
         out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
-    return out
+    return _as_measured(facts, out)
 
 
 def planned_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, training: bool) -> Floats:
@@ -318,7 +318,13 @@ def inference_bytes(
     if np.any(layouts.zero_stage == 3):
         gathered = _alive_params(shape, layouts) * facts.activation_bytes
         out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
-    return out
+    return _as_measured(facts, out)
+
+
+def _as_measured(facts: Facts, needs: dict[str, Floats]) -> dict[str, Floats]:
+    """What passes need, times the factor that the peak of a calibrated run gives."""
+    factor = facts.calibration.memory
+    return needs if factor == 1.0 else {name: size * factor for name, size in needs.items()}
 
 
 def total(classes: dict[str, Floats]) -> Floats:

@@ -40,6 +40,27 @@ def test_plan_is_what_the_command_finds(result, planned):
     assert result.plan.model_dump(mode="json") == planned.answer["plan"]
 
 
+def test_errors_are_the_packages_own():
+    with pytest.raises(hm.UnknownNameError):
+        hm.make_job({**GRPO, "models": {"actor": "qwen9"}}).facts()
+    assert issubclass(hm.InfeasibleError, hm.InputError) and issubclass(hm.InputError, hm.HybridmapError)
+
+
+def test_a_result_as_a_frame(result):
+    frame = result.to_pandas()
+    assert frame.iloc[0]["which"] == "best" and frame.iloc[0]["slower"] == 0
+    assert set(frame[frame["which"] == "runner-up"]["placement"]) == {r.placement for r in result.runners_up}
+    assert (frame["iteration_s"] >= result.bound_s).all()
+
+
+def test_plots_are_figures(job, result):
+    rows = {row for trace in hm.plot_timeline(result.timeline).data for row in trace.y}
+    assert any(row.endswith("actor") for row in rows)
+    heights = [trace.y for trace in hm.plot_memory(job, result.plan).data if trace.type == "bar"]
+    peak = result.timeline.memory[result.plan.pools[0].name].used_bytes / 2**30
+    assert max(map(sum, zip(*heights, strict=True))) == pytest.approx(peak)
+
+
 def test_a_timeline_as_a_frame(result):
     frame = result.timeline.to_pandas()
     assert isinstance(frame, pd.DataFrame)

@@ -187,15 +187,15 @@ class FsdpEngine(OnHost):
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double().to(self.device)
-        total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
         ranks = self.degrees.d  # over which FSDP averages gradients; ours are shares of a mean already
         for micro in self._micros(term.rows, term.first_target):
             found = term.loss(self._outputs(term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            (found["loss"] * (term.weight * ranks / total.float())).backward()
+            (found["loss"] * (term.weight * ranks / divisor.float())).backward()
 
     def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
         """Micro-batches, as many on every data-parallel rank: each gathers weights that all of them hold."""

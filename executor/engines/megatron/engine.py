@@ -202,15 +202,15 @@ class MegatronEngine(OnHost):
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double().to(self.device)
-        total = self.groups.dp.all_reduce(counts).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
 
         def loss(logits: torch.Tensor, micro: Packed) -> torch.Tensor:
             found = term.loss(self._outputs(logits, term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (term.weight / total.float())
+            return found["loss"] * (term.weight / divisor.float())
 
         from executor.engines.megatron.passes import run_passes
 

@@ -209,15 +209,15 @@ class TorchNativeEngine(OnHost):
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
-        counts = term.rows["target_mask"].sum().double()
-        total = self.groups.dp.all_reduce(counts.to(self.device)).clamp(min=1.0)
+        counts = self.groups.dp.all_reduce(term.counts().to(self.device)).clamp(min=1.0)
+        total, divisor = counts[0], counts[1]
 
         def loss(hidden: torch.Tensor, micro: Packed) -> torch.Tensor:
             found = term.loss(self._outputs(hidden[0], term, micro), micro.rows)
             for name, value in found.items():
-                share = value.detach().double() / total
+                share = value.detach().double() / (divisor if name == "loss" else total)
                 sums[name] = sums.get(name, torch.zeros_like(total)) + share
-            return found["loss"] * (term.weight / total.float())
+            return found["loss"] * (term.weight / divisor.float())
 
         stages = self._stages(self._training, self.spec.recompute)
         run_training(stages, self._micros(term.rows, term.first_target), loss)

@@ -19,7 +19,9 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     """As GRPO, on scores that lose up to 1 in the last ``overlong_buffer`` tokens before the limit."""
     lengths = batch["response_mask"].sum(1)
     punished = batch["scores"] + overlong_penalty(lengths, how.max_tokens, how.overlong_buffer)
-    advantages = over_tokens(group_relative(punished, batch["group"]), batch["response_mask"])
+    advantages = over_tokens(
+        group_relative(punished, batch["group"], scale=how.scale_advantages), batch["response_mask"]
+    )
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 

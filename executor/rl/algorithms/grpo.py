@@ -36,7 +36,9 @@ def grpo(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
 
 def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     """Scores relative to the other responses to the same prompt; the KL term is in the loss."""
-    advantages = over_tokens(group_relative(batch["scores"], batch["group"]), batch["response_mask"])
+    advantages = over_tokens(
+        group_relative(batch["scores"], batch["group"], scale=how.scale_advantages), batch["response_mask"]
+    )
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 
@@ -45,7 +47,8 @@ def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     terms = [clipped(outputs, rows, hyper)]
     if "ref_log_probs" in rows.keys():  # noqa: SIM118
         given = (outputs["log_probs"], rows["ref_log_probs"], rows["target_mask"])
-        terms.append(kl_penalty(*given, hyper.kl_coefficient))
+        how = {"kind": hyper.kl_estimator, "clamp": hyper.kl_clamp, "weights": rows["loss_weights"]}
+        terms.append(kl_penalty(*given, hyper.kl_coefficient, **how))
     return added(*terms)
 
 

@@ -47,7 +47,7 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
 
 def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     """The policy gradient, without a ratio to clip."""
-    return reinforce(outputs["log_probs"], rows["advantages"], rows["target_mask"])
+    return reinforce(outputs["log_probs"], rows["advantages"], rows["loss_weights"])
 
 
 REMAX = Runnable(ALGORITHMS["remax"], remax, advantages, loss)

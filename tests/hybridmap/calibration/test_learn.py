@@ -8,6 +8,7 @@ import pytest
 
 from hybridmap.calibration.learn import learn, predicted
 from hybridmap.calibration.lengths import learn_lengths, percentile_99, with_lengths
+from hybridmap.calibration.memory import learn_memory
 from hybridmap.exports.imported import Given
 from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
@@ -15,6 +16,7 @@ from hybridmap.runlogs.read import read_log
 from hybridmap.runlogs.records import STEP, LoggedStep, RunLog
 from profiles.errors import InputError
 from profiles.workload import LengthDistribution
+from simulator.calibration.factors import calibrated, layer_of
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 
@@ -56,6 +58,7 @@ def test_held_out_steps_show_what_it_was_worth(public):
     assert learned.kept.warm_up == (1, 2)
     assert learned.lacks == ()
     assert learned.file.memory_gib == pytest.approx(55.1, abs=0.2)
+    assert learned.file.peak.allocated_gib == pytest.approx(41.6, abs=0.1)
     waiting_s = sum(learned.file.seconds_per_sample.values()) * ran.job.facts().workload.num_samples
     assert 0.3 < waiting_s < 2.0  # advantages, and 0.7 s without a name
 
@@ -71,6 +74,25 @@ def test_what_a_log_lacks_is_said_with_what_it_costs(public):
     ]
     assert learned.file.stages[0].calls == ("step",)
     assert abs(learned.file.stages[0].error_after) < 0.1  # a whole step says little of its calls
+
+
+def test_a_peak_in_the_log_is_what_the_plan_then_needs(public):
+    """The run allocated more than was priced; with its layer the same plan is priced at what it allocated."""
+    log, ran = public
+    facts = ran.job.facts()
+    learned = learn(log, ran.plan, facts)
+    peak = learned.file.peak
+    assert peak.factor > 1.2
+    again = learn_memory(log.steps, ran.plan, calibrated(facts, layer_of([learned.file])))
+    assert again.priced_gib == pytest.approx(peak.allocated_gib, rel=0.01)
+    assert again.factor == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_peak_below_the_priced_one_frees_nothing(public):
+    log, ran = public
+    low = [replace(step, allocated_gib=10.0) for step in log.steps[:3]]
+    assert learn_memory(low, ran.plan, ran.job.facts()).factor == 1.0
+    assert learn_memory([replace(step, allocated_gib=None) for step in low], ran.plan, ran.job.facts()) is None
 
 
 def test_a_log_without_any_time_of_the_job_is_refused(public):

@@ -54,7 +54,12 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
     )
     assert without["iteration_s"] != plan["iteration_s"] == given["iteration_s"]
     again = run("simulate", tmp_path / "b" / "plan.json", "--json", "--calibration", tmp_path / "mine.yaml")
-    assert json.loads(again.stdout)["iteration_s"] != without["iteration_s"]
+    assert again.exit_code == 2
+    assert "this plan cannot run" in again.stdout  # the run's passes needed more memory than it was chosen for
+    layer = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    (tmp_path / "times.yaml").write_text(yaml.safe_dump(layer | {"peak": None}))
+    again = run("simulate", tmp_path / "b" / "plan.json", "--json", "--calibration", tmp_path / "times.yaml")
+    assert json.loads(again.stdout)["iteration_s"] > without["iteration_s"]
     job.write_text(job.read_text() + "calibration: [mine.yaml]\n")
     named = json.loads(run("plan", job, "--out", tmp_path / "d", "--json").stdout)
     assert named["iteration_s"] == plan["iteration_s"]

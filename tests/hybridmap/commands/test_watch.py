@@ -36,6 +36,8 @@ def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
 
 def test_a_run_as_planned_needs_no_reason(run):
     found = json.loads(run("watch", LOG, *WORDS, "--json").stdout)
+    assert found["restart_s"] == 600  # nobody is there to be asked
+    assert found["headroom_gib"] > 20
     for stage in found["stages"]:
         assert (stage["because_of"] is None) == (abs(stage["off"]) < 0.1)
 

@@ -1,0 +1,51 @@
+"""Protects the support matrix: it says what prices rest on, and a cell without a price says why."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from hybridmap.answers.support import MODELS, PRECISIONS, newest_engines, support_of
+from profiles.errors import UnknownNameError
+
+
+def cells(device: str, *engines: str) -> dict[tuple[str, str], float | None]:
+    return {(cell.kind, cell.precision): cell.measured for cell in support_of(device, engines)}
+
+
+def test_what_was_measured_is_measured() -> None:
+    found = cells("h100-80gb-sxm", "vllm@0.32")
+    assert len(found) == len(MODELS) * len(PRECISIONS)
+    assert all(share is None or 0.0 <= share <= 1.0 for share in found.values())
+    assert min(found["experts", "bf16"], found["latent, experts", "fp8_block"]) > 0.9  # type: ignore[type-var]
+
+
+def test_what_has_no_price_says_why() -> None:
+    (cell,) = [c for c in support_of("a100-80gb-sxm", ("vllm@0.32",)) if (c.kind, c.precision) == ("dense", "fp8")]
+    assert cell.measured is None
+    assert "a100-80gb-sxm" in cell.reason
+    assert "fp8" in cell.reason
+
+
+def test_a_derived_device_measured_nothing() -> None:
+    assert set(cells("h20-96gb-sxm", "vllm@0.32").values()) <= {0.0, None}
+
+
+def test_every_engine_with_tables_is_there(run) -> None:
+    assert [name.split("@")[0] for name in newest_engines()] == ["vllm", "sglang", "tensorrt-llm"]
+    found = json.loads(run("support", "l40s", "--engine", "sglang@0.5", "--json").stdout)
+    assert {cell["engine"] for cell in found["cells"]} == {"sglang@0.5"}
+
+
+def test_the_page_shows_what_the_command_prints(run) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "support.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^## (\S+)\n\n```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(shown) >= 5
+    for device, output in shown:
+        assert run("support", device).stdout.rstrip() == output.rstrip(), f"docs/support.md: {device}"
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(UnknownNameError):
+        support_of("h9000")
