@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from profiles.errors import InputError
+from profiles.errors import InputError, UnknownNameError
 from profiles.hardware import DEVICE_FILE, UNITS, load_tables_of
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import yaml_of
@@ -101,10 +101,11 @@ def device_file(name: str, like: str, given: Mapping[str, float], gpus_per_node:
     """
     if not _NAME.fullmatch(name) or name in device_names():
         raise InputError(f"{name!r}: expected a name of letters, digits, dots and hyphens that no shipped device has")
+    if like not in device_names():
+        raise UnknownNameError("device", like, device_names())
+    if (other := load_tables_of(DATA / like)) is not None:
+        raise InputError(f"--like {like}: it has no tables of its own; give the one whose it has, {other}")
     spec = load_device(like).spec
-    other = load_tables_of(DATA / like) if like in device_names() else like
-    if other is not None:
-        raise InputError(f"--like {like}: it has no tables of its own; give one that has, such as {_tabled(other)}")
     content: dict[str, Any] = {
         "schema_version": 1,
         "name": name,
@@ -160,8 +161,3 @@ def _peaks(spec: DeviceSpec, given: Mapping[str, float]) -> dict[str, Any]:
 
 def _fact(field: str, value: float, source: str) -> dict[str, Any]:
     return {"value": float(f"{value:.6g}"), "unit": UNITS[field], "basis": "assumed", "source": source}
-
-
-def _tabled(name: str) -> str:
-    """The device whose tables price one, for advice."""
-    return name if name in device_names() else "h100-80gb-sxm"

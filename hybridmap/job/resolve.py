@@ -21,6 +21,7 @@ from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.catalogue import is_known, load_model, model_names
 from profiles.models.hf_config import read_config
+from profiles.models.hub_cache import cached_config
 from profiles.relative_paths import inside
 from profiles.store import device_names, load_device
 from profiles.units import MIB
@@ -78,7 +79,8 @@ def _role(role: RoleSection, base: Path | None) -> RoleSection:
 def _embedded_config(text: str, base: Path) -> EmbeddedConfig:
     within = inside(base, text)  # before anything of it is read
     name = load_model(text, base).name  # also says what is wrong with the file
-    config, path = read_config(within)
+    cached = None if within.exists() else cached_config(text)
+    config, path = read_config(cached or within)
     try:
         json.dumps(config, allow_nan=False)
     except ValueError:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles.errors import FileFormatError, UnknownNameError
 from profiles.models.hf_config import load_hf_config, read_config, shape_from_hf_config
+from profiles.models.hub_cache import cached_config
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -37,7 +39,8 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
     ----------
     name_or_path
         A catalogue name, which comes first; else a path: anything that ends in ``.json``, holds a path separator
-        or is a folder; else, where nothing lies there, the Hugging Face id of a known checkpoint, in any case.
+        or is a folder; else, where nothing lies there, the Hugging Face id of a known checkpoint, in any case, or one
+        whose config lies in Hugging Face's cache on this machine. Nothing is fetched.
     base
         The folder that a relative path starts from; the current one if not given.
 
@@ -59,6 +62,8 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
     if not name_or_path.endswith(".json") and not os.path.exists(path):
         if _of_hub(name_or_path) is not None:
             return load_known(name_or_path)
+        if (cached := cached_config(name_or_path)) is not None:
+            return replace(load_hf_config(cached), name=name_or_path.rpartition("/")[2].lower())
         # A Hugging Face id has a separator too; who gave one is better served with our near names.
         raise UnknownNameError("model", _one_line(name_or_path), _names(), "(nor is there such a file or folder)")
     return load_hf_config(path)
@@ -83,7 +88,11 @@ def model_config(name_or_path: str) -> Mapping[str, object]:
     if name_or_path in _names():
         return _config(name_or_path)
     checkpoint = _of_hub(name_or_path) if is_known(name_or_path) else None
-    return _checkpoint_config(checkpoint) if checkpoint is not None else read_config(Path(name_or_path))[0]
+    if checkpoint is not None:
+        return _checkpoint_config(checkpoint)
+    path = Path(name_or_path)
+    cached = None if os.path.exists(path) else cached_config(name_or_path)
+    return read_config(cached or path)[0]
 
 
 def is_known(text: str, base: Path | None = None) -> bool:

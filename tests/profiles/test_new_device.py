@@ -55,8 +55,9 @@ def test_a_new_device_is_priced_at_its_own_rates(tmp_path):
     [
         ("h100-80gb-sxm", "h100-80gb-sxm", "no shipped device has"),
         ("a/b", "h100-80gb-sxm", "expected a name"),
-        ("new", "h20-96gb-sxm", "give one that has, such as h100-80gb-sxm"),
+        ("new", "h20-96gb-sxm", "give the one whose it has, h100-80gb-sxm"),
         ("new", "h1000", "unknown device"),
+        ("new", "x" * 300, "unknown device"),
     ],
 )
 def test_what_cannot_be_a_device_is_refused(name, like, message):

@@ -102,7 +102,7 @@ def drawn_layout(draw, gpus, fsdp, mixture):
     tp = 1 if fsdp else draw.choice((1, 2, 4))
     pp = 1 if fsdp else draw.choice((1, 1, 2))
     cp = draw.choice((1, 1, 2))
-    dp = gpus // (tp * pp * cp)
+    dp = max(gpus // (tp * pp * cp), 1)  # more ranks than there are do not fit, which the draw then is
     tokens = TokenBudget(tokens=draw.choice((4096, 8192)) * cp)
     return ParallelLayout(
         tp=tp,
