@@ -71,12 +71,20 @@ SWITCHES = {
     "share_holds_activations": False,
     "static_batches": True,
     "first_token_in_prefill": True,
-    "caches_every_head": True,
 }
 """Every rule of an engine that is no number, turned to what vllm@0.12 has not."""
 
-CHOOSES = {"name", "family", "release", "facts_hash", "shares_weights", "mixture_parallel", "gathers_every_batch"}
-"""Which tables, transitions and layouts there are: tests of stores, test_reshard, test_static_batches, the candidates."""
+CHOOSES = {
+    "name",
+    "family",
+    "release",
+    "facts_hash",
+    "shares_weights",
+    "mixture_parallel",
+    "gathers_every_batch",
+    "caches_every_head",
+}
+"""Which tables, transitions and layouts there are: tests of stores, reshard, static_batches, the candidates."""
 
 
 def test_every_rule_is_turned() -> None:
