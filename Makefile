@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -28,7 +28,7 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
-	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-the-face static
+	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-exports tests-of-the-face static
 
 # What needs no run: form, types, who imports whom, code that nothing uses, the documents.
 static: $(VENV)/.dev
@@ -47,19 +47,23 @@ tests-of-runs: $(VENV)/.dev
 tests-of-plans: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/profiles tests/simulator tests/mapper
 
+tests-of-exports: $(VENV)/.dev
+	$(BIN)/pytest $(SHORT) tests/hybridmap/exports tests/hybridmap/ui tests/hybridmap/docs
+
 tests-of-the-face: $(VENV)/.dev
-	$(BIN)/pytest $(SHORT) tests/hybridmap tests/test_architecture.py tests/test_requirements.py
+	$(BIN)/pytest $(SHORT) --ignore=tests/hybridmap/exports --ignore=tests/hybridmap/ui --ignore=tests/hybridmap/docs \
+		tests/hybridmap tests/test_architecture.py tests/test_requirements.py
 
 # What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
 thorough: $(VENV)/.dev browser
-	$(MAKE) -j2 --output-sync=target thorough-runs thorough-plans
+	$(MAKE) -j2 --output-sync=target thorough-runs thorough-plans pythons
 
 THOROUGH := -m "thorough and not external and not long"
 thorough-runs: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) tests/executor tests/benchmarks
+	$(BIN)/pytest $(THOROUGH) tests/executor
 
 thorough-plans: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/benchmarks tests
+	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
 # systems' packages, in an environment of their own: some gigabytes. NeMo-RL has none: NEMO_RL=CHECKOUT checks its recipes.
