@@ -8,12 +8,9 @@ from hybridmap.exports.export import Points
 from hybridmap.exports.follow import (
     all_in_tokens,
     by_the_trainer,
-    degrees_of,
-    degrees_text,
     even_micro_batch,
     in_one_unit,
     keeps_samples,
-    moved,
     note_not_exported,
     require_it_fits,
     scored_as_trained,
@@ -21,6 +18,7 @@ from hybridmap.exports.follow import (
     whole_pool,
     with_fitting_cache,
 )
+from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
@@ -62,18 +60,11 @@ def _work(source: Source, out: Points) -> Source:
         out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; grpo.use_dynamic_sampling=true turns it on")
-    epochs = source.facts.workload.epochs
-    if epochs == 1:
-        return source
-    out.cannot("algorithm", f"{epochs} passes over the samples; NeMo-RL makes one")
-    return source.with_job(workload=source.job.workload.model_copy(update={"epochs": 1}))
+    return one_epoch(source, out, SYSTEM)
 
 
 def _policy(source: Source, out: Points) -> Source:
-    for pool in (p for p in source.plan.pools if p.roles and "actor" not in p.roles):
-        if "reference" in pool.roles:
-            out.cannot("reference.pool", "the reference is the policy's workers with other weights, on their GPUs")
-            source = source.with_plan(**dict(moved(source.plan, "reference", source.plan.pool_of("actor"))))
+    source = on_the_actors_gpus(source, out, "policy")
     entry = scored_as_trained(source.actor, out)
     layout = entry.training
     assert layout is not None, "the actor is trained"
@@ -87,17 +78,7 @@ def _policy(source: Source, out: Points) -> Source:
     scoring = layout.model_copy(update={"micro_batch": smallest(score), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
     source = source.with_entry("actor", training=layout, inference=scoring, offload=offload)
-    if not source.has("reference"):
-        return source
-    planned = source.plan.role("reference").inference
-    assert planned is not None, "the reference scores"
-    if degrees_of(planned) != degrees_of(scoring):
-        out.cannot(
-            "reference.inference",
-            f"the reference is the policy's workers with other weights, in their layout {degrees_text(scoring)}; the "
-            f"plan has {degrees_text(planned)}",
-        )
-    return source.with_entry("reference", inference=scoring, offload=("swap",))
+    return reference_in(scoring, source, out, "policy")
 
 
 def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
@@ -131,12 +112,7 @@ def for_megatron(layout: ParallelLayout, out: Points, vpp: bool = False) -> Para
 def _generation(source: Source, out: Points) -> Source:
     layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
     assert layout is not None, "the actor generates"
-    replica = layout.tp * layout.pp
-    if pool.num_gpus % replica:
-        raise InputError(
-            f"NeMo-RL starts engines on all {pool.num_gpus:,} GPUs, which engines of {replica} do not fill; pin "
-            "actor.generation.tp to a divisor"
-        )
+    num = num_engines(layout, pool, SYSTEM)
     if layout.num_gpus != pool.num_gpus:
         out.cannot(
             "actor.generation.dp", f"it starts engines on all {pool.num_gpus:,} GPUs, the plan on {layout.num_gpus:,}"
@@ -149,5 +125,5 @@ def _generation(source: Source, out: Points) -> Source:
         out.cannot("schedule", "one step off becomes async GRPO with trajectories of at most one step of age")
         source = source.with_plan(schedule="async", steps_in_flight=1)
     note_own_weights(source, out, SYSTEM)
-    update = {"dp": pool.num_gpus // replica, "ep": layout.tp if layout.ep > 1 else 1, "attention_dp": 1}
+    update = {"dp": num, "ep": layout.tp if layout.ep > 1 else 1, "attention_dp": 1}
     return source.with_entry("actor", generation=layout.model_copy(update=update))

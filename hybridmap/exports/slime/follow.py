@@ -8,12 +8,9 @@ from hybridmap.exports.export import Points
 from hybridmap.exports.follow import (
     all_in_tokens,
     by_the_trainer,
-    degrees_of,
-    degrees_text,
     even_micro_batch,
     in_one_unit,
     keeps_samples,
-    moved,
     note_not_exported,
     require_it_fits,
     scored_as_trained,
@@ -23,6 +20,7 @@ from hybridmap.exports.follow import (
 )
 from hybridmap.exports.imported import newest
 from hybridmap.exports.nemo_rl.follow import for_megatron
+from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
@@ -60,11 +58,7 @@ def _work(source: Source, out: Points) -> Source:
         out.cannot("reward", f"a reward model ({source.model('reward')}) is a server of its own; give --rm-url by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; --dynamic-sampling-filter-path turns it on")
-    epochs = source.facts.workload.epochs
-    if epochs == 1:
-        return source
-    out.cannot("algorithm", f"{epochs} passes over the samples; slime makes one")
-    return source.with_job(workload=source.job.workload.model_copy(update={"epochs": 1}))
+    return one_epoch(source, out, SYSTEM)
 
 
 def _engines(source: Source, out: Points) -> Source:
@@ -83,10 +77,7 @@ def _batches(source: Source, out: Points) -> Source:
 
 def _policy(source: Source, out: Points) -> Source:
     """Actor and reference in one layout; sharing GPUs with engines, the trainer's states wait in host memory."""
-    for pool in (p for p in source.plan.pools if p.roles and "actor" not in p.roles):
-        if "reference" in pool.roles:
-            out.cannot("reference.pool", "the reference is the actor's workers with other weights, on their GPUs")
-            source = source.with_plan(**dict(moved(source.plan, "reference", source.plan.pool_of("actor"))))
+    source = on_the_actors_gpus(source, out, "actor")
     entry = scored_as_trained(source.actor, out)
     layout = entry.training
     assert layout is not None, "the actor is trained"
@@ -102,31 +93,16 @@ def _policy(source: Source, out: Points) -> Source:
         scoring = scoring.model_copy(update={"micro_batch": layout.micro_batch})
     own = entry.inference is not None
     source = source.with_entry("actor", training=layout, inference=scoring if own else None, offload=offload)
-    if not source.has("reference"):
-        return source
-    planned = source.plan.role("reference").inference
-    assert planned is not None, "the reference scores"
-    if degrees_of(planned) != degrees_of(scoring):
-        out.cannot(
-            "reference.inference",
-            f"the reference is the actor's workers with other weights, in their layout {degrees_text(scoring)}; the "
-            f"plan has {degrees_text(planned)}",
-        )
-    return source.with_entry("reference", inference=scoring, offload=("swap",))
+    return reference_in(scoring, source, out, "actor")
 
 
 def _generation(source: Source, out: Points) -> Source:
     layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
     assert layout is not None, "the actor generates"
     _note_engine(layout, out)
-    replica = layout.tp * layout.pp
-    if pool.num_gpus % replica:
-        raise InputError(
-            f"slime starts engines on all {pool.num_gpus:,} GPUs, which engines of {replica} do not fill; pin "
-            "actor.generation.tp to a divisor"
-        )
+    num = num_engines(layout, pool, SYSTEM)
     note_own_weights(source, out, SYSTEM)
-    return source.with_entry("actor", generation=layout.model_copy(update={"dp": pool.num_gpus // replica}))
+    return source.with_entry("actor", generation=layout.model_copy(update={"dp": num}))
 
 
 def _note_engine(layout: GenerationLayout, out: Points) -> None:
