@@ -51,7 +51,6 @@ def export(
     notes and, where verl has no key for the plan's pools, a trainer subclass. What is written is priced beside the
     plan, and every setting that changes the system's own algorithm is named.
     """
-    from hybridmap.exports.export import said_aloud
     from hybridmap.exports.systems import export_plan
     from hybridmap.files.plan import read_plan_file
 
@@ -63,25 +62,10 @@ def export(
         found = _with_launcher(found, launcher, file, plan)
     written = _written(found, out) if out is not None else []
     if as_json:
-        say_json(
-            {
-                "system": found.system,
-                "version": found.version,
-                "settings": dict(found.settings),
-                "planned_iteration_s": found.times.planned_s,
-                "written_iteration_s": found.times.written_s,
-                "algorithm": [asdict(key) for key in found.algorithm],
-                "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
-                "files": dict(found.files),
-                "written": written,
-            }
-        )
+        say_json(_document(found, written))
         return
     if out is None:
-        say_whole(found.files[found.script].rstrip("\n"))
-        others = [name for name in found.files if name not in (found.script, "NOTES.md")]
-        if others:
-            warn(f"the script needs {', '.join(others)} beside it; --out DIR writes all of it")
+        _say_script(found)
     else:
         say(f"time        {found.times}")
         say(f"wrote       {', '.join(written)}")
@@ -89,6 +73,34 @@ def export(
             from hybridmap.exports.launchers.launcher import FILES, NEXT
 
             say(f"next        cd {out} && {NEXT[launcher].format(file=FILES[launcher])}")
+    _warn_of(found)
+
+
+def _document(found: "Export", written: list[str]) -> dict[str, object]:
+    return {
+        "system": found.system,
+        "version": found.version,
+        "settings": dict(found.settings),
+        "planned_iteration_s": found.times.planned_s,
+        "written_iteration_s": found.times.written_s,
+        "algorithm": [asdict(key) for key in found.algorithm],
+        "cannot_follow": [{"place": p.place, "why": p.text} for p in found.points],
+        "files": dict(found.files),
+        "written": written,
+    }
+
+
+def _say_script(found: "Export") -> None:
+    say_whole(found.files[found.script].rstrip("\n"))
+    others = [name for name in found.files if name not in (found.script, "NOTES.md")]
+    if others:
+        warn(f"the script needs {', '.join(others)} beside it; --out DIR writes all of it")
+
+
+def _warn_of(found: "Export") -> None:
+    """What the system cannot follow, what changes its own algorithm, and a time that is not the plan's."""
+    from hybridmap.exports.export import said_aloud
+
     for point in found.points:
         warn(f"{found.system} cannot follow {point.place}: {point.text}")
     for line in said_aloud(found):

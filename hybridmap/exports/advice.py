@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import all_in_tokens
-from hybridmap.exports.targets import TARGETS, plan_for
+from hybridmap.exports.target_rules import TARGETS
+from hybridmap.exports.targets import plan_for
 from hybridmap.job.load import job_from_document
 from profiles.errors import InfeasibleError, InputError
 

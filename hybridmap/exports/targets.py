@@ -1,4 +1,4 @@
-"""Systems that a plan is made for: what they allow, with where their source says so, and the search within it."""
+"""Plans for a target system: the search within what it allows (``target_rules``)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
 from hybridmap.exports.imported import newest
-from hybridmap.exports.nemo_rl.follow import followed as followed_by_nemo_rl
-from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES
-from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
-from hybridmap.exports.slime.follow import followed as followed_by_slime
-from hybridmap.exports.verl.follow import followed as followed_by_verl
-from hybridmap.exports.verl.process import SAME_PROCESS
+from hybridmap.exports.target_rules import TARGETS, Target
 from hybridmap.job.load import job_from_document
 from mapper.execution_mode import GENERATOR
 from profiles.errors import InputError, UnknownNameError
@@ -27,197 +22,12 @@ if TYPE_CHECKING:
     from mapper.result import Result
     from simulator.plan.plan import ParallelLayout
 
-    Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
-
 Pins = dict[str, dict[str, Any]]
 OWN = "hybridmap"
 """Our own executor, which runs whatever is planned."""
 RELAXED = "the bound is that of a search which leaves out that all models of a process have one layout"
 LIMITED = {"tp": 1, "pp": 1, "ep": 1}
 """What FSDP leaves of a layout: data and sequence parallelism."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One thing that a system does not do otherwise, and the file and line that make it so."""
-
-    text: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Target:
-    """A system, its release and its trainer.
-
-    Parameters
-    ----------
-    name, version
-        As ``plan --target`` has it, and the release whose rules these are.
-    training
-        The engine that prices its trainer, without a release; empty where the job's own does.
-    together
-        Models of one process: they share GPUs, and with ``one_layout`` their degrees.
-    fsdp
-        Whether trainers have no tensor, pipeline or expert parallelism.
-    engine_pipeline
-        Whether its rollout engines have pipeline stages.
-    rules
-        What the search is held to.
-    followed
-        The nearest plan that it runs.
-    generation
-        The engine that generates, without a release; empty where the job's own does.
-    max_num_seqs
-        Sequences of an engine at once, where no setting says them.
-    offloads
-        Whether states of the trainer may wait in host memory.
-    expert_engines, any_experts
-        Whether an engine may spread experts over all its ranks, and over any part of them beside copies of attention.
-    """
-
-    name: str
-    version: str
-    training: str
-    together: tuple[str, ...]
-    one_layout: bool
-    fsdp: bool
-    engine_pipeline: bool
-    rules: tuple[Rule, ...]
-    followed: Followed
-    generation: str = ""
-    max_num_seqs: int | None = None
-    offloads: bool = False
-    expert_engines: bool = True
-    any_experts: bool = False
-
-
-FOLLOWED: dict[str, Followed] = {
-    "verl": followed_by_verl,
-    "nemo-rl": followed_by_nemo_rl,
-    "openrlhf": followed_by_openrlhf,
-    "slime": followed_by_slime,
-}
-"""The nearest plan that each system runs."""
-
-_VERL = (
-    Rule("actor, critic and reference share their GPUs", "verl/trainer/ppo/ray_trainer.py:784"),
-    Rule("rollout engines have no pipeline stages", "verl/workers/config/rollout.py:319"),
-)
-_NEMO_RL = Rule(
-    "the reference is the policy's workers with other weights: its GPUs, its layout",
-    "nemo_rl/algorithms/grpo.py:869, the policy initialises it",
-)
-_NEMO_RL_WAITS = Rule(
-    "sharing GPUs with engines, the policy waits in host memory meanwhile", "nemo_rl/algorithms/grpo.py:1876"
-)
-
-TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        Target(
-            "verl/fsdp",
-            "0.9.1",
-            "fsdp",
-            SAME_PROCESS,
-            one_layout=False,
-            fsdp=True,
-            engine_pipeline=False,
-            rules=(
-                *_VERL,
-                Rule(
-                    "FSDP has no tensor, pipeline or expert parallelism; Ulysses splits sequences",
-                    "verl/workers/engine/fsdp/transformer_impl.py:244",
-                ),
-            ),
-            followed=FOLLOWED["verl"],
-        ),
-        Target(
-            "verl/megatron",
-            "0.9.1",
-            "megatron-core",
-            SAME_PROCESS,
-            one_layout=True,
-            fsdp=False,
-            engine_pipeline=False,
-            rules=(
-                *_VERL,
-                Rule(
-                    "a process keeps the parallel state that it finds, so its models have one layout",
-                    "verl/workers/engine/megatron/transformer_impl.py:244",
-                ),
-            ),
-            followed=FOLLOWED["verl"],
-        ),
-        Target(
-            "nemo-rl/dtensor",
-            "0.7.0",
-            "fsdp",
-            ("actor", "reference"),
-            one_layout=True,
-            fsdp=False,
-            engine_pipeline=True,
-            rules=(
-                _NEMO_RL,
-                _NEMO_RL_WAITS,
-                Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
-            ),
-            followed=FOLLOWED["nemo-rl"],
-            offloads=True,
-        ),
-        Target(
-            "nemo-rl/megatron",
-            "0.7.0",
-            "megatron-core",
-            ("actor", "reference"),
-            one_layout=True,
-            fsdp=False,
-            engine_pipeline=True,
-            rules=(_NEMO_RL, _NEMO_RL_WAITS),
-            followed=FOLLOWED["nemo-rl"],
-            offloads=True,
-        ),
-        Target(
-            "openrlhf",
-            "0.11.2",
-            "",
-            (),
-            one_layout=True,
-            fsdp=False,
-            engine_pipeline=False,
-            rules=(
-                Rule("DeepSpeed has one layout for all models", "openrlhf/utils/deepspeed/deepspeed.py:104"),
-                Rule(
-                    f"an engine runs {ENGINE_SEQUENCES} sequences at once, as vLLM takes it where nothing is said",
-                    "openrlhf/trainer/ray/vllm_engine.py:63",
-                ),
-            ),
-            followed=FOLLOWED["openrlhf"],
-            max_num_seqs=ENGINE_SEQUENCES,
-            expert_engines=False,
-        ),
-        Target(
-            "slime",
-            "0.3.1",
-            "megatron-core",
-            ("actor", "reference"),
-            one_layout=True,
-            fsdp=False,
-            engine_pipeline=False,
-            rules=(
-                Rule("engines share all of the actor's GPUs or none of them", "slime/ray/placement_group.py:114"),
-                Rule(
-                    "sharing GPUs with engines, the trainer waits in host memory meanwhile",
-                    "slime/utils/arguments.py:1883",
-                ),
-                Rule("the optimizer is always sharded", "slime/backends/megatron_utils/arguments.py:147"),
-            ),
-            followed=FOLLOWED["slime"],
-            generation="sglang",
-            offloads=True,
-            any_experts=True,
-        ),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -393,8 +203,8 @@ def _with_engines(job: Job, target: Target) -> Job:
 def _as_trained_there(job: Job, target: Target) -> Job:
     """Old log-probs from the trainer, as every one of these does by itself, unless the job says who gives them."""
     section = job.document["implementation"]
-    if section.get("old_log_prob") == "engine" and target.followed in (followed_by_verl, followed_by_slime):
-        return job  # verl's bypass_mode, slime's --use-rollout-logprobs
+    if section.get("old_log_prob") == "engine" and target.may_bypass:
+        return job
     return job_from_document({**job.document, "implementation": {**section, "old_log_prob": "trainer"}})
 
 

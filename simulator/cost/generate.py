@@ -16,12 +16,11 @@ from profiles.records import Floats, Priced
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
 from simulator.cost.call_cost import Cost
+from simulator.cost.engine_comms import layer_reduces, pipeline_hops
 from simulator.cost.engine_layer import (
     attention_of_decode,
     attention_of_prefill,
-    layer_reduces,
     layer_work,
-    pipeline_hops,
     sampling_head,
 )
 from simulator.cost.kv_budget import (

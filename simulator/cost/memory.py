@@ -189,16 +189,7 @@ def training_bytes(
     samples = np.ceil(facts.workload.minibatch_samples / layouts.dp)
     tokens = batch_tokens(facts, layouts, samples, 1.0, level)
     num_micro = num_micro_batches(facts.workload, layouts, samples)
-    layers = np.ceil(shape.num_layers / layouts.pp)
-    built = facts.implementation
-    per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute)
-    if built.checkpoints == "host":  # those of two layers are on their way
-        per_token = per_token * np.where(layouts.recompute == 2, np.minimum(2.0 / layers, 1.0), 1.0)
-    if built.recompute_layers is not None:
-        whole_layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes)
-        share = recomputed_share(facts, shape, layouts)
-        per_token = np.where(layouts.recompute == 2, per_token * share + whole_layer * (1.0 - share), per_token)
-    saved = per_token * layers
+    saved = _saved_per_token(facts, shape, layouts) * np.ceil(shape.num_layers / layouts.pp)
     first, last = (
         saved * batch_tokens(facts, layouts, samples, np.minimum(n, num_micro), level) for n in in_flight(layouts)
     )
@@ -220,6 +211,19 @@ def training_bytes(
         gathered = alive * (one + (0.0 if frozen else one + facts.training.grad_reduce_bytes_per_param))
         out["gathered parameters"] = np.where(layouts.zero_stage == 3, gathered, 0.0)
     return _as_measured(facts, out)
+
+
+def _saved_per_token(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+    """Activation bytes that a layer keeps of a token for the backward pass, on the GPU, ``[C]``."""
+    built, layers = facts.implementation, np.ceil(shape.num_layers / layouts.pp)
+    per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute)
+    if built.checkpoints == "host":  # those of two layers are on their way
+        per_token = per_token * np.where(layouts.recompute == 2, np.minimum(2.0 / layers, 1.0), 1.0)
+    if built.recompute_layers is not None:
+        whole_layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes)
+        share = recomputed_share(facts, shape, layouts)
+        per_token = np.where(layouts.recompute == 2, per_token * share + whole_layer * (1.0 - share), per_token)
+    return per_token
 
 
 def planned_bytes(facts: Facts, shape: ModelShape, layouts: Layouts, logits: bool, training: bool) -> Floats:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced
-from simulator.cost import engine_layer, engine_memory
+from simulator.cost import engine_comms, engine_layer, engine_memory
 from simulator.cost.call_cost import Cost
 from simulator.cost.gemms import run_gemms
 
@@ -87,7 +87,7 @@ def drafting(
     layer = engine_layer.layer_work(facts, draft, layouts, group, "bf16")
     layer = layer + engine_layer.attention_of_decode(facts, draft, layouts, group, context, "bf16")
     head = engine_layer.sampling_head(facts, draft, layouts, group)
-    reduces = engine_layer.layer_reduces(facts, draft, layouts, group)
+    reduces = engine_comms.layer_reduces(facts, draft, layouts, group)
     one: Cost = Cost.serial(layer * float(draft.num_layers) + head, reduces * float(draft.num_layers))
     return one * float(plan.drafted)
 
@@ -108,7 +108,7 @@ def _prediction_layer(
     work = work + run_gemms(facts, rows / layouts.attention_dp[:, None], joined, facts.plain_dtype)
     work = work + engine_layer.attention_of_decode(facts, shape, layouts, group, context, precision)
     head = engine_layer.sampling_head(facts, shape, layouts, group)
-    return Cost.serial(work + head, engine_layer.layer_reduces(facts, shape, layouts, rows))
+    return Cost.serial(work + head, engine_comms.layer_reduces(facts, shape, layouts, rows))
 
 
 def draft_layers(facts: Facts) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.cost import engine_layer
+from simulator.cost import engine_comms, engine_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,8 @@ def tabulate(
     tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
     rows = np.maximum(tokens / groups, 1.0)[None, :]
     linear = engine_layer.layer_work(facts, shape, layouts, rows, precision, sustained)
-    linear = (linear + engine_layer.layer_reduces(facts, shape, layouts, rows)) * layers
-    linear = linear + engine_layer.pipeline_hops(facts, shape, layouts, rows)
+    linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
+    linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
     sequences = _grid(1, int(engine.max_num_seqs))
     contexts = np.unique(np.concatenate([[1.0], lengths]))
     many, long = np.meshgrid(np.maximum(sequences / groups, 1.0), contexts, indexing="ij")

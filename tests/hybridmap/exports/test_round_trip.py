@@ -7,7 +7,7 @@ import pytest
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.systems import SYSTEMS, WRITTEN, export_plan
-from hybridmap.exports.targets import FOLLOWED
+from hybridmap.exports.target_rules import FOLLOWED
 from hybridmap.files.plan import PlanFile
 from hybridmap.job.load import job_from_document
 from profiles.errors import HybridmapError, InputError

@@ -7,7 +7,8 @@ import pytest
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
-from hybridmap.exports.targets import TARGETS, plan_for, target_of
+from hybridmap.exports.target_rules import TARGETS
+from hybridmap.exports.targets import plan_for, target_of
 from hybridmap.exports.targets import planned as planned_for
 from hybridmap.files.plan import plan_file_of
 from hybridmap.job.load import job_from_mapping

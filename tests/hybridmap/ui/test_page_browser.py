@@ -186,6 +186,7 @@ def test_a_pasted_job_is_read(chromium, address):
         page.get_by_label("paste here").fill(yaml.safe_dump(other))
         page.get_by_role("button", name="Read").click()
         page.wait_for_selector("text=/48 prompts/")
+        assert page.locator("text=/48 prompts/").first.is_visible()
 
 
 def test_a_websocket_of_another_page_is_refused(address):

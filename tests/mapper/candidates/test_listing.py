@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mapper.candidates import listing
+from mapper.candidates import pruning
 from mapper.candidates.table import RoleTable, to_mib
 from mapper.model.instance import make_instance
 from mapper.problem import ColocationGroup, Problem, make_problem
@@ -63,7 +63,7 @@ def test_no_pruning_of_any_kind_gives_the_same_optimum(
     """``prune=False`` still drops dominated rows of one call; here nothing is dropped but what cannot fit."""
     problem = make_problem(tiny_facts(algorithm, gpus, memory_gib))
     pruned = make_instance(problem)
-    monkeypatch.setattr(listing, "non_dominated_by_group", lambda key, values: np.arange(len(key)))
+    monkeypatch.setattr(pruning, "non_dominated_by_group", lambda key, values: np.arange(len(key)))
     whole = make_instance(problem, prune=False)
     assert whole.num_candidates > 2 * pruned.num_candidates
     assert exhaustive(pruned)[1] == exhaustive(whole)[1] > 0

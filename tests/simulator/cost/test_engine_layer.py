@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles.models.catalogue import load_model
-from simulator.cost import engine_layer, generate
+from simulator.cost import engine_comms, engine_layer, generate
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts
 from tests.builders import make_facts
@@ -29,9 +29,9 @@ def test_an_all_reduce_across_nodes_pays_the_network() -> None:
     """NCCL's time inside, its base latency and two hops of its tree, and the wire: far above the one-node table."""
     facts, num_bytes = h100(2), np.asarray([[64 * 8192 * 2.0]])
     inside = facts.device.collective("all_reduce", num_bytes, 8).s[0, 0]
-    assert engine_layer.decode_all_reduce(facts, num_bytes, np.asarray([[8]])).s[0, 0] < inside  # the engine's own
-    across = engine_layer.decode_all_reduce(facts, num_bytes, np.asarray([[16]])).s[0, 0]
-    network = engine_layer.NETWORK_BASE_S + 2 * engine_layer.NETWORK_HOP_S
+    assert engine_comms.decode_all_reduce(facts, num_bytes, np.asarray([[8]])).s[0, 0] < inside  # the engine's own
+    across = engine_comms.decode_all_reduce(facts, num_bytes, np.asarray([[16]])).s[0, 0]
+    network = engine_comms.NETWORK_BASE_S + 2 * engine_comms.NETWORK_HOP_S
     wire = num_bytes[0, 0] / (4e11 * facts.training.network_efficiency)
     assert across - inside == pytest.approx(network + wire)
     assert across > 1.5 * inside
@@ -40,7 +40,7 @@ def test_an_all_reduce_across_nodes_pays_the_network() -> None:
 def test_a_decode_step_over_two_nodes_is_not_priced_as_one_node() -> None:
     facts, one = h100(2), np.asarray([[64.0]])
     steps = [generate.decode_step(facts, LLAMA, layouts(tp), one, one * 30, "bf16") for tp in (8, 16)]
-    assert steps[1].comm.s[0, 0] - steps[0].comm.s[0, 0] > 2 * 80 * engine_layer.NETWORK_BASE_S
+    assert steps[1].comm.s[0, 0] - steps[0].comm.s[0, 0] > 2 * 80 * engine_comms.NETWORK_BASE_S
 
 
 def test_attention_copies_share_sequences_and_not_heads() -> None:
@@ -48,7 +48,7 @@ def test_attention_copies_share_sequences_and_not_heads() -> None:
     copied = engine_layer.attention_of_decode(facts, MOE, layouts(8, copies=8), ROWS, ROWS * 30, "bf16").s
     alone = engine_layer.attention_of_decode(facts, MOE, layouts(1), ROWS / 8, ROWS * 30, "bf16").s
     assert copied == pytest.approx(alone)
-    reduces = [engine_layer.layer_reduces(facts, MOE, layouts(8, copies=c), ROWS).s[0, 0] for c in (1, 8)]
+    reduces = [engine_comms.layer_reduces(facts, MOE, layouts(8, copies=c), ROWS).s[0, 0] for c in (1, 8)]
     assert reduces[1] == pytest.approx(reduces[0] / 2)  # nothing to reduce after attention
 
 
@@ -93,5 +93,5 @@ def test_fp8_cache_follows_per_tensor_checkpoints_where_the_engine_does() -> Non
 
 def test_stages_hand_activations_on() -> None:
     facts = h100()
-    assert engine_layer.pipeline_hops(facts, LLAMA, layouts(2), ROWS).s[0, 0] == 0.0
-    assert engine_layer.pipeline_hops(facts, LLAMA, layouts(2, pp=4), ROWS).s[0, 0] > 0.0
+    assert engine_comms.pipeline_hops(facts, LLAMA, layouts(2), ROWS).s[0, 0] == 0.0
+    assert engine_comms.pipeline_hops(facts, LLAMA, layouts(2, pp=4), ROWS).s[0, 0] > 0.0
