@@ -1,4 +1,4 @@
-"""ReMax: actor, reference, reward; the baseline is the score of the greedy response."""
+"""ReMax: the baseline is the score of the greedy response to the same prompt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def remax(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
     for prompts in batches:
         batch = prompts | models.actor.generate_sequences(prompts)
         greedy = prompts | models.actor.generate_sequences(prompts, do_sample=False, suffix="greedy")
-        batch |= models.reference.compute_ref_log_prob(batch)
+        if "reference" in models:
+            batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)
         batch |= models.reward.compute_reward(greedy, column="greedy_scores", suffix="greedy")
         batch |= models.controller.compute_advantage(batch)
