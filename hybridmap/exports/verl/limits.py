@@ -96,6 +96,21 @@ def _not_read(config: VerlConfig, key: str, value: object, instead: str) -> Inpu
 def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
     """What is read another way than it is meant, or has no price here."""
     yield from config.notes
+    yield from _on_batches(config, roles, facts)
+    if "critic" in roles:
+        yield from _on_the_critic(config)
+    if config.get("algorithm.filter_groups.enable"):
+        yield "algorithm.filter_groups: prompts that are sampled and dropped are not priced, only those trained on"
+    if config.get(f"{ROLLOUT}.multi_turn.enable"):
+        yield "multi_turn: a response is priced as one generation; time in tools is not"
+    yield from _on_the_rollout(config, facts)
+    if trains_with_fsdp(config):
+        yield from _on_fsdp(config, roles, facts)
+    yield from _without_price(config)
+    yield from _unread(config)
+
+
+def _on_batches(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
     if config.get(f"{ACTOR}.use_dynamic_bsz"):
         yield "dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens"
     for role in (role for role in roles if role != "reward" and not trains_with_fsdp(config)):
@@ -107,19 +122,12 @@ def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterat
             budget, longest = token_budget(config, role, "inference"), facts.workload.padded_length
             if budget < longest:
                 yield f"{role}: micro-batches of {budget:,} tokens; verl stops at a sequence of the full {longest:,}"
-    if "critic" in roles:
-        yield from _on_the_critic(config)
-    if config.get("algorithm.filter_groups.enable"):
-        yield "algorithm.filter_groups: prompts that are sampled and dropped are not priced, only those trained on"
-    if config.get(f"{ROLLOUT}.multi_turn.enable"):
-        yield "multi_turn: a response is priced as one generation; time in tools is not"
-    yield from _on_the_rollout(config, facts)
-    if trains_with_fsdp(config):
-        yield from _on_fsdp(config, roles, facts)
+
+
+def _without_price(config: VerlConfig) -> Iterator[str]:
     for key, value in config.given.items():
         if value not in _OFF and (end := next((end for end in _WITHOUT_PRICE if key.endswith(f".{end}")), None)):
             yield f"{key}={value}: {_WITHOUT_PRICE[end]}"
-    yield from _unread(config)
 
 
 def _on_the_rollout(config: VerlConfig, facts: Facts) -> Iterator[str]:

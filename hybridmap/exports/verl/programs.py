@@ -49,8 +49,10 @@ _BYPASS = {"algorithm.rollout_correction.bypass_mode": "True"}
 
 MAIN = Program(
     "verl.trainer.main_ppo",
-    also=("verl.trainer.main_ppo_v0", "trainer.main_ppo", "main_ppo", "main_ppo_v0")
-    + ("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo", "dapo.main_dapo", "main_dapo", "hybridmap_verl"),
+    also=(
+        *("verl.trainer.main_ppo_v0", "trainer.main_ppo", "main_ppo", "main_ppo_v0"),
+        *("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo", "dapo.main_dapo", "main_dapo", "hybridmap_verl"),
+    ),
 )
 ONE_STEP_OFF = Program(
     "verl.experimental.one_step_off_policy.main_ppo",

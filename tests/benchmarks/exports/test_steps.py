@@ -1,5 +1,5 @@
-"""Protects an export against a whole update of verl itself: its own trainer worker, configured by the written script, makes
-as many optimizer steps of as many micro-batches as the plan has. Needs the environment of `make check-all`."""
+"""Protects an export against a whole update of verl itself: its own trainer worker, configured by the written script,
+makes as many optimizer steps of as many micro-batches as the plan has. Needs the environment of `make check-all`."""
 
 import json
 import math

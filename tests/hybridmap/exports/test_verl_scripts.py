@@ -185,7 +185,7 @@ def test_a_model_is_known_by_its_folder_wherever_that_lies(tmp_path):
 
 def test_a_model_of_ones_own_is_given_by_its_config(tmp_path):
     text = MODEL_PATHS.replace("models/Qwen2.5-7B", "models/ours-v3")
-    with pytest.raises(InputError, match="unknown model 'ours-v3'.*--model-config with its config.json"):
+    with pytest.raises(InputError, match=r"unknown model 'ours-v3'.*--model-config with its config\.json"):
         import_verl(config_of(tmp_path, text), GIVEN)
     shape = str(ROOT / "profiles" / "models" / "configs" / "qwen2.5-1.5b.json")
     critic = text.rstrip() + ' algorithm.adv_estimator=gae critic.model.path="${MODEL_PATH}"\n'
