@@ -23,7 +23,7 @@ Index = Annotated[int, Field(ge=0)]
 HANG_S = 86_400.0
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", defer_build=True))
 class Fault:
     """On ``rank`` of ``role``, the ``call``-th time (from 0) that ``api`` runs in the run's ``attempt``-th start.
 

@@ -13,4 +13,4 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Section(BaseModel):
     """A mapping of the job file; unknown keys fail."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

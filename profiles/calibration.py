@@ -51,7 +51,7 @@ Log = Annotated[float, Field(ge=-MOST_LOG, le=MOST_LOG, allow_inf_nan=False)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Stage(_Section):

@@ -218,7 +218,7 @@ class _DeviceFile(BaseModel):
 class _DerivedFile(BaseModel):
     """The schema of a ``device.yaml`` that says in what a device differs from one with tables."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     schema_version: Annotated[int, Field(ge=1, le=1)]
     name: str
     device_string: str

@@ -3,8 +3,9 @@
 * Tensor, pipeline, context and expert degrees are powers of two; data parallelism takes what the pool has left.
 * Tensor-parallel groups stay in a node; context parallelism from ``LONG_CONTEXT_TOKENS`` on alone (shorter ones are not
   listed); no interleaved pipelines, no copies to score on, nothing in host memory.
-* A role that only scores has at most ``SCORING_STAGES`` pipeline stages. Any other pipeline, in training and in
-  engines, has the fewest stages with which the pool's roles fit (``mapper.search.plain``).
+* A role that only scores has at most ``SCORING_STAGES`` pipeline stages. Other roles have no pipeline where the pool's
+  roles fit without (``mapper.search.plain``), in training and in engines, each for itself. An engine fits where it has
+  room to work in: for all sequences it ever has at once, or for a cache as large as its weights.
 * Engines run a power of two of sequences, or all they have at once; experts and attention copies are spread over
   all of an engine's stage or not at all.
 * Pools are whole nodes that the role uses whole; on a single node powers of two of its GPUs.
@@ -17,7 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost.kv_budget import sequences_per_replica
+from mapper.execution_mode import GENERATOR
+from profiles.units import DTYPE_BYTES
+from simulator.cost.engine_memory import generation_weight_bytes
+from simulator.cost.kv_budget import longest_bytes, sequences_per_replica
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +39,10 @@ SCORING_STAGES = 2
 
 @dataclass(frozen=True, eq=False)
 class StagesNeeded:
-    """The fewest pipeline stages with which a pool's roles fit, in training and in engines, by its GPUs; ``[S]``."""
+    """The most pipeline stages that a pool's roles may have, in training and in engines, by its GPUs; ``[S]``.
+
+    One where they fit without a pipeline.
+    """
 
     sizes: Ints
     training: Ints
@@ -64,6 +71,20 @@ def stages(table: RoleTable) -> tuple[Ints, Ints]:
     return (one if x.training is None else x.training.pp), (one if x.generation is None else x.generation.pp)
 
 
+def cramped_rows(facts: Facts, role: str, table: RoleTable) -> Mask:
+    """Which rows have an engine without room to work in, whose decode steps read more weights than cache.
+
+    It holds neither all the sequences that it could have at once nor, with each at its longest, as much as its weights.
+    """
+    x = table.layouts.generation
+    if x is None:
+        return np.zeros(len(table), dtype=np.bool_)
+    spec = facts.roles["actor" if role == GENERATOR else role]
+    cache = longest_bytes(facts, spec.shape, x) * x.max_num_seqs / x.attention_dp
+    weights = generation_weight_bytes(spec.shape, x, DTYPE_BYTES[spec.precision])
+    return np.asarray(~_all_at_once(facts, x) & (cache < weights), dtype=np.bool_)
+
+
 def is_power_of_two(number: Ints) -> Mask:
     """Elementwise."""
     return np.asarray((number & (number - 1)) == 0, dtype=np.bool_)
@@ -85,7 +106,11 @@ def _same_degrees(a: Layouts, b: Layouts) -> Mask:
 
 def plain_engine(facts: Facts, x: GenerationLayouts) -> Mask:
     """Which engine layouts a plain plan may have if their pipelines are short enough."""
-    all_at_once = x.max_num_seqs >= np.minimum(sequences_per_replica(facts, x), int(facts.generation.max_num_seqs))
     whole = ((x.ep == 1) | (x.ep == x.tp)) & ((x.attention_dp == 1) | (x.attention_dp == x.tp))
-    powers = is_power_of_two(x.tp) & is_power_of_two(x.pp) & (is_power_of_two(x.max_num_seqs) | all_at_once)
+    powers = is_power_of_two(x.tp) & is_power_of_two(x.pp) & (is_power_of_two(x.max_num_seqs) | _all_at_once(facts, x))
     return np.asarray(powers & whole & (x.tp <= facts.group.gpus_per_node), dtype=np.bool_)
+
+
+def _all_at_once(facts: Facts, x: GenerationLayouts) -> Mask:
+    most = np.minimum(sequences_per_replica(facts, x), int(facts.generation.max_num_seqs))
+    return np.asarray(x.max_num_seqs >= most, dtype=np.bool_)

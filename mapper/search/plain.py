@@ -1,6 +1,6 @@
 """The best plain plan: the same search over the rows that ``candidates.plain`` allows, placement by placement.
 
-Pipelines have as few stages as the pool's roles need to fit, and that depends on who shares it and on its GPUs: so each
+There is no pipeline where a pool's roles fit without, and that depends on who shares it and on its GPUs: so each
 placement has rows of its own. Placements that cannot beat the best plain choice so far are pruned like any other.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.candidates.plain import StagesNeeded, plain_rows, stages
+from mapper.candidates.plain import StagesNeeded, cramped_rows, plain_rows, stages
 from mapper.deadline import TimeUpError
 from mapper.model.choices import ticks_of
 from mapper.model.variables import Choice
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from mapper.problem import ColocationGroup, Placement, Problem
     from profiles.records import Ints
 
-STAGES = tuple(2**i for i in range(11))
+MOST_STAGES = 2**30
+"""Above any number of stages: pipelines as long as they are."""
+
 LEAST_S = 0.05
 
 
@@ -39,6 +41,7 @@ def best_plain(
     ``known``, the fastest choice of all, is the answer if it is plain.
     """
     rows = plain_of_roles(instance, problem)
+    instance = replace(instance, stages_needed=instance.stages_needed or _stages_of_groups(instance, problem, rows))
     short = {group: _short_enough(instance, rows, group) for p in instance.partitions for group in p}
     if all(row in short[group][role] for group, _ in known.pools for role in group.roles for row in [known.rows[role]]):
         return known
@@ -70,7 +73,7 @@ def rows_worth_keeping(
     A quick plain choice says what is sure to be slower.
     """
     rows = plain_of_roles(instance, problem)
-    needed = {group: _stages_needed(instance, rows, group) for p in instance.partitions for group in p}
+    needed = _stages_of_groups(instance, problem, rows)
     counted = replace(instance, stages_needed=needed)
     short = {group: _short_enough(counted, rows, group) for group in needed}
     inside = {p: _inside(instance, short, p) for p in instance.partitions}
@@ -145,8 +148,8 @@ def _restricted(instance: Instance, rows: dict[str, Ints], placements: tuple[Pla
 
 
 def _short_enough(instance: Instance, rows: dict[str, Ints], group: ColocationGroup) -> dict[str, Ints]:
-    """Rows of a group's roles with no more stages than its roles need to fit together on as many GPUs as a row uses."""
-    needed = instance.stages_needed.get(group) or _stages_needed(instance, rows, group)
+    """Rows of a group's roles without a pipeline where its roles fit without on as many GPUs as a row uses."""
+    needed = instance.stages_needed[group]
     out = {}
     for role in group.roles:
         mine = rows[role]
@@ -161,23 +164,39 @@ def _short_enough(instance: Instance, rows: dict[str, Ints], group: ColocationGr
     return out
 
 
-def _stages_needed(instance: Instance, rows: dict[str, Ints], group: ColocationGroup) -> StagesNeeded:
-    """The fewest stages with which a group's roles fit together, first in training, then in the engine, by size.
+def _stages_of_groups(
+    instance: Instance, problem: Problem, rows: dict[str, Ints]
+) -> dict[ColocationGroup, StagesNeeded]:
+    """For each group the stages that its roles may have; an engine without room to work in counts as none that fits."""
+    counted = {}
+    for role, table in instance.tables.items():
+        training, engine = stages(table)
+        for device_type in instance.device_types:
+            mine = instance.rows_on(role, device_type)
+            cramped = cramped_rows(problem.facts.on(device_type), role, table.take(mine))
+            engine[mine[cramped]] = np.maximum(engine[mine[cramped]], 2)
+        counted[role] = (training, engine)
+    return {group: _stages_needed(instance, rows, counted, group) for p in instance.partitions for group in p}
+
+
+def _stages_needed(
+    instance: Instance, rows: dict[str, Ints], counted: dict[str, tuple[Ints, Ints]], group: ColocationGroup
+) -> StagesNeeded:
+    """Whether a group's roles fit together without pipelines, first in training, then in the engine, by size.
 
     They fit when the least hungry layout of each does.
     """
     sizes = np.asarray(instance.sizes[group], dtype=np.int64)
-    training = np.full(len(sizes), STAGES[-1])
-    engine = np.full(len(sizes), STAGES[-1])
+    training, engine = np.full(len(sizes), MOST_STAGES), np.full(len(sizes), MOST_STAGES)
     found = np.zeros(len(sizes), dtype=np.bool_)
-    deepest = [max(int(stages(instance.tables[r])[i][rows[r]].max(initial=1)) for r in group.roles) for i in (0, 1)]
     leanest_first = {role: _leanest_first(instance, role, rows[role], group.device_type) for role in group.roles}
-    levels = product(*([n for n in STAGES if n < 2 * most] for most in deepest))
-    for most_training, most_engine in levels:
-        new = ~found & _fit(instance, leanest_first, group, sizes, most_training, most_engine)
-        training[new], engine[new], found = most_training, most_engine, found | new
-        if np.all(found):
-            break
+    for most in product((1, MOST_STAGES), repeat=2):
+        within = {}
+        for role, mine in leanest_first.items():
+            trains, generates = (n[mine] for n in counted[role])
+            within[role] = mine[(trains <= most[0]) & (generates <= most[1])]
+        new = ~found & _fit(instance, within, group, sizes)
+        training[new], engine[new], found = *most, found | new
     return StagesNeeded(sizes, training, engine)
 
 
@@ -188,19 +207,15 @@ def _leanest_first(instance: Instance, role: str, rows: Ints, device_type: str) 
     return np.asarray(mine[np.lexsort((need, instance.tables[role].num_gpus[mine]))], dtype=np.int64)
 
 
-def _fit(
-    instance: Instance, rows: dict[str, Ints], group: ColocationGroup, sizes: Ints, training: int, engine: int
-) -> np.ndarray:
-    """On which sizes the least hungry rows with at most so many stages fit together; ``rows`` are leanest first."""
+def _fit(instance: Instance, rows: dict[str, Ints], group: ColocationGroup, sizes: Ints) -> np.ndarray:
+    """On which sizes the least hungry of these rows fit together; ``rows`` are leanest first."""
     resident, transient = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64)
     there = np.ones(len(sizes), dtype=np.bool_)
     for role in group.roles:
-        table = instance.tables[role]
-        trains, generates = (n[rows[role]] for n in stages(table))
-        mine = rows[role][(trains <= training) & (generates <= engine)]
+        mine = rows[role]
         if not len(mine):
             return np.zeros(len(sizes), dtype=np.bool_)
-        gpus = table.num_gpus[mine]
+        gpus = instance.tables[role].num_gpus[mine]
         at = np.minimum(np.searchsorted(gpus, sizes, side="left"), len(mine) - 1)
         there &= gpus[at] == sizes
         resident = resident + instance.resident_mib[role][mine[at]]

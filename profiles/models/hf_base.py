@@ -31,7 +31,7 @@ AttentionType = Literal["full_attention", "sliding_attention", "chunked_attentio
 class Config(BaseModel):
     """Keys that all families share, and how they make a shape."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, defer_build=True)
     norms_per_layer: ClassVar[int] = 2
     qk_norm: ClassVar[bool] = False
 

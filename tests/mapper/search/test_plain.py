@@ -83,16 +83,31 @@ def stages_of(x: Instance, role: str, row: int) -> tuple[int, int]:
     return (training.pp if training else 1), (generation.pp if generation else 1)
 
 
-def fewest_stages(x: Instance, rows: dict[str, list[int]], roles: tuple[str, ...], pool: int, capacity: int):
-    """The fewest stages, of training first, with which the least hungry rows of a pool's roles fit together."""
-    for most in product([1, 2, 4, 8, 16, 32], repeat=2):
+def counted_stages(x: Instance, facts: Facts, role: str, row: int) -> tuple[int, int]:
+    """Stages of a row; an engine without room to work in counts as one that needs a pipeline."""
+    training, engine = stages_of(x, role, row)
+    generation = x.tables[role].records(row)[2]
+    if generation is None:
+        return training, engine
+    shape, work = facts.roles[role].shape, facts.workload
+    ranks = generation.tp * generation.pp
+    token_bytes = 2 * 2 * shape.num_layers * shape.kv_width / ranks
+    cache = token_bytes * (work.engine_prompt_tokens + work.response.maximum) * generation.max_num_seqs
+    at_once = generation.max_num_seqs >= min(-(-work.num_samples // generation.dp), facts.generation.max_num_seqs)
+    return training, (engine if at_once or cache >= 2 * shape.num_params / ranks else max(engine, 2))
+
+
+def most_stages(x: Instance, facts: Facts, rows: dict[str, list[int]], roles: tuple[str, ...], pool: int):
+    """One stage where the least hungry rows of a pool's roles fit together without a pipeline, in training first."""
+    capacity = x.capacity_mib[facts.group.device]
+    for most in product([1, 32], repeat=2):
         least = []
         for role in roles:
             there = [
                 i
                 for i in rows[role]
                 if int(x.tables[role].num_gpus[i]) == pool
-                and all(a <= b for a, b in zip(stages_of(x, role, i), most, strict=True))
+                and all(a <= b for a, b in zip(counted_stages(x, facts, role, i), most, strict=True))
             ]
             needs = [(int(x.resident_mib[role][i] + x.transient_mib[role][i]), k, i) for k, i in enumerate(there)]
             least.append(min(needs, default=None))
@@ -102,7 +117,7 @@ def fewest_stages(x: Instance, rows: dict[str, list[int]], roles: tuple[str, ...
         need = sum(int(x.resident_mib[r][i]) for r, i in picked) + max(int(x.transient_mib[r][i]) for r, i in picked)
         if need <= capacity:
             return most
-    return (0, 0)
+    return (32, 32)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +133,14 @@ def test_the_best_plain_plan_is_that_of_a_count_of_all(facts):
     whole = make_instance(problem, prune=False)
     rows = {role: plain_by_hand(whole, facts, role) for role in whole.tables}
     x = restricted(whole, {role: np.asarray(mine, dtype=np.int64) for role, mine in rows.items()})
-    capacity = whole.capacity_mib[facts.group.device]
-    fewest = functools.cache(lambda roles, used: fewest_stages(whole, rows, roles, used, capacity))
+    allowed = functools.cache(lambda roles, used: most_stages(whole, facts, rows, roles, used))
     ends = []
     for choice in every_choice(x):
         fine = True
         for group, _ in choice.pools:
             for role in group.roles:
                 row = rows[role][choice.rows[role]]
-                most = fewest(group.roles, int(whole.tables[role].num_gpus[row]))
+                most = allowed(group.roles, int(whole.tables[role].num_gpus[row]))
                 fine &= all(a <= b for a, b in zip(stages_of(whole, role, row), most, strict=True))
         if fine:
             ends.append(end_ticks(x, choice))
