@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from benchmarks.validation.names import NotPredicted, number, text_of
 from profiles.errors import NoBasisError
 from profiles.units import DTYPE_BYTES, GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pandas as pd
 
     from profiles.hardware import DeviceSpec
     from profiles.models.shape import ModelShape
@@ -82,7 +82,8 @@ def contradicted(table: pd.DataFrame) -> dict[str, str]:
     """
     if not {"concurrency", "tpot_ms"} <= set(table.columns):
         return {}
-    loops = table[table["concurrency"].notna() & table["tpot_ms"].notna()]
+    numbers = table[["concurrency", "tpot_ms"]].apply(pd.to_numeric, errors="coerce")
+    loops = table.assign(**numbers)[numbers.notna().all(axis=1)]
     columns = [column for column in table.columns if column not in (*_NAMES, *_MEASURED, *_OF_LOAD)]
     found = {}
     for _, rows in loops.groupby(columns, dropna=False):
