@@ -57,8 +57,8 @@ def duplicates(table: pd.DataFrame) -> dict[str, str]:
 
 
 MORE_REQUESTS, FASTER = 2.0, 1.25
-"""A row with twice as many requests in flight whose tokens come a quarter faster contradicts one: repeats differ by 15 %
-on different days."""
+"""A row with twice as many requests in flight whose tokens come a quarter faster contradicts one: repeats differ by
+15 % on different days."""
 
 _MEASURED = ("ttft_ms", "tpot_ms", "throughput_tokens_per_s", "tokens_per_s_per_gpu")
 _OF_LOAD = ("concurrency", "num_requests", "max_batch", "backend_version", "row_kind", "time_stat")
@@ -90,7 +90,7 @@ def contradicted(table: pd.DataFrame) -> dict[str, str]:
         against = _against(list(zip(rows["id"], rows["concurrency"], rows["tpot_ms"], strict=True)))
         while against and max(len(others) for others in against.values()) > 1:
             worst = max(against, key=lambda name: (len(against[name]), sum(against[name].values())))
-            found[worst] = f"{GATE} {next(iter(against[worst]))} and others of its configuration contradict it: {_ORDER}"
+            found[worst] = f"{GATE} {next(iter(against[worst]))} and others with its layout contradict it: {_ORDER}"
             del against[worst]
             for others in against.values():
                 others.pop(worst, None)

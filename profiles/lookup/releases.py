@@ -51,7 +51,7 @@ BORROWED = (
     Borrowed(
         *("moe", "fp8_block", r"\bG?H\d{2,3}\b", "vllm", "0.15", "0.17", "tensorrt-llm"),
         source="vLLM's fused_moe/oracle/fp8.py: FLASHINFER_CUTLASS (TensorRT-LLM's kernels) is the first that supports "
-        "FP8 with block scales on Hopper; 0.14 takes DeepGEMM or Triton, 0.17 puts Triton first where experts are sliced",
+        "FP8 with block scales on Hopper; 0.14 takes DeepGEMM or Triton, 0.17 Triton where experts are sliced",
     ),
 )
 
