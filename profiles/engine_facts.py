@@ -60,6 +60,7 @@ class _EngineFile(BaseModel):
     window_frees_cache: bool = True
     share_holds_activations: bool = True
     caches_every_head: bool = False
+    custom_all_reduce: bool = True
     static_batches: bool = False
     gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
@@ -110,6 +111,7 @@ class GenerationEngine(_Engine):
     ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
     ``caches_every_head``: the cache has room for keys and values of every query head.
+    ``custom_all_reduce``: a decode step may reduce by the engine's own kernel, not by NCCL alone.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
@@ -157,6 +159,7 @@ class GenerationEngine(_Engine):
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
     caches_every_head: bool = False
+    custom_all_reduce: bool = True
     gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
@@ -267,6 +270,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
             caches_every_head=file.caches_every_head,
+            custom_all_reduce=file.custom_all_reduce,
             gathers_every_batch=file.gathers_every_batch,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,
