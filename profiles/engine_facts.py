@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from profiles.engine_releases import stand_ins, version_of
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.records import Basis, ConstantBasis, Priced
 from profiles.yaml_text import parse_yaml
@@ -77,7 +78,10 @@ class _EngineFile(BaseModel):
 
 
 class _Engine:
-    """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price."""
+    """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price.
+
+    ``stands_in``: profiled releases around one that is not, whose facts these are (the first's); empty for a profiled one.
+    """
 
     bases: Mapping[str, Basis]
 
@@ -166,6 +170,7 @@ class GenerationEngine(_Engine):
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
     wake_s: float = 0.0
+    stands_in: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
@@ -232,13 +237,14 @@ class TrainingEngine(_Engine):
     dispatch_rank_s: float = 0.0
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
+    stands_in: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
     """``engine@version`` of every profiled engine of a kind, newest version of each engine last."""
     names = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    return sorted((n for n in names if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], _version(n)))
+    return sorted((n for n in names if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], version_of(n)))
 
 
 def default_engine(kind: Literal["training", "generation"]) -> str:
@@ -250,13 +256,15 @@ def default_engine(kind: Literal["training", "generation"]) -> str:
 def load_generation_engine(name: str) -> GenerationEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "generation")
+    others = _stand_ins(name)
     values = {key: fact.value for key, fact in file.facts.items()}
     return _build(
         GenerationEngine,
         name,
         dict(
             family=file.engine,
-            release=file.version,
+            release=name.split("@")[1] if others else file.version,
+            stands_in=others,
             facts_hash=digest,
             cuda_graphs=file.cuda_graphs,
             prefix_sharing=file.prefix_sharing,
@@ -274,7 +282,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             gathers_every_batch=file.gathers_every_batch,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,
-            bases=_bases(file),
+            bases=_bases(file, others),
             **values,
         ),
     )
@@ -283,6 +291,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
 def load_training_engine(name: str) -> TrainingEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "training")
+    others = _stand_ins(name)
     values = {key: fact.value for key, fact in file.facts.items()}
     fixed = {
         "facts_hash": digest,
@@ -294,7 +303,8 @@ def load_training_engine(name: str) -> TrainingEngine:
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
         "token_micro_batches": file.token_micro_batches,
-        "bases": _bases(file),
+        "stands_in": others,
+        "bases": _bases(file, others),
     }
     return _build(TrainingEngine, name, {**fixed, **values})
 
@@ -304,8 +314,10 @@ def engine_constants(name: str) -> dict[str, Fact]:
     return dict(_read(name)[0].facts)
 
 
-def _bases(file: _EngineFile) -> dict[str, Basis]:
-    return {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
+def _bases(file: _EngineFile, others: tuple[str, ...]) -> dict[str, Basis]:
+    """What constants rest on; what was fitted on one release is an assumption on another."""
+    found = {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
+    return {key: Basis.ASSUMED if others and basis is Basis.FITTED else basis for key, basis in found.items()}
 
 
 def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
@@ -315,13 +327,15 @@ def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
         raise FileFormatError(f"engine file of {name}: {error}") from error
 
 
-def _version(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.split("@")[1].split(".") if part.isdigit())
+def _stand_ins(name: str) -> tuple[str, ...]:
+    """Releases whose facts stand in for one that is not profiled; none for a file or a profiled release."""
+    known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
+    return () if name in known or name.endswith(".yaml") else stand_ins(name, known)
 
 
 def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_EngineFile, str]:
     known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    if name not in known and not (name.endswith(".yaml") and Path(name).is_file()):
+    if name not in known and not _stand_ins(name) and not (name.endswith(".yaml") and Path(name).is_file()):
         raise UnknownNameError(f"{kind} engine", name, [n for n in known if _read(n)[0].kind == kind])
     file, digest = _read(name)
     if file.kind != kind:
@@ -330,7 +344,8 @@ def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_Engin
 
 
 def _read(name: str) -> tuple[_EngineFile, str]:
-    path = Path(name) if name.endswith(".yaml") else _FOLDER / f"{name}.yaml"
+    own, *_ = _stand_ins(name) or (name,)
+    path = Path(own) if own.endswith(".yaml") else _FOLDER / f"{own}.yaml"
     return _parsed(path, path.stat().st_mtime_ns)
 
 
