@@ -97,7 +97,9 @@ def test_kills_of_later_calls_are_none_of_loading():
 def load_nothing(models, controller, checkpoint):
     """What a broken loader does: weights and moments stay those that the run began with; all else goes on."""
     controller.count_on_from(checkpoint.manifest.next_call)
-    models.groups["actor"].resume(checkpoint.manifest.iteration, checkpoint.manifest.iteration, {})
+    models.groups["actor"].resume(
+        checkpoint.manifest.iteration, checkpoint.manifest.iteration, checkpoint.manifest.iteration, {}
+    )
 
 
 @pytest.mark.long

@@ -178,6 +178,7 @@ class FsdpEngine(OnHost):
             for term in terms:
                 self._accumulate(term, sums)
             norm = clip_gradients(self._parameters(), self.groups, self.spec.optimizer.max_grad_norm)
+            self.spec.optimizer.set_rate(self.optimizer.param_groups, self.num_steps)
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.num_steps += 1

@@ -183,6 +183,8 @@ class MegatronEngine(OnHost):
             for term in terms:
                 self._accumulate(term, sums)
             self._reduce_gradients()
+            assert self.spec.optimizer is not None, "a frozen model is never updated"
+            self.spec.optimizer.set_rate(self.optimizer.param_groups, self.num_steps)
             _, norm, _ = self.optimizer.step()
         self.num_steps += 1
         if not self._is_last:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from executor.weights.architecture import Architecture
     from executor.weights.parameters import Slice
 
+LOOK_EVERY = 16
+"""Tokens between two looks whether all sequences have ended: each look waits for the device."""
+
 
 def blank_cache(replica: Replica, num_rows: int, length: int) -> KVCache:
     """An empty cache for the layers and heads of this rank."""
@@ -84,9 +87,10 @@ def generate(
         tokens[:, i] = torch.where(running, chosen, 0)
         log_probs[:, i] = torch.where(running, chosen_log_probs, 0.0)
         seen[:, width + i] = running
-        if sampling.end_token is not None:
-            running = running & (chosen != sampling.end_token)
-            if not running.any():
+        if sampling.end_tokens:
+            for end in sampling.end_tokens:
+                running = running & (chosen != end)
+            if i % LOOK_EVERY == LOOK_EVERY - 1 and not running.any():
                 break
         entering, step = tokens[:, i : i + 1], _decode(seen[:, : width + i + 1], cache)
     return tokens, mask, log_probs

@@ -190,7 +190,9 @@ class VllmEngine:
                     logprobs=0,
                     detokenize=False,
                     ignore_eos=True,
-                    stop_token_ids=[] if sampling.end_token is None else [sampling.end_token],
+                    stop_token_ids=list(sampling.end_tokens),
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
                 )
             )
         outputs = self._llm.generate(prompts, params, use_tqdm=False)

@@ -99,7 +99,7 @@ def test_greedy_generation_equals_that_of_transformers(saved):
 def test_log_probs_of_generation_equal_a_pass_over_the_whole_sequence():
     """The KV cache, the padding and the end token change nothing."""
     model, batch = engine(TINY), prompts()
-    batch.update(model.generate(batch, Sampling(6, end_token=3, seed=8)))
+    batch.update(model.generate(batch, Sampling(6, end_tokens=(3,), seed=8)))
     assert not batch["response_mask"].all()  # the seed has rows that end early
     again = model.log_probs(batch, 1.0)
     assert torch.allclose(batch["log_probs"], again * batch["response_mask"], atol=1e-5)
@@ -123,6 +123,19 @@ def test_tokens_are_drawn_by_their_probabilities():
     shares = torch.bincount(tokens, minlength=4) / 20_000
     assert torch.allclose(shares, torch.tensor([0.5, 0.2, 0.2, 0.1]), atol=0.012)  # three standard deviations
     assert torch.allclose(log_probs.exp(), torch.tensor([0.5, 0.2, 0.2, 0.1])[tokens])
+
+
+@pytest.mark.parametrize(
+    ("cut", "left"),
+    [({"top_k": 2}, [0, 1]), ({"top_p": 0.6}, [0, 1]), ({"top_p": 0.5}, [0]), ({"top_k": 3, "top_p": 0.95}, [0, 1, 2])],
+)
+def test_unlikely_tokens_are_left_out_and_the_others_drawn_by_what_is_left(cut, left):
+    probabilities = torch.tensor([0.5, 0.25, 0.15, 0.1])
+    tokens, log_probs = next_tokens(
+        probabilities.log().repeat(2_000, 1), uniforms(3, torch.arange(2_000), 1)[:, 0], Sampling(1, **cut)
+    )
+    assert tokens.unique().tolist() == left
+    assert torch.allclose(log_probs.exp(), (probabilities / probabilities[left].sum())[tokens])
 
 
 def test_uniform_numbers_are_uniform_and_independent_enough():
