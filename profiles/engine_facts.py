@@ -80,7 +80,7 @@ class _EngineFile(BaseModel):
 class _Engine:
     """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price.
 
-    ``stands_in``: profiled releases around one that is not, whose facts these are (the first's); empty for a profiled one.
+    ``stands_in``: profiled releases around one that is not, whose facts these are (the first's); else empty.
     """
 
     bases: Mapping[str, Basis]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
-from profiles.other_kernels import UNITS_OF, OtherKernels
+from profiles.other_kernels import LIKE_THE_TABLES, UNITS_OF, OtherKernels
 from profiles.records import Basis, ConstantBasis
 from profiles.yaml_text import read_yaml_file
 
@@ -104,7 +104,7 @@ class DeviceSpec:
     sustained_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     flash_2_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     kind: DeviceKind = "gpu"
-    kernels: OtherKernels = OtherKernels()
+    kernels: OtherKernels = LIKE_THE_TABLES
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
     bases: Mapping[str, Basis] = field(hash=False, compare=False, repr=False, default_factory=dict)
 
@@ -321,6 +321,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         name=parsed.name,
         device_string=parsed.device_string,
         kind=parsed.kind,
+        kernels=LIKE_THE_TABLES,
         peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
         sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
         flash_2_flop_per_s={way: fact.value for way, fact in parsed.flash_2_flop_per_s.items()},

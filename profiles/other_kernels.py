@@ -31,7 +31,7 @@ class OtherKernels:
     gap_s, collective_s
         More time from one kernel of a captured step to the next, and of a collective of little size, s.
     peer_links
-        Links of a GPU that go to one peer each, without a switch: a group of g GPUs uses g - 1 of them; 0 with a switch.
+        Links of a GPU to one peer each, without a switch, of which a group of g GPUs uses g - 1; 0 with a switch.
     """
 
     matrix: float = 1.0
@@ -43,7 +43,7 @@ class OtherKernels:
 
     def reached(self, spec: DeviceSpec) -> DeviceSpec:
         """The data sheet's rates as these kernels reach them, for the rooflines of the tables."""
-        if self == OtherKernels():
+        if self == LIKE_THE_TABLES:
             return spec
         return replace(
             spec,
@@ -64,6 +64,8 @@ class OtherKernels:
         """Share of a GPU's links that a group inside a domain uses."""
         return np.clip(gpus - 1.0, 1.0, self.peer_links) / self.peer_links if self.peer_links else 1.0
 
+
+LIKE_THE_TABLES = OtherKernels()
 
 UNITS_OF = {
     **{"matrix": "ratio", "memory": "ratio", "links": "ratio"},

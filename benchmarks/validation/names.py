@@ -66,7 +66,7 @@ _DEVICES: tuple[tuple[str, str], ...] = (
 
 
 WITHOUT_TABLES = ("mi300x-192gb", "l20-48gb")
-"""Parts of other kinds than any with tables, known by their data sheets and by what others measured of their kernels."""
+"""Parts of other kinds than any with tables, known by data sheets and by what others measured of their kernels."""
 
 
 def published_model(text: str, trained: bool = False) -> ModelShape:

@@ -33,10 +33,12 @@ def steps_by_stages(frame: pd.DataFrame) -> list[dict[str, Any]]:
     for name, part in rows.groupby("id", sort=True):
         step = part[part["quantity"] == "step_time_s"]
         stages = part[part["quantity"].isin(STAGES)]
-        if step.empty or stages.empty:
+        if step.empty:
             continue
-        measured = float(step["measured"].iloc[0])
-        stages = stages[(stages["quantity"] != "refit_time_s") | (stages["measured"] > measured / 10.0)]
+        long = stages["measured"] > float(step["measured"].iloc[0]) / 10.0
+        stages = stages[(stages["quantity"] != "refit_time_s") | long]
+        if stages.empty:
+            continue
         worst = stages.loc[stages["relative_error"].abs().idxmax()]
         of_step, of_stage = float(step["relative_error"].iloc[0]), float(worst["relative_error"])
         good = abs(of_step) <= GOOD_STEP and abs(of_stage) <= GOOD_STAGE

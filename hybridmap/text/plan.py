@@ -168,8 +168,8 @@ def speed_lines(timeline: Timeline) -> list[str]:
         f"interval    {low} to {high} s in 9 of 10 runs, from {interval_source(timeline)}",
         f"provenance  {', '.join(shares)}{_weakest_call(timeline)}",
         *[
-            f"release     not profiled: the nearest stands in, and by {name} it would be {_three_digits(seconds)} s; the "
-            "interval holds both"
+            f"release     not profiled: the nearest stands in, and by {name} it would be {_three_digits(seconds)} s; "
+            "the interval holds both"
             for name, seconds in timeline.releases.items()
         ],
     ]

@@ -84,8 +84,9 @@ class Timeline(Record):
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
     provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
-    may be off (``simulator.uncertainty``), ``log_deviation`` how far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other releases,
-    where an engine's own is not profiled.
+    may be off (``simulator.uncertainty``), ``log_deviation`` how
+    far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other
+    releases, where an engine's own is not profiled.
     """
 
     schema_version: Literal[1] = 1

@@ -60,7 +60,7 @@ def test_a_derived_device_reads_the_tables_of_its_die_and_says_so(name: str) -> 
 
 @pytest.mark.parametrize("name", OF_ANOTHER_MAKER)
 def test_a_part_of_another_maker_is_priced_by_what_its_own_kernels_reach(name: str) -> None:
-    """Large products at its sustained share, groups at the links that they use, a gap before each kernel: all assumed."""
+    """Large products at their share, groups at the links that they use, a gap before each kernel: all assumed."""
     mine, other = load_device(name), load_device(OF_ANOTHER_MAKER[name])
     own = mine.spec.kernels
     price = mine.gemm(8192, 8192, 8192)

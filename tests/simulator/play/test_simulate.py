@@ -289,7 +289,7 @@ def test_the_trainers_own_log_probs_are_a_pass_in_the_layout_it_scores_in() -> N
 
 
 def test_a_release_between_two_profiled_ones_is_played_with_both(facts: Facts, plan: Plan) -> None:
-    """One that is not profiled takes the nearest one's facts, and the interval holds what the other side's would give."""
+    """One that is not profiled takes the nearest one's facts, and the interval holds what the other's would give."""
     between = replace(facts, generation=load_generation_engine("vllm@0.11"))
     found = simulate(plan, between)
     sides = {name: simulate(plan, replace(facts, generation=load_generation_engine(name))) for name in BETWEEN}
