@@ -147,11 +147,18 @@ def survived(
     """
     expected, durations_s = undisturbed(plan, folder / "undisturbed", iterations)
     faults = tuple(random_kill(plan, durations_s, attempt, calls, draw) for attempt in range(kills))
+    return outlived(plan, expected, faults, folder / "killed", **section)
+
+
+def outlived(
+    plan: Plan, expected: list[dict[str, float]], faults: tuple[Fault, ...], folder: Path, **section: Any
+) -> Survived:
+    """Run a plan with these faults, beside the curve of the same run undisturbed."""
     config = config_of(on_failure="restart", **section).model_copy(update={"faults": faults})
     started_s = time.time()
-    run(job_of(plan.algorithm), plan, config, folder / "killed", iterations)
+    run(job_of(plan.algorithm), plan, config, folder, len(expected))
     seconds = time.time() - started_s
-    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
+    curve, recoveries = curve_of(folder), recoveries_of(folder)
     return Survived(
         faults=faults,
         noticed_in=tuple(r["call"] for r in recoveries),

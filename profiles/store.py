@@ -336,7 +336,7 @@ class DeviceProfile:
         def ask(table: MoeLookup) -> Priced:
             return table.price(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
 
-        return self.spec.kernels.spaced(self.tables.price("moe", "routed experts", ask))
+        return self.spec.kernels.spaced(self.tables.price("moe", "routed experts", ask, dtype))
 
     @property
     def measures_expert_exchange(self) -> bool:

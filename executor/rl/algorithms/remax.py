@@ -1,4 +1,4 @@
-"""ReMax: actor, reference, reward; the baseline is the score of the greedy response."""
+"""ReMax: the baseline is the score of the greedy response to the same prompt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def remax(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
         greedy = prompts | models.actor.generate_sequences(prompts, do_sample=False, suffix="greedy")
         if models.recomputes_log_probs:  # after both generations: engines change places once
             batch |= models.actor.compute_log_prob(batch)
-        batch |= models.reference.compute_ref_log_prob(batch)
+        if "reference" in models:
+            batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)
         batch |= models.reward.compute_reward(greedy, column="greedy_scores", suffix="greedy")
         batch |= models.controller.compute_advantage(batch)
