@@ -12,10 +12,8 @@ import pytest
 import yaml
 
 from tests.hybridmap.conftest import invoke
+from tests.hybridmap.docs.shown import LEFT_OUT, WALKS, shows
 from tests.hybridmap.docs.test_commands import FENCE, PAGES, ROOT, commands_of
-
-TOOK = re.compile(r"(?<=\bfound in )[\d.,]+ s\b")
-LEFT_OUT = "..."
 
 
 def shown_on(page):
@@ -27,22 +25,9 @@ def shown_on(page):
                 yield line, output
 
 
-SHOWN = [(page, line, output) for page in PAGES for line, output in shown_on(page)]
-
-
-def pattern_of(output):
-    """What a page shows as a pattern of what is printed."""
-    lines = []
-    for line in output:
-        if line == LEFT_OUT:
-            lines.append(r"(?:[^\n]*\n)+?")
-        else:
-            lines.append(".*".join(re.escape(part) for part in TOOK.sub("*", line).split(LEFT_OUT)) + "\n")
-    return re.compile("".join(lines))
-
-
-def shows(output, printed):
-    return pattern_of(output).fullmatch(TOOK.sub("*", printed)) is not None
+ALONE = [page for page in PAGES if page.stem not in WALKS]
+"""Pages whose commands stand each for itself; those of a walk follow each other (test_commands)."""
+SHOWN = [(page, line, output) for page in ALONE for line, output in shown_on(page)]
 
 
 @pytest.fixture
