@@ -153,6 +153,7 @@ class GenerationEngine(_Engine):
     gather_s_per_layer_per_gpu: float = 0.0
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
+    shared_experts_beside: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False

@@ -330,7 +330,7 @@ class DeviceProfile:
         def ask(table: MoeLookup) -> Priced:
             return table.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
 
-        return self.tables.price("moe", "routed experts", ask)
+        return self.tables.price("moe", "routed experts", ask, dtype)
 
     @property
     def measures_expert_exchange(self) -> bool:

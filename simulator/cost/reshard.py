@@ -159,30 +159,42 @@ def transition_cost(
     Source: Table 2 of HybridFlow for the volumes. Volumes alone are 84 to 93 % below Fig 14; with the engine's fitted
     terms the figure is 15 % off on the mean (docs/accuracy.md).
     """
-    whole = shape.num_params * DTYPE_BYTES[precision]
-    if method == "hybridflow":
-        same = shares_weights(facts, training, generation)
-        handled = engine_memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
-        moved = _gather_shards(facts, training, generation, handled)
-    else:
-        same = np.zeros(len(training), dtype=np.bool_)
-        handled = np.full(len(training), whole)
-        ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
-        moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
-    if facts.training.export_s_per_tensor:
-        moved = longer(moved, named_gather_time(facts, shape, training, whole))
+    handled, moved = _handled_and_moved(facts, shape, training, generation, precision, method)
     engine = facts.generation
     rounds = np.where(np.asarray(method == "hybridflow"), 0, shape.num_layers * training.num_gpus)
     software = engine.priced(transition_fixed_s=1.0, gather_s_per_layer_per_gpu=rounds)
     software = software + conversion_time(facts, handled) + export_time(facts, shape)
     if facts.implementation.sleeping_engine == "keeps-weights":
         software = software + facts.device.host_copy(handled) * 2.0  # pinned: engines keep a place for it
-    nothing = Priced.zero(same.shape)
-    once = Cost.serial(where(same, nothing, software), where(same, nothing, moved))
+    in_place = np.asarray(method == "hybridflow") & shares_weights(facts, training, generation)
+    nothing = Priced.zero(in_place.shape)
+    once = Cost.serial(where(in_place, nothing, software), where(in_place, nothing, moved))
     if not engine.gathers_every_batch:
         return once
     load = np.ceil(facts.workload.num_samples / generation.dp)
     return once * np.ceil(load / generation.max_num_seqs)
+
+
+def _handled_and_moved(
+    facts: Facts,
+    shape: ModelShape,
+    training: Layouts,
+    generation: GenerationLayouts,
+    precision: str,
+    method: Resharding,
+) -> tuple[Floats, Priced]:
+    """Bytes that each GPU hands to its engine, ``[C]``, and the time of gathering them."""
+    whole = shape.num_params * DTYPE_BYTES[precision]
+    if method == "hybridflow":
+        handled = engine_memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+        moved = _gather_shards(facts, training, generation, handled)
+    else:
+        handled = np.full(len(training), whole)
+        ranks = training.tp * training.pp * np.where(np.asarray(method == "ds-chat"), training.dp * training.cp, 1)
+        moved = comms.strided(facts, "all_gather", whole, ranks, np.ones_like(ranks))
+    if facts.training.export_s_per_tensor:
+        moved = longer(moved, named_gather_time(facts, shape, training, whole))
+    return handled, moved
 
 
 def conversion_time(facts: Facts, handled: Floats) -> Priced:
