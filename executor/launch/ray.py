@@ -174,10 +174,12 @@ class RayLauncher:
         return 0
 
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        self._require_daemons()
         calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
         return self._all_of(calls)
 
     def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
+        self._require_daemons()
         if not ranks or id(ranks[0]) not in self._lines:
             return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
         asked: dict[_RelayLine, list[tuple[int, Any, bool]]] = {}
@@ -193,6 +195,7 @@ class RayLauncher:
         return Submitted(data, record, record)
 
     def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        self._require_daemons()
         done, rest = self._waited(list(references), 1, timeout_s)
         if rest and done:
             more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
@@ -209,6 +212,11 @@ class RayLauncher:
             left_s -= LOOK_S
             if len(done) >= count or left_s <= 0:
                 return done, rest
+            self._require_daemons()
+
+    def _require_daemons(self) -> None:
+        """Before anything is asked of Ray: it ends this process, without a word, where the object store is gone."""
+        if self.own_cluster is not None:
             self.own_cluster.require_daemons()
 
     def _all_of(self, references: Sequence[Any]) -> list[Any]:
@@ -221,6 +229,7 @@ class RayLauncher:
         return found if isinstance(found, list) else [found]
 
     def get(self, reference: Any) -> Any:
+        self._require_daemons()
         try:
             return fetched(self._ray, [reference])[0]
         except self._ray.exceptions.RayTaskError as error:
@@ -228,6 +237,7 @@ class RayLauncher:
             raise cause from None
 
     def put(self, value: Any) -> Any:
+        self._require_daemons()
         return self._ray.put(value)
 
     def clear(self) -> None:

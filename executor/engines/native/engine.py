@@ -22,7 +22,7 @@ from executor.engines.native.transition import Transition, in_place_plan
 from executor.engines.offload import HostMemory, OnHost
 from executor.engines.rotary import require_length
 from executor.engines.saving import save_model
-from executor.rl.packing import lengths_of, pack, spans
+from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
 from executor.weights.native_layout import NativeLayout
@@ -207,7 +207,7 @@ class TorchNativeEngine(OnHost):
         with self.present():
             x = self._training
             outputs = run_forward(self._stages(x), micros, lambda h, micro: output(x, h[0], micro))
-        return None if outputs is None else torch.cat(outputs).float().cpu()
+        return None if outputs is None else in_order(outputs, micros)
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""
