@@ -133,8 +133,7 @@ def worthwhile(
     whole_s = time_of(changes)
     times = [now_s, *(step.after_s for step in steps)]
     gains = [
-        before is None or after is None or after < (1.0 - LEAST_GAIN) * before
-        for before, after in pairwise(times)
+        before is None or after is None or after < (1.0 - LEAST_GAIN) * before for before, after in pairwise(times)
     ]
     kept = tuple(change for step, gain in zip(steps, gains, strict=True) if gain for change in step.changes)
     kept_s = time_of(kept)
