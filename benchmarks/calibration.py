@@ -83,7 +83,7 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
                 continue
             facts, plan = rl.run_of(cells)
             model = published_models(text_of(cells.get("model")))["actor"].name
-            device = published_device(text_of(cells.get("gpu_kind")), tabled=False)
+            device = published_device(text_of(cells.get("gpu_kind")))
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
         num = sum(number(cells.get(stage)) is not None for stage in STAGES)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from executor.controller.pools import CONTROLLER_POOL
 from executor.faults import Fault
+from executor.profiling.plans import ProbeJob
 from executor.run import run
 from executor.run_config import RunConfig, parse_run
 from executor.worker.inject_faults import LOADING
-from profiles.workload import LengthDistribution, Workload
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
@@ -58,18 +58,9 @@ MINIBATCHES = 2
 CLOCKED = ("iteration_s", "tokens_per_s", "seconds/", "checkpoint/", "checks/")
 
 
-@dataclass(frozen=True)
-class JobFacts:
-    """What a run reads of a job."""
-
-    algorithm: str
-    workload: Workload
-
-
-def job_of(algorithm: str) -> JobFacts:
+def job_of(algorithm: str) -> ProbeJob:
     """Eight responses of three tokens, two optimizer steps an iteration."""
-    samples = 2 if algorithm == "grpo" else 1
-    return JobFacts(algorithm, Workload(8 // samples, samples, 4, LengthDistribution.fixed(3), 1, MINIBATCHES))
+    return ProbeJob.of(algorithm, 8, 4, 3, per_prompt=2 if algorithm == "grpo" else 1, minibatches=MINIBATCHES)
 
 
 def plan_of(algorithm: str, sets: Sets) -> Plan:
@@ -156,11 +147,18 @@ def survived(
     """
     expected, durations_s = undisturbed(plan, folder / "undisturbed", iterations)
     faults = tuple(random_kill(plan, durations_s, attempt, calls, draw) for attempt in range(kills))
+    return outlived(plan, expected, faults, folder / "killed", **section)
+
+
+def outlived(
+    plan: Plan, expected: list[dict[str, float]], faults: tuple[Fault, ...], folder: Path, **section: Any
+) -> Survived:
+    """Run a plan with these faults, beside the curve of the same run undisturbed."""
     config = config_of(on_failure="restart", **section).model_copy(update={"faults": faults})
     started_s = time.time()
-    run(job_of(plan.algorithm), plan, config, folder / "killed", iterations)
+    run(job_of(plan.algorithm), plan, config, folder, len(expected))
     seconds = time.time() - started_s
-    curve, recoveries = curve_of(folder / "killed"), recoveries_of(folder / "killed")
+    curve, recoveries = curve_of(folder), recoveries_of(folder)
     return Survived(
         faults=faults,
         noticed_in=tuple(r["call"] for r in recoveries),

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from profiles.errors import InputError
 
 FaultKind = Literal["error", "kill", "delay", "hang", "nan", "drop", "flip"]
+Victim = Literal["rank", "raylet", "gcs", "agent"]
 Index = Annotated[int, Field(ge=0)]
 HANG_S = 86_400.0
 
@@ -34,6 +35,8 @@ class Fault:
         columns that it reads hold no numbers, or those that it returns where it reads none. ``drop``: connections to
         the pool's other ranks are shut (not NCCL's). ``flip``: one bit of the first weight is another, before the call
         (of the optimizer's master weights where there are some).
+    victim
+        Whose process ``kill`` ends: the rank's, or that of a daemon of the Ray cluster that the run started itself.
     pool
         Where the role has two pools (generation apart), which of them; else any.
     """
@@ -46,6 +49,7 @@ class Fault:
     delay_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     attempt: Index = 0
     pool: str | None = None
+    victim: Victim = "rank"
 
 
 class InjectedFaultError(RuntimeError):
@@ -73,10 +77,28 @@ def strike(fault: Fault) -> None:
     elif fault.kind == "hang":
         time.sleep(HANG_S)
     elif fault.kind == "kill":
+        process = process_of(fault.victim)
         if fault.delay_s == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        threading.Timer(fault.delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            os.kill(process, signal.SIGKILL)
+        else:
+            threading.Timer(fault.delay_s, os.kill, (process, signal.SIGKILL)).start()
     elif fault.kind == "error":
         raise InjectedFaultError(f"{fault.role}.{fault.api} number {fault.call} was told to fail on rank {fault.rank}")
     else:
         raise InputError(f"a fake engine has no weights and no connections for a fault of kind {fault.kind}")
+
+
+def process_of(victim: Victim) -> int:
+    """The process of a victim, as a rank finds it: the raylet started the rank, and our process the raylet and GCS."""
+    if victim == "rank":
+        return os.getpid()
+    import psutil  # with Ray only
+
+    raylet = next((one for one in psutil.Process().parents() if one.name() == "raylet"), None)
+    if raylet is None:
+        raise InputError(f"a fault ends Ray's {victim}, but this rank was started by no Ray cluster")
+    if victim == "raylet":
+        return int(raylet.pid)
+    siblings = raylet.children() if victim == "agent" else raylet.parent().children()
+    sign = "/agent.py" if victim == "agent" else "gcs_server"
+    return next(int(one.pid) for one in siblings if any(sign in word for word in one.cmdline()))

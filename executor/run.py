@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from executor.records import CallRecord, Recovery
     from executor.recovery.supervisor import Replan, Start, Supervisor
     from executor.rl.algorithm import Step
-    from executor.run_config import EnginesSection, Hyperparameters, RunConfig
+    from executor.rl.data_section import DataSection
+    from executor.rl.hyperparameters import Hyperparameters
+    from executor.run_config import EnginesSection, RunConfig
     from profiles.workload import Workload
     from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
@@ -50,6 +52,8 @@ class JobFacts(Protocol):
     def algorithm(self) -> str: ...
     @property
     def workload(self) -> Workload: ...
+    @property
+    def dataflow(self) -> Dataflow: ...
 
 
 def run(
@@ -90,7 +94,7 @@ def run(
     from executor.recovery.supervisor import Policy, Start, Supervisor
 
     require_runnable(plan, run_config.engines)
-    _require_groups(job_facts)
+    _require_groups(job_facts, plan, run_config.learning)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
     on_skipped = on_damaged or _warned
@@ -192,9 +196,18 @@ def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     require_engines_run(plan, engines)
 
 
-def _require_groups(job_facts: JobFacts) -> None:
+def _require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) -> None:
     """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
     samples = job_facts.workload.samples_per_prompt
+    if learning.dynamic_sampling and not algorithm_of(job_facts.algorithm).compares_responses:
+        raise InputError(
+            f"dynamic_sampling is about groups of responses to a prompt, which {job_facts.algorithm} does not compare"
+        )
+    if learning.dynamic_sampling and generate_ahead(plan):
+        raise NotYetError(
+            f"dynamic_sampling cannot run yet with schedule '{plan.schedule}': it waits for the scores of an iteration "
+            "before it knows the prompts of the next; 'sync' can"
+        )
     if algorithm_of(job_facts.algorithm).compares_responses and samples < 2:
         raise InputError(
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
@@ -202,17 +215,37 @@ def _require_groups(job_facts: JobFacts) -> None:
         )
 
 
+def end_tokens(data: DataSection, asked: int | str) -> tuple[int, ...]:
+    """The tokens that end a response, in order; none for ``never``, and for ``tokenizer`` where text is an alphabet."""
+    if isinstance(asked, int):
+        return (asked,)
+    if asked == "never" or data.tokenizer is None:
+        return ()
+    from executor.rl.text import TextCodec
+
+    return TextCodec(tokenizer=data.tokenizer).end_tokens()
+
+
 def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyperparameters:
     """The learning section with what the job's workload and the plan's schedule say."""
-    work = job_facts.workload
+    work, learning = job_facts.workload, config.learning
+    recomputes = any(call.key == "compute_log_prob" for call in job_facts.dataflow.calls)
+    if not recomputes and (learning.importance != "none" or learning.top_p < 1.0 or learning.top_k):
+        raise InputError(
+            "run.learning: importance, top_p and top_k take log-probs that the trainer computes: the job must say "
+            "implementation: {old_log_prob: trainer}, which prices that pass, too"
+        )
     given = {
+        "recomputes_log_probs": recomputes,
+        "end_tokens": end_tokens(config.data, learning.end_token),
+        "num_samples": work.num_samples,
         "max_tokens": work.response.maximum,
         "epochs": work.epochs,
         "minibatches": work.minibatches,
         "seed": config.seed,
         "staleness_bound": generate_ahead(plan),
     }
-    return config.learning.model_copy(update=given)
+    return learning.model_copy(update=given)
 
 
 def _loop(
@@ -224,22 +257,25 @@ def _loop(
     supervisor: Supervisor,
     given: _Given,
 ) -> None:
+    from executor.controller.held_out import HeldOut
     from executor.recorder import MetricsLog
     from executor.rl.algorithms import RUNNABLE
     from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
-    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
-    models.actor.prompts = batches = _prompts(controller, given.job_facts, config, spread)
+    flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles), models.recomputes_log_probs)
+    models.actor.prompts = batches = _prompts(controller, given.job_facts, config, spread, models.actor.num_drawn)
+    held_out = HeldOut.of(config, given.job_facts.workload.prompt_length, controller)
     for name in ("timeline.json", "timeline-ranks.json"):
         (out_dir / name).unlink(missing_ok=True)  # of an earlier run: whoever stops this one finds none
     log, ranks = MetricsLog(out_dir, spread.start), None
     script: Iterator[Step] = RUNNABLE[plan.algorithm].script(models, batches)
     try:
         for iteration in spread:
+            scored = held_out.scores(models, iteration) if held_out is not None else {}
             first, start_s = len(controller.records), time.time()
             step = next(script)
-            metrics = _finish(controller, models, step)
+            metrics = _finish(controller, models, step) | scored
             records, end_s = controller.records[first:], time.time()
             measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
             given.timelines[iteration] = timeline = _timeline(*measured, per_rank=False)
@@ -269,14 +305,16 @@ def _checked(models: Models, config: RunConfig, iteration: int, saving: Saving) 
     return {"checks/replicas_s": time.perf_counter() - start_s}
 
 
-def _prompts(controller: Controller, job_facts: JobFacts, config: RunConfig, spread: range) -> PromptStream:
+def _prompts(
+    controller: Controller, job_facts: JobFacts, config: RunConfig, spread: range, num_drawn: int
+) -> PromptStream:
     """A batch per iteration; the source is made at once, so that the first iteration does not pay for it."""
     from executor.controller.actor_group import PromptStream
     from executor.rl.data import PromptSource
 
     work = job_facts.workload
     source = PromptSource(config.data, work.prompts, work.samples_per_prompt, work.prompt_length, config.seed)
-    return PromptStream(lambda iteration: controller.put(source.batch(iteration)), spread.stop, spread.start)
+    return PromptStream(lambda number: controller.put(source.batch(number)), spread.stop, spread.start, num_drawn)
 
 
 def _finish(controller: Controller, models: Models, step: Step) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from executor.engines.registry import (
     AS_PLANNED,
@@ -14,105 +14,15 @@ from executor.engines.registry import (
     training_engine_name,
 )
 from executor.faults import Fault
+from executor.rl.data_section import DataSection, ValidationSection
+from executor.rl.hyperparameters import Hyperparameters
+from executor.rl.optimizer_section import OptimizerSection
+from executor.section import Positive, Section
 from profiles.errors import InputError
 from profiles.relative_paths import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """A mapping of the job file; unknown keys fail."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DataSection(Section):
-    """Where prompts come from, and how text becomes tokens.
-
-    ``task`` is a made-up task with known answers, ``file`` a JSONL file with ``prompt`` and (for functions)
-    ``answer``. ``alphabet`` makes each character a token; else ``tokenizer`` is a local Hugging Face folder.
-    """
-
-    task: str | None = None
-    file: str | None = None
-    digits: Annotated[int, Field(ge=2, le=10)] = 6
-    alphabet: str | None = None
-    tokenizer: str | None = None
-
-    @model_validator(mode="after")
-    def _one_of_each(self) -> DataSection:
-        if (self.task is None) == (self.file is None):
-            raise ValueError("give either task or file")
-        if (self.alphabet is None) == (self.tokenizer is None):
-            raise ValueError("give either alphabet or tokenizer")
-        return self
-
-
-LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-
-VERL_DEFAULTS: dict[str, float] = {
-    "lam": 1.0,
-    "value_clip": 0.5,
-    "kl_coefficient": 0.0,
-    "dual_clip": 3.0,
-    "kl_clamp": 10.0,
-}
-"""Where verl's algorithms start from other constants than ours: its configuration of release 0.9, KL off."""
-
-
-class Hyperparameters(Section):
-    """Constants of the learning rules, and the parts of the workload that workers need.
-
-    ``clip_high`` bounds growing probabilities where that is not ``clip`` (DAPO takes 0.28). ``overlong_buffer``: tokens
-    before the limit in which DAPO's score falls. ``kl_target`` makes the KL coefficient adaptive. ``value_clip`` of
-    ``null`` does not clip values. ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost
-    is below its limit: it comes back as slowly as it fell, so a low floor lets the limit be broken for long.
-    ``dual_clip`` bounds the loss of a token with a negative advantage at so many times it. ``loss_aggregation``: see
-    ``rl.loss_terms``; with ``seq-mean-token-sum-norm`` and without ``scale_advantages`` GRPO is Dr. GRPO.
-    ``kl_estimator`` of the KL term in the loss, bounded by ``kl_clamp`` a token. ``defaults: verl`` takes verl 0.9's
-    constants for what is not given (``VERL_DEFAULTS``).
-    ``temperature`` divides the logits in sampling and in every pass over what was sampled; vLLM takes none below 0.01.
-    """
-
-    defaults: Literal["hybridmap", "verl"] = "hybridmap"
-    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
-    lam: Annotated[float, Field(ge=0, le=1)] = 0.95
-    clip: Positive = 0.2
-    clip_high: Positive | None = None
-    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
-    loss_aggregation: LossAggregation = "token-mean"
-    scale_advantages: bool = True
-    overlong_buffer: Annotated[int, Field(ge=0)] = 0
-    value_clip: Positive | None = 0.2
-    kl_coefficient: NotNegative = 0.01
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    kl_clamp: Positive | None = None
-    kl_target: Positive | None = None
-    kl_horizon: Annotated[int, Field(ge=1)] = 10_000
-    entropy_coefficient: NotNegative = 0.0
-    pretrain_coefficient: NotNegative = 0.1
-    cost_limit: float = 0.0
-    cost_learning_rate: Positive = 0.05
-    cost_multiplier: Positive = 1.0
-    cost_multiplier_floor: Positive = 1e-4
-    temperature: Annotated[float, Field(ge=0.01)] = 1.0
-    end_token: Annotated[int, Field(ge=0)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 1
-    epochs: Annotated[int, Field(ge=1)] = 1
-    minibatches: Annotated[int, Field(ge=1)] = 1
-    staleness_bound: Annotated[int, Field(ge=0)] = 0
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_defaults(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("defaults") == "verl":
-            return {**VERL_DEFAULTS, **given}
-        return given
 
 
 class FunctionSection(Section):
@@ -138,7 +48,7 @@ class EnginesSection(Section):
 
     training: TrainingEngineName = "torch-native"
     generation: GenerationEngineName = "torch-native"
-    roles: dict[str, TrainingEngineName] = {}
+    roles: dict[str, TrainingEngineName] = Field(default_factory=dict)
 
     def training_of(self, role: str) -> str:
         """The engine that trains a role, or scores with it."""
@@ -186,9 +96,9 @@ class RunConfig(Section):
 
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
-    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``faults`` are
-    injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see
-    ``recovery.supervisor.Policy``.
+    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``validation`` scores held-out
+    prompts now and then. ``faults`` are injected into the run, to see that it survives them. ``on_failure`` and
+    ``max_restarts``: see ``recovery.supervisor.Policy``.
     """
 
     weights: dict[str, str]
@@ -198,6 +108,7 @@ class RunConfig(Section):
     learning_rate: Positive = 1e-6
     critic_learning_rate: Positive | None = None
     max_grad_norm: Positive = 1.0
+    optimizer: OptimizerSection = OptimizerSection()
     iterations: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     dtype: Literal["fp32", "bf16"] = "bf16"
@@ -209,10 +120,22 @@ class RunConfig(Section):
     max_restarts: Annotated[int, Field(ge=1)] = 3
     checkpoint: CheckpointSection | None = None
     learning: Hyperparameters = Hyperparameters()
+    validation: ValidationSection | None = None
     engines: EnginesSection = EnginesSection()
     timeouts: TimeoutsSection = TimeoutsSection()
     checks: ChecksSection = ChecksSection()
     faults: tuple[Fault, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_preset(cls, given: Any) -> Any:
+        """``learning.defaults`` is about the optimizer, too."""
+        if not isinstance(given, dict) or not isinstance(given.get("learning"), dict):
+            return given
+        defaults, optimizer = given["learning"].get("defaults"), given.get("optimizer", {})
+        if defaults is None or not isinstance(optimizer, dict):
+            return given
+        return {**given, "optimizer": {"defaults": defaults, **optimizer}}
 
     @model_validator(mode="after")
     def _actor_has_weights(self) -> RunConfig:
@@ -267,9 +190,13 @@ def _based(config: RunConfig, base: Path) -> RunConfig:
     data = config.data.model_copy(
         update={name: str(inside(base, path)) for name in ("file", "tokenizer") if (path := getattr(config.data, name))}
     )
+    validation = config.validation
+    if validation is not None and validation.file is not None:
+        validation = validation.model_copy(update={"file": str(inside(base, validation.file))})
     weights = {role: str(inside(base, path)) for role, path in config.weights.items()}
     plan = str(inside(base, config.plan)) if config.plan else None
     checkpoint = config.checkpoint
     if checkpoint is not None and checkpoint.dir is not None:
         checkpoint = checkpoint.model_copy(update={"dir": str(inside(base, checkpoint.dir))})
-    return config.model_copy(update={"data": data, "weights": weights, "plan": plan, "checkpoint": checkpoint})
+    changed = {"data": data, "validation": validation, "weights": weights, "plan": plan, "checkpoint": checkpoint}
+    return config.model_copy(update=changed)

@@ -59,6 +59,14 @@ class Checked:
 
 def write_models(folder: Path) -> None:
     """A Hugging Face folder per catalogue model: the published config, and a tokenizer that knows two words."""
+    for name in model_names():
+        config = json.loads((CATALOGUE / f"{name}.json").read_text())
+        config.pop("_hybridmap")
+        write_model(folder, hf_id(name), config)
+
+
+def write_model(folder: Path, name: str, config: dict[str, Any]) -> None:
+    """A Hugging Face folder of a model: its config, and a tokenizer that knows two words."""
     words = {
         "version": "1.0",
         "truncation": None,
@@ -70,15 +78,12 @@ def write_models(folder: Path) -> None:
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "a"},
     }
-    for name in model_names():
-        place = folder / hf_id(name).replace("/", "--")
-        place.mkdir(parents=True)
-        config = json.loads((CATALOGUE / f"{name}.json").read_text())
-        config.pop("_hybridmap")
-        (place / "config.json").write_text(json.dumps(config))
-        (place / "tokenizer.json").write_text(json.dumps(words))
-        special = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "</s>"}
-        (place / "tokenizer_config.json").write_text(json.dumps(special))
+    place = folder / name.replace("/", "--")
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps(config))
+    (place / "tokenizer.json").write_text(json.dumps(words))
+    special = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "pad_token": "</s>"}
+    (place / "tokenizer_config.json").write_text(json.dumps(special))
 
 
 def planned(path: Path, placement: str = "any") -> PlanFile:

@@ -4,6 +4,7 @@
 
 An input is accepted, refused with one message, or a find: an error that no one meant, or more than 5 seconds. Finds are
 written below ``--finds`` as they are; a test reads everything in ``tests/fuzz_cases`` again. Exit 1 if there is a find.
+Half of the files are jobs that make sense (``benchmarks.fuzz.grown``); the other readers share the rest evenly.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from benchmarks.fuzz.targets import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+GROWN = "grown-job"
+"""The target whose inputs reach what lies behind the readers."""
+
 KINDS = ("accepted", "refused", "crash", "slow")
 
 
@@ -29,20 +33,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run; returns the exit status."""
     options = _options().parse_args(arguments)
     names = options.target or list(TARGETS)
-    share = -(-options.count // len(names))
-    tallies: dict[str, Tally] = {}
-    for name in names:
-        tallies[name] = _timed(name, share, options.seed)
-        _keep(tallies[name], options.finds)
+    counts = shares(options.count, names)
     if options.commands and not options.target:
-        tallies[COMMANDS] = _timed(COMMANDS, options.commands, options.seed)
-        _keep(tallies[COMMANDS], options.finds)
+        counts[COMMANDS] = options.commands
+    tallies: dict[str, Tally] = {}
+    for name, count in counts.items():
+        tallies[name] = _timed(name, count, options.seed)
+        _keep(tallies[name], options.finds)
+        if options.out is not None:
+            _write(options.out, tallies, options.seed, options.note)  # hours of work may be cut short
     finds = sum(len(tally.finds) for tally in tallies.values())
     total = sum(sum(tally.counts.values()) for tally in tallies.values())
     print(f"{total:,} inputs, {finds} different finds")
-    if options.out is not None:
-        _write(options.out, tallies, options.seed, options.note)
     return 1 if finds else 0
+
+
+def shares(count: int, names: Sequence[str]) -> dict[str, int]:
+    """How many files each target gets: ``grown-job`` half of them, where there are others."""
+    others = [name for name in names if name != GROWN]
+    grown = (count // 2 if others else count) if GROWN in names else 0
+    return {name: grown if name == GROWN else -(-(count - grown) // len(others)) for name in names}
 
 
 def _options() -> argparse.ArgumentParser:
@@ -87,7 +97,6 @@ def _write(folder: Path, tallies: Mapping[str, Tally], seed: int, note: str) -> 
         for name, tally in tallies.items():
             counts = [tally.counts[kind] for kind in KINDS]
             table.writerow((name, *counts, len(tally.finds), f"{tally.slowest_s:.2f}"))
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ class Manifest(_Part):
     Parameters
     ----------
     iteration
-        Iterations that are through; the next one has this number, so it is the position in the data, too.
+        Iterations that are through; the next one has this number.
+    batches_drawn
+        The next batch of prompts; the next iteration's number, unless iterations drew several.
     next_call
         The next number in the controller's call order.
     controls
@@ -72,6 +74,7 @@ class Manifest(_Part):
     iteration: Count
     next_call: Count
     controls: dict[str, float]
+    batches_drawn: Count | None = None
     ahead: Count = 0
     identity: dict[str, Any]
     layout: str

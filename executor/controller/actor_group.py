@@ -17,16 +17,27 @@ if TYPE_CHECKING:
 
 
 class PromptStream:
-    """The prompts of a run from iteration ``first`` on, a batch for each, made when it is first asked for."""
+    """The prompts of a run from iteration ``first`` on, a batch for each, made when it is first asked for.
 
-    def __init__(self, batch: Callable[[int], Future], num_iterations: int, first: int = 0) -> None:
+    ``num_drawn`` batches were drawn before: as many as iterations, unless some took more than one.
+    """
+
+    def __init__(
+        self, batch: Callable[[int], Future], num_iterations: int, first: int = 0, num_drawn: int | None = None
+    ) -> None:
         self._batch, self.num_iterations, self._first = batch, num_iterations, first
+        self.num_drawn = first if num_drawn is None else num_drawn
         self._made: dict[int, Future] = {}
 
     def __getitem__(self, iteration: int) -> Future:
         if iteration not in self._made:
-            self._made[iteration] = self._batch(iteration)
+            self._made[iteration] = self.another()
         return self._made[iteration]
+
+    def another(self) -> Future:
+        """The next batch of the run's prompts, whichever iteration takes it."""
+        self.num_drawn += 1
+        return self._batch(self.num_drawn - 1)
 
     def __iter__(self) -> Iterator[Future]:
         """One after another; those behind are forgotten."""
@@ -54,6 +65,7 @@ class ActorGroup:
         self.trainer, self.generator, self.ahead = trainer, generator, ahead
         self.prompts: PromptStream | None = None
         self._num_updates = 0
+        self.num_drawn = 0
         self._first = 0
         self._asked: dict[str, int] = {}
         self._generated: dict[tuple[str, int], Future] = {}
@@ -73,6 +85,15 @@ class ActorGroup:
             return self.generator.generate_sequences(prompts, suffix=suffix, **options)  # type: ignore[no-any-return]
         return self._generate_ahead(prompts, suffix, options)
 
+    def generate_more(self, prompts: Future) -> Future:
+        """Responses to further prompts of an iteration, by the weights that its first pass brought over."""
+        return self.generator.generate_sequences(prompts)  # type: ignore[no-any-return]
+
+    def generate_held_out(self, prompts: Future, *, do_sample: bool) -> Future:
+        """Responses to prompts that are not learned from, by the newest weights."""
+        self._transition()
+        return self.generator.generate_sequences(prompts, suffix="held-out", do_sample=do_sample)  # type: ignore[no-any-return]
+
     def update_actor(self, batch: Future) -> Future:
         """Optimizer steps; counted, so that every response knows how many updates its weights had seen."""
         self._num_updates += 1
@@ -83,9 +104,14 @@ class ActorGroup:
         """Responses to prompts of later iterations, by the call's suffix and the iteration."""
         return self._generated
 
-    def resume(self, iteration: int, num_updates: int, generated: Mapping[tuple[str, int], Future]) -> None:
-        """Resume with ``iteration`` of a run that has made ``num_updates``, with what it had generated ahead."""
-        self._first, self._num_updates = iteration, num_updates
+    def resume(
+        self, iteration: int, num_updates: int, num_drawn: int, generated: Mapping[tuple[str, int], Future]
+    ) -> None:
+        """Resume with ``iteration`` of a run that has made ``num_updates``, with what it had generated ahead.
+
+        ``num_drawn``: batches of prompts that it had drawn.
+        """
+        self._first, self._num_updates, self.num_drawn = iteration, num_updates, num_drawn
         self._generated = dict(generated)
 
     def _transition(self) -> None:

@@ -19,6 +19,8 @@ from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.registry import GENERATION, TRAINING
 from executor.engines.spec import EngineSpec
 from executor.engines.support import require_device
+from executor.rl.dynamic_sampling import DynamicSampling
+from executor.rl.learning_rate import RateSchedule
 from executor.rl.text import TextCodec
 from executor.worker.controller_worker import ControllerWorker
 from executor.worker.roles import WORKERS
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from executor.controller.controller import Controller
     from executor.controller.worker_group import WorkerGroup
     from executor.engines.interfaces import EngineChoice
-    from executor.run_config import Hyperparameters, RunConfig
+    from executor.rl.hyperparameters import Hyperparameters
+    from executor.run_config import RunConfig
     from simulator.plan.plan import ParallelLayout, Plan, RolePlan
 
     Group = WorkerGroup | ActorGroup
@@ -41,10 +44,21 @@ ALONE = Degrees(1, 1, 1, 1, 1)
 
 
 class Models:
-    """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one."""
+    """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one.
 
-    def __init__(self, groups: Mapping[str, Group]) -> None:
+    ``recomputes_log_probs``: whether the trainer gives the log-probs that policy ratios are taken against.
+    ``dynamic_sampling``: whether groups that all score alike are replaced.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        *,
+        recomputes_log_probs: bool = False,
+        dynamic_sampling: DynamicSampling | None = None,
+    ) -> None:
         self.groups = dict(groups)
+        self.recomputes_log_probs, self.dynamic_sampling = recomputes_log_probs, dynamic_sampling
 
     def __getattr__(self, role: str) -> Any:
         groups = self.__dict__.get("groups", {})
@@ -79,8 +93,9 @@ def build_models(
     groups: dict[str, Group] = {}
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
     device = "cuda" if controller.launcher.uses_gpus else "cpu"
+    steps = hyper.epochs * hyper.minibatches
     for entry in plan.roles:
-        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device)
+        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps)
         if entry.separate_generation:
             groups[entry.role] = _on_two_pools(controller, plan, entry, engine, shared)
             continue
@@ -96,7 +111,8 @@ def build_models(
         options = {"engine": _function(config.reward.function, config), **shared}
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
     groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
-    return Models(groups)
+    sampling = DynamicSampling(hyper.num_samples, hyper.most_batches) if hyper.dynamic_sampling else None
+    return Models(groups, recomputes_log_probs=hyper.recomputes_log_probs, dynamic_sampling=sampling)
 
 
 def _on_two_pools(
@@ -114,12 +130,12 @@ def _on_two_pools(
     return ActorGroup(trainer, generator, generate_ahead(plan))
 
 
-def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> EngineChoice:
-    """The engine that plan and run section give a role."""
+def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps: int = 1) -> EngineChoice:
+    """The engine that plan and run section give a role; ``steps`` of the optimizer are made in an iteration."""
     function = config.function_of(entry.role)
     if function is not None:
         return _function(function, config)
-    spec, engine = _model_spec(entry, plan, config, device), config.engines.training_of(entry.role)
+    spec, engine = _model_spec(entry, plan, config, device, steps), config.engines.training_of(entry.role)
     layout, scoring = entry.training or entry.inference, None
     if spec.scoring is not None and entry.inference is not None:
         at_once = _at_once(entry.inference)
@@ -153,11 +169,20 @@ def _function(name: str, config: RunConfig) -> FunctionSpec:
     return FunctionSpec(name, TextCodec(config.data.alphabet, config.data.tokenizer))
 
 
-def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> ModelSpec:
+def _optimizer(role: str, config: RunConfig, steps: int) -> OptimizerConfig:
+    """AdamW of a role, with the schedule of its learning rate; ``steps`` an iteration."""
+    rate = config.critic_learning_rate if role == "critic" else None
+    given = config.optimizer
+    last = given.iterations or config.iterations
+    schedule = RateSchedule(given.schedule, given.warmup, last, given.floor, steps)
+    constants = (given.betas, given.eps, given.weight_decay, config.max_grad_norm)
+    return OptimizerConfig(rate or config.learning_rate, *constants, schedule)
+
+
+def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps: int) -> ModelSpec:
     layout = entry.training or entry.inference
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
-    rate = config.critic_learning_rate if entry.role == "critic" else None
-    optimizer = OptimizerConfig(rate or config.learning_rate, max_grad_norm=config.max_grad_norm)
+    optimizer = _optimizer(entry.role, config, steps) if flow.is_trained(entry.role) else None
     generation = entry.generation
     return ModelSpec(
         path=config.weights_of(entry.role),
@@ -166,7 +191,7 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str) -> 
         value_head=entry.role in ("critic", "reward", "cost"),
         **_at_once(layout),
         zero_stage=entry.training.zero_stage if entry.training else 0,
-        optimizer=optimizer if flow.is_trained(entry.role) else None,
+        optimizer=optimizer,
         max_num_seqs=generation.max_num_seqs if generation else 1,
         kv_cache_bytes=generation.kv_cache_bytes if generation else 0,
         scoring=scoring_degrees_of(entry),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from executor.records import COLLECTIVE_TIMEOUT_S
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import torch
 
+    from executor.rl.learning_rate import RateSchedule
     from simulator.plan.groups import Degrees
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -19,13 +22,20 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Constants of AdamW and of gradient clipping."""
+    """Constants of AdamW and of gradient clipping; ``schedule`` moves the learning rate, where there is one."""
 
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    schedule: RateSchedule | None = None
+
+    def set_rate(self, groups: Iterable[dict[str, Any]], num_steps: int) -> None:
+        """Give an optimizer's parameter groups the learning rate of the step after ``num_steps``."""
+        factor = 1.0 if self.schedule is None else self.schedule.factor(num_steps)
+        for group in groups:
+            group["lr"] = self.learning_rate * factor
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from executor.engines.interfaces import EngineChoice
     from executor.profiling.cases import Key
     from executor.profiling.timing import Precision
-    from executor.run_config import Hyperparameters
+    from executor.rl.hyperparameters import Hyperparameters
     from executor.worker.worker import RankProcess
 
 ENGINE = "torch-native"
@@ -114,7 +114,7 @@ def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:
     """A process-like rank with an actor, a critic and a reference, loaded."""
     from executor.engines.model_spec import ModelSpec, OptimizerConfig
     from executor.engines.spec import EngineSpec
-    from executor.run_config import Hyperparameters
+    from executor.rl.hyperparameters import Hyperparameters
 
     hyper = Hyperparameters(max_tokens=probe.response, minibatches=probe.minibatches, entropy_coefficient=0.01)
     specs = {

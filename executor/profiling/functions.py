@@ -19,8 +19,8 @@ def time_function(function: str, config: RunConfig, samples: int, prompt_length:
     from executor.engines.function import FunctionSpec
     from executor.profiling.engine_step import one_rank, timed_call
     from executor.rl.data import PromptSource
+    from executor.rl.hyperparameters import Hyperparameters
     from executor.rl.text import TextCodec
-    from executor.run_config import Hyperparameters
 
     spec = FunctionSpec(function, TextCodec(config.data.alphabet, config.data.tokenizer))
     rank = one_rank({"reward": spec}, Hyperparameters())

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from profiles.workload import LengthDistribution, Workload
+from simulator.plan.algorithms import algorithm_of
+from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from executor.run_config import RunConfig
+    from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
 
     Sets = tuple[tuple[str, ...], ...]
@@ -22,6 +25,11 @@ class ProbeJob:
 
     algorithm: str
     workload: Workload
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """Its calls: policy ratios are against the engine's log-probs."""
+        return build_dataflow(self.algorithm, algorithm_of(self.algorithm).roles)
 
     @classmethod
     def of(

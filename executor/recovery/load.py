@@ -10,9 +10,9 @@ seen by reading all of them, which ranks do together, before anything is loaded:
 
 ``iteration`` counts the iterations that are through. Saved are the master weights and optimizer states of every role
 that is trained, random states of every rank, counters of optimizer steps and updates, KL coefficient and cost
-multiplier, what was generated ahead of training, and what identifies the run. There is no scheduler: learning rates
-are constant. Roles that are not trained come from the weights that the run section names. Files and the way they
-appear: ``checkpoint.files``; shards: ``checkpoint.shards``; a rank's side: ``checkpoint.rank``.
+multiplier, what was generated ahead of training, and what identifies the run. Learning rates follow from the optimizer
+steps that are counted. Roles that are not trained come from the weights that the run section names. Files and the way
+they appear: ``checkpoint.files``; shards: ``checkpoint.shards``; a rank's side: ``checkpoint.rank``.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def load(models: Models, controller: Controller, checkpoint: Checkpoint) -> int:
     actor = models.groups["actor"]
     assert isinstance(actor, ActorGroup), "every algorithm generates with its actor"
     ahead = read_generated(controller, checkpoint) if actor.ahead == manifest.ahead else {}
-    actor.resume(manifest.iteration, manifest.roles["actor"].counters["updates"], ahead)
+    drawn = manifest.iteration if manifest.batches_drawn is None else manifest.batches_drawn
+    actor.resume(manifest.iteration, manifest.roles["actor"].counters["updates"], drawn, ahead)
     return manifest.iteration
 
 

@@ -14,11 +14,22 @@ from typing import TYPE_CHECKING, Any
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    from executor.rl.hyperparameters import Hyperparameters
     from executor.run import JobFacts
-    from executor.run_config import Hyperparameters, RunConfig
+    from executor.run_config import RunConfig
     from simulator.plan.plan import Plan
 
-SAME = ("data", "reward", "cost", "learning_rate", "critic_learning_rate", "max_grad_norm", "seed", "dtype")
+SAME = (
+    "data",
+    "reward",
+    "cost",
+    "learning_rate",
+    "critic_learning_rate",
+    "max_grad_norm",
+    "optimizer",
+    "seed",
+    "dtype",
+)
 """Keys of the run section that decide what is learned, besides ``learning`` and ``weights``."""
 
 
@@ -29,6 +40,8 @@ def identity_of(job_facts: JobFacts, plan: Plan, config: RunConfig, hyper: Hyper
     """
     section = config.model_dump(mode="json")
     found = {name: section[name] for name in SAME}
+    if config.optimizer.schedule == "cosine":
+        found["optimizer"]["iterations"] = config.optimizer.iterations or config.iterations
     for name in ("file", "tokenizer"):
         if found["data"][name] is not None:
             found["data"][name] = _contents(Path(found["data"][name]))

@@ -98,6 +98,7 @@ class Saver:
             iteration=iteration,
             next_call=self.controller.next_number(),
             controls=controls,
+            batches_drawn=iteration if actor.ahead or actor.prompts is None else actor.prompts.num_drawn,
             ahead=actor.ahead,
             identity=self.identity,
             layout=self.layout,

@@ -31,10 +31,10 @@ def returns_to_go(rewards: torch.Tensor, mask: torch.Tensor, gamma: float) -> to
 
 
 def normalised(x: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
-    """``x`` with mean 0 and (biased) variance 1 over the tokens of ``mask``, and 0 elsewhere."""
+    """``x`` with mean 0 and the sample's variance (n - 1) 1 over the tokens of ``mask``, and 0 elsewhere."""
     num = mask.sum().clamp(min=1)
     mean = (x * mask).sum() / num
-    variance = ((x - mean).square() * mask).sum() / num
+    variance = ((x - mean).square() * mask).sum() / (num - 1).clamp(min=1)
     return (x - mean) * torch.rsqrt(variance + eps) * mask
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDict
 
-from executor.rl.advantages import gae, normalised
+from executor.rl.advantages import gae, group_relative, normalised, over_tokens
 from executor.rl.kl import FixedKl, kl_estimate, token_rewards
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Estimation:
-    """What an estimator may read besides the batch."""
+    """What an estimator may read besides the batch; ``kl`` is what is taken off rewards."""
 
     gamma: float
     lam: float
@@ -27,6 +27,7 @@ class Estimation:
     max_tokens: int = 0
     overlong_buffer: int = 0
     scale_advantages: bool = True
+    advantage_eps: float = 1e-4
 
 
 def gae_on(scores: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDict:
@@ -37,10 +38,25 @@ def gae_on(scores: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDi
     return TensorDict({"advantages": normalised(advantages, mask), "returns": returns}, batch_size=batch.batch_size)
 
 
+def response_rewards(batch: TensorDict, how: Estimation) -> torch.Tensor:
+    """Scores less the KL of the whole response, ``[B]``."""
+    penalty = (token_kl(batch) * batch["response_mask"]).sum(1)
+    return torch.sub(batch["scores"], penalty, alpha=how.kl.coefficient)
+
+
+def relative_to_group(rewards: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDict:
+    """Advantages from ``rewards [B]`` relative to the other responses to the same prompt."""
+    relative = group_relative(rewards, batch["group"], scale=how.scale_advantages, eps=how.advantage_eps)
+    advantages = over_tokens(relative, batch["response_mask"])
+    return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
+
+
 def token_kl(batch: TensorDict) -> torch.Tensor:
     """KL of the policy from the reference at each sampled token, ``[B, R]``; 0 without a reference."""
     reference = batch.get("ref_log_probs", None)
-    return torch.zeros_like(batch["log_probs"]) if reference is None else kl_estimate(batch["log_probs"], reference)
+    if reference is None:
+        return torch.zeros(batch["response_mask"].shape)
+    return kl_estimate(batch["log_probs"], reference)
 
 
 def mean_kl(batch: TensorDict) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from executor.rl import losses
+from executor.rl.mismatch import importance
 from executor.rl.sequences import pretraining_of, sequences_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.rl.algorithm import Runnable
-    from executor.run_config import Hyperparameters, LossAggregation
+    from executor.rl.hyperparameters import Hyperparameters, LossAggregation
 
     Outputs = Mapping[str, torch.Tensor]
     TokenLoss = Callable[[Outputs, TensorDict], dict[str, torch.Tensor]]
@@ -77,17 +78,28 @@ def policy_loss_terms(batch: TensorDict, runnable: Runnable, hyper: Hyperparamet
         rows["target_mask"] = rows["target_mask"] & (rows["advantages"] != 0).any(1, keepdim=True)
 
     rows["loss_weights"] = loss_weights(rows["target_mask"], hyper.loss_aggregation)
+    if hyper.importance != "none":
+        given = (rows["log_probs"], rows["rollout_log_probs"], rows["response_mask"])
+        rows["importance"] = importance(*given, hyper.importance, hyper.importance_cap)
+    has_kl = "ref_log_probs" in batch.keys() and runnable.kl_place(hyper.kl_in) == "loss"  # noqa: SIM118
 
     def loss(outputs: Outputs, rows: TensorDict) -> losses.Sums:
         given = (outputs["entropy"], rows["target_mask"], hyper.entropy_coefficient, rows["loss_weights"])
-        entropy = losses.entropy_bonus(*given)
-        return losses.added(runnable.policy_loss(outputs, rows, hyper), entropy)
+        terms = [runnable.policy_loss(outputs, rows, hyper), losses.entropy_bonus(*given)]
+        if has_kl:
+            terms.append(_kl_term(outputs, rows, hyper))
+        return losses.added(*terms)
 
     terms = [LossTerm(rows, first, loss, temperature=hyper.temperature, aggregation=hyper.loss_aggregation)]
     if hyper.pretrain_coefficient > 0 and "pretrain_loss" in batch.keys():  # noqa: SIM118
         text = pretraining_of(batch)
         terms.append(LossTerm(text, 1, _pretrain_loss, hyper.pretrain_coefficient))
     return tuple(terms)
+
+
+def _kl_term(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> losses.Sums:
+    given = (outputs["log_probs"], rows["ref_log_probs"], rows["target_mask"], hyper.kl_coefficient)
+    return losses.kl_penalty(*given, kind=hyper.kl_estimator, clamp=hyper.kl_clamp, weights=rows["loss_weights"])
 
 
 def value_loss_terms(batch: TensorDict, hyper: Hyperparameters) -> tuple[LossTerm, ...]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Sums = dict[str, torch.Tensor]
 
+MOST_LOG_RATIO = 20.0
+"""Log-ratios beyond this are taken as this, so that no exponential overflows; verl 0.9 has the same bound."""
+
 
 def clipped_policy(
     log_probs: torch.Tensor,
@@ -34,7 +37,7 @@ def clipped_policy(
     tokens with a negative advantage at so many times it (Ye et al. 2020, eq. 5). ``weights [B, R]`` of the tokens in
     the loss; the mask's unless given.
     """
-    ratio = (log_probs - old_log_probs).exp()
+    ratio = (log_probs - old_log_probs).clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO).exp()
     bounded = ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
     plain, clipped = ratio * advantages, bounded * advantages
     loss = -torch.minimum(plain, clipped)
@@ -64,11 +67,11 @@ def kl_penalty(
 ) -> Sums:
     """The KL term inside the loss, as GRPO has it: an estimate (``kl.kl_estimate``), differentiated.
 
-    ``clamp`` bounds the estimate of a token on both sides, as verl does; one beyond it has no gradient. ``weights`` as
-    in ``clipped_policy``.
+    ``clamp`` bounds ``k3`` of a token, as verl does; one beyond it has no gradient. ``weights`` as in
+    ``clipped_policy``.
     """
     kl = kl_estimate(log_probs, reference, kind)
-    kl = kl if clamp is None else kl.clamp(-clamp, clamp)
+    kl = kl.clamp(-clamp, clamp) if clamp is not None and kind == "k3" else kl
     return {
         "loss": coefficient * (kl * (mask if weights is None else weights)).sum(),
         "reference_kl": (kl * mask).sum(),

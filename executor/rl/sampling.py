@@ -7,10 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn. ``greedy`` takes the likeliest token; ``end_token`` ends a response early."""
+    """How responses are drawn. ``greedy`` takes the likeliest token; each of ``end_tokens`` ends a response early.
+
+    Tokens are drawn among the ``top_k`` likeliest (0: all), and among the fewest likeliest that hold ``top_p`` of what
+    is left. Log-probs are those of the distribution that is drawn from.
+    """
 
     max_tokens: int
     temperature: float = 1.0
     greedy: bool = False
-    end_token: int | None = None
+    end_tokens: tuple[int, ...] = ()
     seed: int = 0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @property
+    def cuts(self) -> bool:
+        """Whether some tokens cannot be drawn."""
+        return not self.greedy and (self.top_p < 1.0 or self.top_k > 0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.records import Identity
-    from executor.run_config import Hyperparameters
+    from executor.rl.hyperparameters import Hyperparameters
     from simulator.plan.groups import Degrees
 
 
@@ -28,6 +28,7 @@ class ControllerWorker(Worker):
     ) -> None:
         self.identity, self.address, self.degrees = identity, address, degrees
         self.algorithm, self.hyper = algorithm, hyper
+        self._kept: list[TensorDict] = []
 
     @register(protocol="ONE_TO_ALL")
     def init_model(self) -> None:
@@ -49,11 +50,12 @@ class ControllerWorker(Worker):
         """``advantages`` and ``returns``, ``[B, R]``; then the controls take their next values."""
         from executor.rl.algorithms import RUNNABLE
         from executor.rl.estimators import Estimation, mean_kl
+        from executor.rl.kl import FixedKl
 
-        hyper = self.hyper
-        limits = (hyper.max_tokens, hyper.overlong_buffer, hyper.scale_advantages)
-        how = Estimation(hyper.gamma, hyper.lam, self.kl, self.multiplier, *limits)
-        estimated = RUNNABLE[self.algorithm].estimate(batch, how)
+        hyper, runnable = self.hyper, RUNNABLE[self.algorithm]
+        off_reward = self.kl if runnable.kl_place(hyper.kl_in) == "reward" else FixedKl(0.0)
+        limits = (hyper.max_tokens, hyper.overlong_buffer, hyper.scale_advantages, hyper.advantage_eps)
+        estimated = runnable.estimate(batch, Estimation(hyper.gamma, hyper.lam, off_reward, self.multiplier, *limits))
         self.kl = self.kl.updated(mean_kl(batch), int(batch.batch_size[0]))
         if "costs" in batch.keys():  # noqa: SIM118
             self.multiplier = self.multiplier.updated(float(batch["costs"].mean()))
@@ -71,9 +73,36 @@ class ControllerWorker(Worker):
         self.multiplier = replace(self.multiplier, value=cost_multiplier)
 
     @register(protocol="RANK_ZERO")
+    def summarise_held_out(self, batch: TensorDict) -> dict[str, float]:
+        """Means of answers to held-out prompts."""
+        lengths = batch["response_mask"].sum(1).float()
+        return {"reward": float(batch["scores"].mean()), "response_tokens": float(lengths.mean())}
+
+    @register(protocol="ONE_TO_ALL", returns=())
+    def begin_groups(self) -> None:
+        """Forget the groups that were kept: an iteration begins."""
+        self._kept = []
+
+    @register(protocol="RANK_ZERO")
+    def keep_groups(self, batch: TensorDict) -> int:
+        """Keep the groups of ``batch`` whose scores differ; how many rows are kept by now."""
+        from executor.rl.dynamic_sampling import varied
+
+        self._kept.append(batch[varied(batch["scores"], batch["group"])])
+        return sum(len(each) for each in self._kept)
+
+    @register(protocol="3D_PROTO", reads=())
+    def kept_groups(self, rows: int) -> TensorDict:
+        """The first ``rows`` rows that are kept, every column of them."""
+        from executor.rl.dynamic_sampling import joined
+
+        return joined(self._kept)[:rows]
+
+    @register(protocol="RANK_ZERO")
     def summarise(self, batch: TensorDict) -> dict[str, float]:
         """Means of an iteration's batch: what a curve is drawn from."""
         from executor.rl.estimators import mean_kl
+        from executor.rl.mismatch import mismatch
 
         lengths = batch["response_mask"].sum(1).float()
         found = {
@@ -86,6 +115,9 @@ class ControllerWorker(Worker):
         for column in ("costs", "pretrain_loss", "greedy_scores"):
             if column in batch.keys():  # noqa: SIM118
                 found[column] = float(batch[column].mean())
+        if "rollout_log_probs" in batch.keys():  # noqa: SIM118
+            apart = mismatch(batch["log_probs"], batch["rollout_log_probs"], batch["response_mask"])
+            found |= {f"mismatch/{name}": value for name, value in apart.items()}
         if "costs" in found:
             found["cost_multiplier"] = self.multiplier.value
         return found

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk, EngineState
     from executor.engines.interfaces import EngineChoice, Model, Scorer, Trainer
     from executor.records import Identity, Spent, WeightsMoved
+    from executor.rl.hyperparameters import Hyperparameters
     from executor.rl.loss_terms import LossTerm
-    from executor.run_config import Hyperparameters
     from simulator.plan.groups import Degrees
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ T = TypeVar("T")
 PROMPT = ("uid", "prompts", "prompt_mask")
 SAMPLE = ("prompts", "prompt_mask", "responses", "response_mask")
 PRETRAIN = ("pretrain_tokens", "pretrain_mask")
+RATIOS = ("log_probs", "rollout_log_probs")
 
 
 class ModelWorker(Worker):
@@ -187,19 +188,23 @@ class ActorWorker(ModelWorker):
         import torch
 
         hyper = self.hyper
-        sampling = Sampling(
-            hyper.max_tokens, hyper.temperature, greedy=not do_sample, end_token=hyper.end_token, seed=hyper.seed
-        )
+        drawn = (hyper.end_tokens, hyper.seed, hyper.top_p, hyper.top_k)
+        sampling = Sampling(hyper.max_tokens, hyper.temperature, not do_sample, *drawn)
         output = self._part(self.made.generator, "generates").generate(batch, sampling)
         output["version"] = torch.full(batch.batch_size, self.version)
         if PADDING in batch.keys():  # noqa: SIM118
             output[PADDING] = batch[PADDING]
         return output
 
-    @register(protocol="3D_PROTO", reads=SAMPLE, returns=("log_probs",), scores=True)
+    @register(
+        protocol="3D_PROTO", reads=(*SAMPLE, "log_probs"), returns=("log_probs", "rollout_log_probs"), scores=True
+    )
     def compute_log_prob(self, batch: TensorDict) -> TensorDict | None:
-        """``log_probs`` of the responses under the current weights."""
-        return columns_like(batch, log_probs=self.model.log_probs(batch, self.hyper.temperature))
+        """``log_probs`` of the responses under the current weights; what was there before is ``rollout_log_probs``."""
+        before = batch["log_probs"]
+        return columns_like(
+            batch, log_probs=self.model.log_probs(batch, self.hyper.temperature), rollout_log_probs=before
+        )
 
     @register(protocol="3D_PROTO", reads=PRETRAIN, returns=("pretrain_loss",), scores=True)
     def compute_loss(self, batch: TensorDict) -> TensorDict | None:
@@ -215,7 +220,7 @@ class ActorWorker(ModelWorker):
 
     @register(
         protocol="3D_PROTO",
-        reads=(*SAMPLE, *PRETRAIN, "log_probs", "ref_log_probs", "advantages", "pretrain_loss", "version"),
+        reads=(*SAMPLE, *PRETRAIN, *RATIOS, "ref_log_probs", "advantages", "pretrain_loss", "version"),
     )
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""

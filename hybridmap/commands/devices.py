@@ -159,7 +159,7 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from profiles.hardware import UNITS, load_doubts, load_tables_of
+    from profiles.hardware import UNITS, load_doubts, load_tables_of, unit_of
     from profiles.store import DATA, device_names, load_device
 
     profile = load_device(name)
@@ -170,6 +170,7 @@ def _facts(name: str) -> dict[str, Any]:
         values |= (
             {f"{key}.{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {key: value}
         )
+    values |= {key: getattr(spec.kernels, key.partition(".")[2]) for key in spec.sources if key.startswith("kernels.")}
     folder = DATA / name if name in device_names() else Path(name)
     other = load_tables_of(folder)
     tables = DATA / other if other else folder
@@ -180,7 +181,7 @@ def _facts(name: str) -> dict[str, Any]:
         "spec": {
             key: {
                 "value": value,
-                "unit": UNITS[key.partition(".")[0]],
+                "unit": unit_of(key),
                 "basis": spec.basis(key).name.lower(),
                 "source": spec.sources.get(key, ""),
             }

@@ -54,6 +54,12 @@ PromptTokens = Annotated[
 Models = Annotated[
     list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A role's model, where its path is unknown.")
 ]
+ModelConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--model-config", metavar="config.json", help="Shape of the model trained, if unknown.", show_default=False
+    ),
+]
 Variables = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable that the launch script finds set.")
 ]
@@ -67,6 +73,7 @@ def import_run(
     mean_response: MeanResponse = None,
     prompt_tokens: PromptTokens = None,
     model: Models = None,
+    model_config: ModelConfig = None,
     env: Variables = None,
     log: Annotated[
         Path | None,
@@ -94,6 +101,8 @@ def import_run(
     reader = READERS[origin.value]
     variables = name_values("--env", "NAME=VALUE, such as NNODES=4", env or [])
     models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", model or [])
+    if model_config is not None:
+        models = {"actor": str(model_config.resolve()), "reference": str(model_config.resolve())} | models
     read = reader.read(config, variables)
     if log is not None:
         mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)

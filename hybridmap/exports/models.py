@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from profiles.errors import InputError, UnknownNameError
-from profiles.models.catalogue import hf_id, is_known, model_names
+from profiles.models.catalogue import checkpoint_called, hf_id, is_known, model_names
 
 SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
 
@@ -28,7 +28,10 @@ def known_model(source: str, key: str, path: str, named: bool = True, role: str 
         return str((Path(path) / "config.json").resolve())
     if found is None and is_known(path):
         return path
+    found = found or checkpoint_called(short)
     if found is None:
         known = UnknownNameError("model", short, model_names())
-        raise InputError(f"{source}: {key}={path}: {known}, or give --model {role}=NAME")
+        raise InputError(
+            f"{source}: {key}={path}: {known}; give --model-config with its config.json, or --model {role}=NAME"
+        )
     return found

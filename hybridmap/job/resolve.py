@@ -9,10 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from typing import TYPE_CHECKING
 
-from hybridmap.job.leaves import MOST_SAMPLES
+from hybridmap.job.leaves import MOST_NUMBER, MOST_SAMPLES
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.places import at
 from hybridmap.job.schema import EmbeddedConfig, EnginesSection
@@ -214,6 +213,6 @@ def _histogram(text: str, path: Path) -> Histogram:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number):
+    if not abs(number) <= MOST_NUMBER:
         raise ValueError(text)
     return number

@@ -15,6 +15,8 @@ from simulator.play.simulate import build_timeline, price_calls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from profiles.engine_facts import GenerationEngine, TrainingEngine
+    from profiles.hardware import DeviceSpec
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
@@ -50,21 +52,46 @@ def carrying_constants(facts: Facts, plan: Plan) -> list[CarryingConstant]:
     def seconds(known: Facts) -> float:
         return build_timeline(plan, known, price_calls(plan, known)).iteration_s
 
+    def share(known: Facts) -> float:
+        return abs(seconds(known) / before - 1.0) / (STEP - 1.0)
+
     before = seconds(facts)
-    found = [CarryingConstant(n, o, abs(seconds(f) / before - 1.0) / (STEP - 1.0)) for n, o, f in _raised(facts)]
+    if share(_all_raised(facts)) < LARGE:  # one alone costs no more than all together, and plans are many
+        return []
+    found = [CarryingConstant(name, owner, share(known)) for name, owner, known in _raised(facts)]
     return sorted((c for c in found if c.share >= LARGE), key=lambda c: -c.share)
+
+
+def _all_raised(facts: Facts) -> Facts:
+    """The facts in which every fitted constant costs ``STEP`` times as much."""
+    for kind in ("training", "generation"):
+        engine = getattr(facts, kind)
+        facts = replace(facts, **{kind: replace(engine, **{n: getattr(engine, n) * STEP for n in _fitted(engine)})})
+    spec = facts.device.spec
+    slower = {dtype: spec.sustained_flop_per_s[dtype] / STEP for dtype in _fitted_rates(spec)}
+    return replace(facts, device=facts.device.with_spec(_with_rates(spec, slower)))
 
 
 def _raised(facts: Facts) -> Iterator[tuple[str, str, Facts]]:
     """Name, owner, and the facts in which that fitted constant costs ``STEP`` times as much."""
     for kind in ("training", "generation"):
         engine = getattr(facts, kind)
-        for name, basis in engine.bases.items():
-            if basis is Basis.FITTED and getattr(engine, name):
-                changed = replace(engine, **{name: getattr(engine, name) * STEP})
-                yield name, engine.name, replace(facts, **{kind: changed})
+        for name in _fitted(engine):
+            changed = replace(engine, **{name: getattr(engine, name) * STEP})
+            yield name, engine.name, replace(facts, **{kind: changed})
     spec = facts.device.spec
-    for dtype, rate in spec.sustained_flop_per_s.items():
-        if spec.bases.get(f"sustained_flop_per_s.{dtype}") is Basis.FITTED:
-            slower = replace(spec, sustained_flop_per_s={**spec.sustained_flop_per_s, dtype: rate / STEP})
-            yield f"sustained_flop_per_s.{dtype}", spec.name, replace(facts, device=facts.device.with_spec(slower))
+    for dtype in _fitted_rates(spec):
+        slower = _with_rates(spec, {dtype: spec.sustained_flop_per_s[dtype] / STEP})
+        yield f"sustained_flop_per_s.{dtype}", spec.name, replace(facts, device=facts.device.with_spec(slower))
+
+
+def _fitted(engine: GenerationEngine | TrainingEngine) -> list[str]:
+    return [name for name, basis in engine.bases.items() if basis is Basis.FITTED and getattr(engine, name)]
+
+
+def _fitted_rates(spec: DeviceSpec) -> list[str]:
+    return [d for d in spec.sustained_flop_per_s if spec.bases.get(f"sustained_flop_per_s.{d}") is Basis.FITTED]
+
+
+def _with_rates(spec: DeviceSpec, rates: dict[str, float]) -> DeviceSpec:
+    return replace(spec, sustained_flop_per_s={**spec.sustained_flop_per_s, **rates})

@@ -47,6 +47,9 @@ NOT_SEARCHED = "time was up before another schedule that the job allows had a pl
 LEAST_S = 1.0
 """Seconds that each mode is searched at least."""
 
+RIVAL_S = 10.0
+"""Seconds that the best plan of another placement gets at most."""
+
 PRICING_SHARE = 0.9
 """Share of the time limit in which layouts are priced; what is left then is for the best of those."""
 
@@ -289,8 +292,8 @@ def _runners_up(
 ) -> tuple[RunnerUp, ...]:
     """The best plan of each other named placement and of all other placements, fastest first, each placement once.
 
-    They share what the winner left of the time limit; each has a second at least, or is
-    the quick choice of its placement when time is up. A placement for which nothing is known then is left out.
+    They share what the winner left of the time limit, ``RIVAL_S`` each at most, since nothing is proven of them; each
+    is the quick choice of its placement when time is up. A placement for which nothing is known then is left out.
     """
     won = {group for group, _ in winner.pools}
     families: list[tuple[Placement, ...]] = []
@@ -308,7 +311,7 @@ def _runners_up(
         if not inside:
             continue
         sizes = {group: instance.sizes[group] for p in inside for group in p}
-        left_s = 0.0 if deadline.is_over() else max(deadline.left_s, LEAST_S)
+        left_s = 0.0 if deadline.is_over() else min(max(deadline.left_s, LEAST_S), RIVAL_S)
         try:
             choice, _ = best_choice(
                 replace(instance, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers

@@ -102,6 +102,11 @@ def is_known(text: str, base: Path | None = None) -> bool:
     return not os.path.exists((base or Path()) / text) and _of_hub(text) is not None
 
 
+def checkpoint_called(folder: str) -> str | None:
+    """The Hugging Face id of the known checkpoint that a folder of this name holds, if any; in any case."""
+    return next((known for known in _checkpoints() if known.split("/")[1].lower() == folder.lower()), None)
+
+
 def published_num_params(name: str) -> int | None:
     """Parameters of the published checkpoint; ``None`` if only a rounded count is known.
 

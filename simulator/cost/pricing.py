@@ -217,7 +217,7 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     measured_s = facts.calibration.seconds_per_sample.get(call.key)
     if measured_s is not None:
         return Cost.of_compute(Priced.of(measured_s * work.num_samples, Basis.MEASURED))
-    if call.key == "compute_reward":
+    if call.api == "compute_reward":
         workers = facts.num_gpus if facts.device.spec.kind == "gpu" else 1
         seconds = work.reward_s_per_sample * work.num_samples / workers
         return Cost.of_compute(Priced.of(seconds, Basis.ASSUMED)) + dispatch

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced
-from simulator.cost import comms, compute, parameters
+from simulator.cost import comms, parameters
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.host_launches import launches_of_layer, paced
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
 from simulator.cost.train import per_call, slowest_stage
 from simulator.cost.trainer_layer import hops, launched, layer_costs
+from simulator.cost.vocabulary_head import vocabulary_head
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -54,7 +55,7 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     last = nothing
     if head == "lm":
         tokens = head_tokens(facts, batch) / layouts.cp
-        last = Cost.of_compute(compute.vocabulary_head(facts, shape, tokens, layouts.tp)[0])
+        last = Cost.of_compute(vocabulary_head(facts, shape, tokens, layouts.tp)[0])
     layer = paced(facts, launched(facts, layer, "forward_s_per_layer"), launches_of_layer(facts, shape, layouts))
     last = launched(facts, last, "forward_s_per_pass")
     slowest = slowest_stage(layer, last, shape, layouts)

@@ -25,6 +25,7 @@ from simulator.cost.memory import recomputed_share
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import hops, launched, layer_costs
+from simulator.cost.vocabulary_head import vocabulary_head
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -138,7 +139,7 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":
         return Pass(forward, backward + again, *(launched(facts, nothing, end) for end in ends))
-    hf, hb = compute.vocabulary_head(facts, shape, head_tokens(facts, batch) / layouts.cp, layouts.tp)
+    hf, hb = vocabulary_head(facts, shape, head_tokens(facts, batch) / layouts.cp, layouts.tp)
     costs = (Cost.of_compute(hf), Cost.of_compute(hb))
     return Pass(forward, backward + again, *(launched(facts, c, end) for c, end in zip(costs, ends, strict=True)))
 

@@ -71,7 +71,8 @@ _ALL = (
     Algorithm(
         "remax",
         "ReMax",
-        ("actor", "reference", "reward"),
+        ("actor",),
+        ("reference", "reward"),
         greedy_baseline=True,
         estimators={"verl": "remax"},
     ),

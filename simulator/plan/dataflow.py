@@ -143,16 +143,14 @@ def _generation_calls(algorithm: Algorithm) -> list[Call]:
 def _preparation_calls(algorithm: Algorithm, roles: tuple[str, ...]) -> list[Call]:
     sampled = ("generate_sequences",)
     calls = []
-    for role in ("critic", "reference", "reward", "cost"):
-        if role not in roles:
-            continue
-        api = _SCORERS[role]
-        calls.append(Call(api, api, role, "preparation", "forward", sampled))
-        if role == "reward" and algorithm.greedy_baseline:
-            greedy = ("generate_sequences:greedy",)
-            calls.append(Call(f"{api}:greedy", api, role, "preparation", "forward", greedy))
-    if "reward" not in roles:
-        calls.append(Call("compute_reward", "compute_reward", CONTROLLER, "other", "controller", sampled))
+    scorers = [role for role in ("critic", "reference", "reward", "cost") if role in roles]
+    for role in (*scorers, *((CONTROLLER,) if "reward" not in roles else ())):
+        api = _SCORERS.get(role, "compute_reward")
+        stage: Stage = "other" if role == CONTROLLER else "preparation"
+        kind: CallKind = "controller" if role == CONTROLLER else "forward"
+        calls.append(Call(api, api, role, stage, kind, sampled))
+        if api == "compute_reward" and algorithm.greedy_baseline:
+            calls.append(Call(f"{api}:greedy", api, role, stage, kind, ("generate_sequences:greedy",)))
     return calls
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 
 from benchmarks.fuzz import campaign as campaigns
-from benchmarks.fuzz.__main__ import main
+from benchmarks.fuzz.__main__ import main, shares
 from benchmarks.fuzz.campaign import COMMANDS, campaign, input_of
 from benchmarks.fuzz.commands import run_command
 from benchmarks.fuzz.outcome import outcome_of
@@ -110,6 +110,12 @@ def test_any_value_at_any_key_of_a_job(key, value):
 
 def finder(read, make=lambda random: b"x"):
     return {"job": Target("job", "job.yaml", make, read)}
+
+
+def test_half_of_the_files_are_jobs_that_make_sense():
+    assert shares(200, ["job", "grown-job", "plan"]) == {"job": 50, "grown-job": 100, "plan": 50}
+    assert shares(100, ["grown-job"]) == {"grown-job": 100}
+    assert shares(100, ["job", "plan", "device"]) == {"job": 34, "plan": 34, "device": 34}
 
 
 def test_a_find_is_found(monkeypatch, tmp_path, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from executor.run_config import RunConfig, parse_run
 from profiles.workload import LengthDistribution, Workload
-from simulator.plan.dataflow import build_dataflow
+from simulator.plan.dataflow import Dataflow, build_dataflow
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
@@ -33,10 +33,24 @@ class JobFacts:
 
     algorithm: str
     workload: Workload
+    old_log_prob: str = "engine"
+
+    @property
+    def dataflow(self) -> Dataflow:
+        return build_dataflow(self.algorithm, ROLES[self.algorithm], self.old_log_prob == "trainer")
 
 
-def job(algorithm: str, *, prompts: int = 8, samples: int = 1, response: int = 3, minibatches: int = 1) -> JobFacts:
-    return JobFacts(algorithm, Workload(prompts, samples, 4, LengthDistribution.fixed(response), 1, minibatches))
+def job(
+    algorithm: str,
+    *,
+    prompts: int = 8,
+    samples: int = 1,
+    response: int = 3,
+    minibatches: int = 1,
+    old_log_prob: str = "engine",
+) -> JobFacts:
+    work = Workload(prompts, samples, 4, LengthDistribution.fixed(response), 1, minibatches)
+    return JobFacts(algorithm, work, old_log_prob)
 
 
 def plan(

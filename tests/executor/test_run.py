@@ -61,6 +61,71 @@ def test_end_tokens_shorten_responses(tmp_path):
     assert min(line["response_tokens"] for line in metrics(tmp_path)) < 6
 
 
+def test_the_trainer_recomputes_log_probs_where_the_job_prices_that(tmp_path):
+    """Engine and trainer are the same model here, so nothing is off; the call is where the dataflow has it."""
+    asked = job("ppo", old_log_prob="trainer")
+    (timeline,) = run(asked, colocated("ppo"), config(learning={"importance": "token"}), tmp_path, 1)
+    assert [span.call for span in timeline.spans][:3] == ["transition", "generate_sequences", "compute_log_prob"]
+    (line,) = metrics(tmp_path)
+    assert line["mismatch/probs_diff_max"] < 1e-5
+    for cut in ({"top_p": 0.5}, {"top_k": 2}, {"importance": "sequence"}):
+        with pytest.raises(InputError, match="old_log_prob: trainer"):
+            run(job("ppo"), colocated("ppo"), config(learning=cut), tmp_path, 1)
+
+
+def test_what_sampling_leaves_out_shows_as_mismatch(tmp_path):
+    run(job("ppo", old_log_prob="trainer"), colocated("ppo"), config(learning={"top_k": 2}), tmp_path, 1)
+    assert metrics(tmp_path)[0]["mismatch/kl"] > 0.1
+
+
+def test_held_out_prompts_are_scored_when_due(tmp_path):
+    given = {"every": 2, "prompts": 4, "at_start": False}
+    with_, without = tmp_path / "with", tmp_path / "without"
+    run(job("ppo"), colocated("ppo"), config(validation=given), with_, 3)
+    run(job("ppo"), colocated("ppo"), config(), without, 3)
+    found = [{name: line.pop(name) for name in list(line) if name.startswith("validation/")} for line in metrics(with_)]
+    assert [sorted(each) for each in found] == [
+        [],
+        [],
+        ["validation/response_tokens", "validation/reward", "validation/seconds"],
+    ]
+    lines = [{k: v for k, v in learned(line).items() if k[:10] != "validation"} for line in metrics(with_)]
+    assert lines == [learned(line) for line in metrics(without)]
+
+
+def test_a_rate_that_warms_up_learns_nothing_at_first(tmp_path):
+    run(job("ppo"), colocated("ppo"), config(optimizer={"warmup": 1}), tmp_path / "a", 3)
+    run(job("ppo"), colocated("ppo"), config(), tmp_path / "b", 3)
+    warm, cold = (metrics(tmp_path / name) for name in "ab")
+    assert warm[0]["actor/grad_norm"] == cold[0]["actor/grad_norm"]
+    assert abs(warm[1]["kl"]) < 1e-6 < 1e-3 < abs(cold[1]["kl"])
+    assert abs(warm[2]["kl"]) > 1e-3
+
+
+def test_dynamic_sampling_fills_an_iteration_with_groups_that_differ(tmp_path):
+    """Half of the first digits are even, so of groups of two about half score alike and are replaced."""
+    rules = {"dynamic_sampling": True, "most_batches": 8}
+    given = config(reward={"function": "first-is-even"}, learning=rules, checkpoint={"every": 1})
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    timelines = run(job("grpo", samples=2), colocated("grpo"), given, whole, 2)
+    calls = [span.call for span in timelines[0].spans]
+    assert calls.count("generate_sequences") == calls.count("compute_reward") > 1
+    assert calls.count("transition") == calls.count("update_actor") == 1
+    assert [line["reward"] for line in metrics(whole)] == [0.5, 0.5]
+    run(job("grpo", samples=2), colocated("grpo"), given, parts, 1)
+    run(job("grpo", samples=2), colocated("grpo"), given, parts, 2, resume=True)
+    assert [learned(line) for line in metrics(parts)] == [learned(line) for line in metrics(whole)]
+    narrow = config(reward={"function": "first-is-even"}, learning=rules | {"most_batches": 1})
+    with pytest.raises(InputError, match=r"most_batches is too small") as error:
+        run(job("grpo", samples=2), colocated("grpo"), narrow, tmp_path / "narrow", 1)
+    assert "an iteration takes 16" in str(error.value)
+
+
+def test_dynamic_sampling_is_about_groups(tmp_path):
+    with pytest.raises(InputError, match="which ppo does not compare"):
+        run(job("ppo"), colocated("ppo"), config(learning={"dynamic_sampling": True}), tmp_path, 1)
+
+
 def test_what_cannot_run_is_said_before_anything_starts(tmp_path):
     with pytest.raises(NotYetError, match="dpo has no script yet; dapo, grpo, ppo, reinforce"):
         run(job("ppo"), colocated("ppo").model_copy(update={"algorithm": "dpo"}), config(), tmp_path)

@@ -8,6 +8,7 @@ import torch
 
 from executor.engines.native.decoder import KVCache, Step, positions_of, run_stage, whole_step
 from executor.engines.native.heads import local_logits, next_tokens, uniforms
+from executor.engines.rotary import require_length
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from executor.weights.parameters import Slice
+
+LOOK_EVERY = 16
+"""Tokens between two looks whether all sequences have ended: each look waits for the device."""
 
 
 def blank_cache(replica: Replica, num_rows: int, length: int) -> KVCache:
@@ -52,6 +56,7 @@ def generate_waves(replica: Replica, batch: TensorDict, sampling: Sampling, spec
 def wave_of(replica: Replica, batch: TensorDict, sampling: Sampling, spec: ModelSpec) -> int:
     """Sequences that generate at once."""
     length = batch["prompts"].shape[1] + sampling.max_tokens
+    require_length(replica.arch, length)
     some = next(iter(replica.weights.values()))
     size = kv_bytes_per_sequence(replica.arch, replica.piece, length, some.element_size())
     if spec.kv_cache_bytes and spec.kv_cache_bytes < size:
@@ -84,9 +89,10 @@ def generate(
         tokens[:, i] = torch.where(running, chosen, 0)
         log_probs[:, i] = torch.where(running, chosen_log_probs, 0.0)
         seen[:, width + i] = running
-        if sampling.end_token is not None:
-            running = running & (chosen != sampling.end_token)
-            if not running.any():
+        if sampling.end_tokens:
+            for end in sampling.end_tokens:
+                running = running & (chosen != end)
+            if i % LOOK_EVERY == LOOK_EVERY - 1 and not running.any():
                 break
         entering, step = tokens[:, i : i + 1], _decode(seen[:, : width + i + 1], cache)
     return tokens, mask, log_probs

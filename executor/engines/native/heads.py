@@ -54,7 +54,8 @@ def log_probs_and_entropy(
 
 def next_tokens(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens ``[B]`` and their log-probs ``[B]`` from whole logits ``[B, V]`` and ``uniform [B]`` in [0, 1)."""
-    log_probs = at_temperature(logits, sampling.temperature).log_softmax(-1)
+    warm = at_temperature(logits, sampling.temperature)
+    log_probs = (likeliest(warm, sampling) if sampling.cuts else warm).log_softmax(-1)
     if sampling.greedy:
         tokens = logits.argmax(-1)
     else:
@@ -62,6 +63,23 @@ def next_tokens(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling)
         target = uniform.to(cumulative) * cumulative[:, -1]
         tokens = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
     return tokens, log_probs.gather(-1, tokens[:, None])[:, 0]
+
+
+def likeliest(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """``logits [B, V]`` with minus infinity for tokens that ``top_k`` and then ``top_p`` leave out.
+
+    The token that passes ``top_p`` is kept, and so are those as likely as the last of ``top_k``, as vLLM has both.
+    """
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, float("-inf"))
+    if sampling.top_p < 1.0:
+        ordered, places = logits.sort(dim=-1, descending=True)
+        shares = ordered.softmax(-1)
+        before = shares.cumsum(-1) - shares
+        left_out = torch.zeros_like(before, dtype=torch.bool).scatter(-1, places, before >= sampling.top_p)
+        logits = logits.masked_fill(left_out, float("-inf"))
+    return logits
 
 
 def uniforms(seed: int, uids: torch.Tensor, num: int) -> torch.Tensor:

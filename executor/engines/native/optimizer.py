@@ -65,6 +65,7 @@ class FlatAdamW:
         """Reduce, clip, step, gather; clears the gradients and returns their global norm before clipping."""
         gradient = self._reduced()
         norm = self._norm(gradient)
+        self.config.set_rate(self._adam.param_groups, self.num_steps)
         scale = min(1.0, self.config.max_grad_norm / (norm + 1e-6))
         self.master.grad = gradient * scale
         self._adam.step()

@@ -1,4 +1,4 @@
-"""ReMax: actor, reference, reward; the baseline is the score of the greedy response."""
+"""ReMax: the baseline is the score of the greedy response to the same prompt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDict
 
 from executor.rl.advantages import returns_to_go
-from executor.rl.algorithm import Runnable, Step
+from executor.rl.algorithm import Runnable, Step, policy_weights
 from executor.rl.estimators import token_kl
 from executor.rl.kl import token_rewards
 from executor.rl.losses import reinforce
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from executor.controller.models import Models
     from executor.rl.algorithm import Outputs
     from executor.rl.estimators import Estimation
+    from executor.rl.hyperparameters import Hyperparameters
     from executor.rl.losses import Sums
-    from executor.run_config import Hyperparameters
     from executor.worker.futures import Future
 
 
@@ -29,7 +29,10 @@ def remax(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
     for prompts in batches:
         batch = prompts | models.actor.generate_sequences(prompts)
         greedy = prompts | models.actor.generate_sequences(prompts, do_sample=False, suffix="greedy")
-        batch |= models.reference.compute_ref_log_prob(batch)
+        if models.recomputes_log_probs:  # after both generations: engines change places once
+            batch |= models.actor.compute_log_prob(batch)
+        if "reference" in models:
+            batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)
         batch |= models.reward.compute_reward(greedy, column="greedy_scores", suffix="greedy")
         batch |= models.controller.compute_advantage(batch)
@@ -47,7 +50,7 @@ def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
 
 def loss(outputs: Outputs, rows: TensorDict, hyper: Hyperparameters) -> Sums:
     """The policy gradient, without a ratio to clip."""
-    return reinforce(outputs["log_probs"], rows["advantages"], rows["loss_weights"])
+    return reinforce(outputs["log_probs"], rows["advantages"], policy_weights(rows))
 
 
 REMAX = Runnable(ALGORITHMS["remax"], remax, advantages, loss)

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from executor.rl.advantages import leave_one_out, over_tokens
 from executor.rl.algorithm import Runnable
 from executor.rl.algorithms.grpo import grpo
-from executor.rl.estimators import token_kl
+from executor.rl.estimators import response_rewards
 from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     """The whole response is one action: its score less its KL, less the mean of the others' to the same prompt."""
-    mask = batch["response_mask"]
-    rewards = batch["scores"] - how.kl.coefficient * (token_kl(batch) * mask).sum(1)
-    advantages = over_tokens(leave_one_out(rewards, batch["group"]), mask)
+    rewards = response_rewards(batch, how)
+    advantages = over_tokens(leave_one_out(rewards, batch["group"]), batch["response_mask"])
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 

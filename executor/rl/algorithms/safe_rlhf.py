@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executor.rl.algorithm import Runnable, Step
+from executor.rl.algorithm import Runnable, Step, rollout
 from executor.rl.estimators import gae_on
 from simulator.plan.algorithms import ALGORITHMS
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def safe_rlhf(models: Models, batches: Iterable[Future]) -> Iterator[Step]:
     """One iteration per batch of prompts; its column ``pretrain`` holds pretraining text."""
     for prompts in batches:
-        batch = prompts | models.actor.generate_sequences(prompts)
+        batch = rollout(models, prompts)
         batch |= models.critic.compute_values(batch)
         batch |= models.reference.compute_ref_log_prob(batch)
         batch |= models.reward.compute_reward(batch)

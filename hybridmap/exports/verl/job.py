@@ -100,11 +100,6 @@ def job_of(config: VerlConfig, given: Given, roles: tuple[str, ...], pools: Mapp
     if (algorithm == "ppo") is not critic:
         needs = "needs a critic, not" if algorithm == "ppo" else "has none, not"
         raise InputError(f"{config.source}: algorithm.adv_estimator={estimator} {needs} critic.enable={critic}")
-    if algorithm == "remax" and not {"reward", "reference"} <= set(roles):
-        raise InputError(
-            f"{config.source}: a ReMax run is read with a reference and a reward model "
-            "(algorithm.use_kl_in_reward=True, reward.reward_model.enable=True)"
-        )
     per_node = config.whole("trainer.n_gpus_per_node", MOST_GPUS_PER_NODE)
     gpus = sum(pool.num_gpus for pool in {pool.name: pool for pool in pools.values()}.values())
     cluster: dict[str, Any] = {"device": given.device, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
@@ -130,6 +125,8 @@ def _model(config: VerlConfig, role: str, given: Given) -> str:
     if given.models and role in given.models:
         return given.models[role]
     path = config.path(MODEL_KEYS[role])
+    if given.models and "actor" in given.models and path == config.path(MODEL_KEYS["actor"]):
+        return given.models["actor"]
     if not isinstance(path, str):
         raise InputError(f"{config.source}: no {MODEL_KEYS[role]}; name the {role}'s model with --model {role}=NAME")
     found = known_model(config.source, MODEL_KEYS[role], path, role=role)

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
     from simulator.facts import Facts
 
+_WITHOUT_PRICE = {
+    "model.mtp.enable": "the head that predicts further tokens has no price, where it trains and where it drafts",
+    "router_replay.mode": "experts chosen by the rollout's routing cost nothing here",
+    "kv_cache_dtype": "the cache is priced in bf16",
+    "speculative_config": "drafts are priced from a job file alone (speculation)",
+    "speculative_algorithm": "drafts are priced from a job file alone (speculation)",
+    "qat.enable": "quantization while training has no price",
+    "use_liger": "Liger's kernels are priced as PyTorch's",
+    "use_prefix_grouper": "prompts that share a prefix are priced each for itself",
+    "use_mtp": "the head that predicts further tokens has no price",
+}
+"""Ends of keys that switch on what is read over, and what is priced in its place."""
+_OFF = (False, None, "disabled", "auto", "bfloat16", "none")
 ENGINES = ("dp", "megatron")
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
 MODES = ("sync", "separate_async", "hybridmap_pools", "hybridmap_pools_async")
@@ -56,6 +69,11 @@ def require_read(config: VerlConfig) -> None:
     if config.get("async_training.use_dynamic_resource_scheduling"):
         key = "async_training.use_dynamic_resource_scheduling"
         raise _not_read(config, key, True, "runs whose trainers do not generate meanwhile are")
+    for role in ("actor", "critic"):
+        if not trains_with_fsdp(config) and config.get(f"{section_of(config, role)}.use_megatron_fsdp"):
+            raise _not_read(
+                config, f"{section_of(config, role)}.use_megatron_fsdp", True, "model_engine=dp is FSDP that"
+            )
     if config.get("distillation.enabled"):
         raise _not_read(config, "distillation.enabled", True, "runs without a teacher model are")
 
@@ -78,13 +96,7 @@ def _not_read(config: VerlConfig, key: str, value: object, instead: str) -> Inpu
 def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
     """What is read another way than it is meant, or has no price here."""
     yield from config.notes
-    if config.get(f"{ACTOR}.use_dynamic_bsz"):
-        yield "dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens"
-    for role in ("actor", "reference"):
-        if role in roles and is_dynamic(config, role, "inference"):
-            budget, longest = token_budget(config, role, "inference"), facts.workload.padded_length
-            if budget < longest:
-                yield f"{role}: micro-batches of {budget:,} tokens; verl stops at a sequence of the full {longest:,}"
+    yield from _on_batches(config, roles, facts)
     if "critic" in roles:
         yield from _on_the_critic(config)
     if config.get("algorithm.filter_groups.enable"):
@@ -94,7 +106,28 @@ def notes_on(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterat
     yield from _on_the_rollout(config, facts)
     if trains_with_fsdp(config):
         yield from _on_fsdp(config, roles, facts)
+    yield from _without_price(config)
     yield from _unread(config)
+
+
+def _on_batches(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterator[str]:
+    if config.get(f"{ACTOR}.use_dynamic_bsz"):
+        yield "dynamic batches are taken as packs of ppo_max_token_len_per_gpu tokens"
+    for role in (role for role in roles if role != "reward" and not trains_with_fsdp(config)):
+        key = f"{section_of(config, role)}.virtual_pipeline_model_parallel_size"
+        if config.whole_or(key, 1) > 1 and is_dynamic(config, role, "training"):
+            yield f"{key}={config.get(key)}: with micro-batches of tokens, priced as a pipeline of whole stages"
+    for role in ("actor", "reference"):
+        if role in roles and is_dynamic(config, role, "inference"):
+            budget, longest = token_budget(config, role, "inference"), facts.workload.padded_length
+            if budget < longest:
+                yield f"{role}: micro-batches of {budget:,} tokens; verl stops at a sequence of the full {longest:,}"
+
+
+def _without_price(config: VerlConfig) -> Iterator[str]:
+    for key, value in config.given.items():
+        if value not in _OFF and (end := next((end for end in _WITHOUT_PRICE if key.endswith(f".{end}")), None)):
+            yield f"{key}={value}: {_WITHOUT_PRICE[end]}"
 
 
 def _on_the_rollout(config: VerlConfig, facts: Facts) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridmap.exports.verl.batches import context_degree, micro_batch, section_of, trains_with_fsdp
+from hybridmap.exports.verl.batches import context_degree, is_dynamic, micro_batch, section_of, trains_with_fsdp
 from hybridmap.exports.verl.limits import notes_on
 from hybridmap.exports.verl.places import ROLLOUT
 from hybridmap.exports.verl.programs import FULLY_ASYNC, ONE_STEP_OFF
@@ -129,7 +129,10 @@ def _megatron_degrees(config: VerlConfig, role: str) -> dict[str, int]:
     names = {"tp": "tensor", "pp": "pipeline", "ep": "expert"}
     degrees = {key: config.whole(f"{section}.{name}_model_parallel_size") for key, name in names.items()}
     degrees["cp"] = config.whole(f"{section}.context_parallel_size")
-    degrees["vpp"] = config.whole_or(f"{section}.virtual_pipeline_model_parallel_size", 1)
+    # verl fills up the number of micro-batches of tokens (workers/engine/megatron/transformer_impl.py:875), so it is
+    # not known beforehand; such a pipeline is priced without its chunks.
+    chunks = config.whole_or(f"{section}.virtual_pipeline_model_parallel_size", 1)
+    degrees["vpp"] = 1 if is_dynamic(config, role, "training") else chunks
     return degrees
 
 
@@ -157,8 +160,6 @@ def _granularity(config: VerlConfig, key: str) -> str:
 
 
 def _megatron_zero(config: VerlConfig, section: str) -> int:
-    if config.get(f"{section}.use_megatron_fsdp"):
-        return 3
     return 1 if config.get(f"{section}.use_distributed_optimizer") else 0
 
 

@@ -39,7 +39,8 @@ class Program:
     def is_named(self, name: str) -> bool:
         """Whether a script starts it by this module or this file."""
         path = name.removesuffix(".py").replace("/", ".").lstrip(".")
-        return any(path == known or path.endswith(f".{known}") for known in (self.module, *self.also))
+        whole = [known for known in (self.module, *self.also) if "." in known]
+        return path in self.also or any(path == known or path.endswith(f".{known}") for known in whole)
 
 
 _OWN_GPUS = {f"{ROLLOUT}.nnodes": "${rollout.nnodes}", f"{ROLLOUT}.n_gpus_per_node": "${rollout.n_gpus_per_node}"}
@@ -48,7 +49,10 @@ _BYPASS = {"algorithm.rollout_correction.bypass_mode": "True"}
 
 MAIN = Program(
     "verl.trainer.main_ppo",
-    also=("main_ppo", "recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo", "main_dapo", "hybridmap_verl"),
+    also=(
+        *("verl.trainer.main_ppo_v0", "trainer.main_ppo", "main_ppo", "main_ppo_v0"),
+        *("recipe.dapo.main_dapo", "recipe.dapo.src.main_dapo", "dapo.main_dapo", "main_dapo", "hybridmap_verl"),
+    ),
 )
 ONE_STEP_OFF = Program(
     "verl.experimental.one_step_off_policy.main_ppo",

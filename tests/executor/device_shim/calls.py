@@ -28,9 +28,9 @@ from executor.engines.registry import TRAINING
 from executor.engines.spec import EngineSpec
 from executor.records import Identity
 from executor.rl.algorithms import RUNNABLE
+from executor.rl.hyperparameters import Hyperparameters
 from executor.rl.loss_terms import policy_loss_terms
 from executor.rl.sampling import Sampling
-from executor.run_config import Hyperparameters
 from executor.weights.link import PoolBroadcast, PoolLink
 from executor.weights.vllm_layout import VllmLayout
 from simulator.plan.groups import Degrees
@@ -135,7 +135,7 @@ def native_case(degrees, rank, path, batch):
     """The engine that generates in the memory in which it trains."""
     made = EngineSpec(spec_of(path), "torch-native", "torch-native")
     role = made.build(Identity("A", rank, degrees.num_ranks), "", degrees)
-    sampling = Sampling(NUM_TOKENS, end_token=3, seed=1)
+    sampling = Sampling(NUM_TOKENS, end_tokens=(3,), seed=1)
     return training_calls(role.trainer, batch) | {
         "to_generation": role.resharded.to_generation,
         "generate": lambda: role.generator.generate(batch, sampling),

@@ -12,7 +12,7 @@ from benchmarks.rank_pool import run_on_ranks
 from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.spec import EngineSpec
 from executor.records import Identity
-from executor.run_config import Hyperparameters
+from executor.rl.hyperparameters import Hyperparameters
 from executor.worker.roles import ActorWorker, ReferenceWorker
 from profiles.errors import InputError
 from simulator.plan.groups import Degrees

@@ -70,7 +70,7 @@ def watched(rank, path):
     seen["again"] = engine.generate(batch.flip(0), free).flip(0)
     seen["other seed"] = engine.generate(batch, Sampling(RESPONSE, seed=2))
     seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
-    seen["stopped"] = engine.generate(batch, Sampling(RESPONSE, seed=1, end_token=5))
+    seen["stopped"] = engine.generate(batch, Sampling(RESPONSE, seed=1, end_tokens=(5,)))
     whole = TensorDict({**batch, **seen["sampled"]}, batch_size=batch.batch_size)
     seen["recomputed"] = engine.log_probs(whole, free.temperature)
     seen["held"]["scoring"] = held()

@@ -4,8 +4,8 @@ import torch
 from tensordict import TensorDict
 
 from executor.rl.algorithms import RUNNABLE
+from executor.rl.hyperparameters import Hyperparameters
 from executor.rl.loss_terms import policy_loss_terms
-from executor.run_config import Hyperparameters
 
 
 def batch(advantages):

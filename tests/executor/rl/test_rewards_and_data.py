@@ -5,10 +5,11 @@ import torch
 from tensordict import TensorDict
 
 from executor.engines.function import FunctionEngine, FunctionSpec, resolve_reward
-from executor.rl.data import PromptSource, read_examples
+from executor.rl.data import PromptSource, held_out, read_examples
+from executor.rl.data_section import DataSection, ValidationSection
 from executor.rl.rewards import REWARDS
 from executor.rl.text import TextCodec
-from executor.run_config import DataSection
+from executor.run import end_tokens
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 SECTION = DataSection(task="sorted-digits", digits=5, alphabet="0123456789=+")
@@ -97,6 +98,67 @@ def test_batches_depend_on_seed_and_iteration_alone():
     source = PromptSource(SECTION, 8, 1, 4, seed=3)
     assert torch.equal(source.batch(5)["prompts"], PromptSource(SECTION, 8, 1, 4, seed=3).batch(5)["prompts"])
     assert not torch.equal(source.batch(5)["prompts"], source.batch(6)["prompts"])
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_file_is_read_to_its_end_before_it_begins_again(tmp_path, shuffle):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(f'{{"prompt": "{i}"}}\n' for i in range(5)))
+    section = DataSection(file=str(file), alphabet="0123456789", shuffle=shuffle)
+    source = PromptSource(section, 2, 1, 1, seed=0)
+    drawn = [int(row) for i in range(5) for row in source.batch(i)["prompts"]]
+    passes = [drawn[:5], drawn[5:]]
+    assert [sorted(each) for each in passes] == [[0, 1, 2, 3, 4]] * 2
+    assert (passes == [[0, 1, 2, 3, 4]] * 2) is not shuffle
+    assert int(PromptSource(section, 2, 1, 1, seed=0).batch(2)["prompts"][1]) == drawn[5]
+
+
+@pytest.fixture(scope="module")
+def chat_tokenizer(tmp_path_factory):
+    """A tokenizer of words with a template and two end tokens, one of them from its generation config."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    words = ["<pad>", "</s>", "<end>", "user", "assistant", "two", "plus", "?"]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", pad_token="<pad>")
+    made.chat_template = (
+        "{% for m in messages %}{{ m['role'] + ' ' + m['content'] + ' <end> ' }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant{% endif %}"
+    )
+    made.save_pretrained(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    return folder
+
+
+def test_prompts_go_through_the_tokenizers_chat_template(chat_tokenizer, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    asked = '"two plus two ?"'
+    file.write_text(f'{{"prompt": {asked}}}\n{{"prompt": [{{"role": "user", "content": {asked}}}]}}\n')
+    plain, chat = [5, 6, 5, 7], [3, 5, 6, 5, 7, 2, 4]
+    for templated, expected in ((False, [plain, chat]), (True, [chat, chat])):
+        section = DataSection(file=str(file), tokenizer=str(chat_tokenizer), chat_template=templated, shuffle=False)
+        batch = PromptSource(section, 2, 1, 8, seed=0).batch(0)
+        found = [row[mask].tolist() for row, mask in zip(batch["prompts"], batch["prompt_mask"], strict=True)]
+        assert found == expected
+    with pytest.raises(InputError, match="an alphabet has none"):
+        TextCodec(alphabet="a").encode_chat([])
+
+
+def test_end_tokens_are_the_tokenizers_and_its_generation_configs(chat_tokenizer):
+    assert TextCodec(tokenizer=str(chat_tokenizer)).end_tokens() == (1, 2)
+    section = DataSection(task="modular-sum", tokenizer=str(chat_tokenizer))
+    assert end_tokens(section, "tokenizer") == (1, 2)
+    assert (end_tokens(section, "never"), end_tokens(section, 7), end_tokens(SECTION, "tokenizer")) == ((), (7,), ())
+
+
+def test_held_out_prompts_are_drawn_with_a_seed_of_their_own():
+    found = held_out(SECTION, ValidationSection(every=2, prompts=8, samples=2), 6, 0).batch(0)["prompts"]
+    assert len(found) == 16
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[::2], PromptSource(SECTION, 8, 1, 6, seed=0).batch(0)["prompts"])
 
 
 def test_files_of_prompts(tmp_path):

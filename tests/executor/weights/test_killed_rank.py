@@ -13,7 +13,7 @@ from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.spec import EngineSpec
 from executor.errors import RankFailedError
 from executor.records import CallRequest
-from executor.run_config import Hyperparameters
+from executor.rl.hyperparameters import Hyperparameters
 from executor.worker.protocols import register
 from executor.worker.roles import ActorWorker
 from simulator.plan.groups import Degrees

@@ -1,10 +1,12 @@
 """Protects faults on purpose: each strikes at its call, rank and start, does what it says, and only there."""
 
+import os
+
 import pytest
 import torch
 from tensordict import TensorDict
 
-from executor.faults import Fault, InjectedFaultError
+from executor.faults import Fault, InjectedFaultError, process_of
 from executor.records import CallRequest, Identity
 from executor.run_config import RunConfig
 from executor.worker.inject_faults import FaultInjector, flip_bit, weights_of, without_numbers
@@ -85,3 +87,10 @@ def test_a_run_section_lists_faults_and_refuses_what_is_none():
     ]:
         with pytest.raises(InputError, match=told):
             config(faults=[{"role": "actor", "api": "update_actor", **wrong}])
+
+
+def test_a_daemon_is_one_of_the_cluster_that_started_the_rank():
+    assert process_of("rank") == os.getpid()
+    for victim in ("raylet", "gcs", "agent"):
+        with pytest.raises(InputError, match=f"ends Ray's {victim}, but this rank was started by no Ray cluster"):
+            process_of(victim)

@@ -2,6 +2,7 @@
 name; what only the machine that runs it knows is never a silent default."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from hybridmap.exports.verl.read import read_verl_config
 from profiles.errors import FileFormatError, InputError
 from simulator.feasibility import check_plan, pool_memory
 
+ROOT = Path(__file__).parents[3]
 CORE = (
     "algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct "
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
@@ -179,6 +181,16 @@ def test_the_environment_of_a_script_can_be_given(tmp_path):
 def test_a_model_is_known_by_its_folder_wherever_that_lies(tmp_path):
     run = import_verl(config_of(tmp_path, MODEL_PATHS), GIVEN)
     assert run.job.document["models"]["actor"]["shape"] == "qwen2.5-7b"
+
+
+def test_a_model_of_ones_own_is_given_by_its_config(tmp_path):
+    text = MODEL_PATHS.replace("models/Qwen2.5-7B", "models/ours-v3")
+    with pytest.raises(InputError, match=r"unknown model 'ours-v3'.*--model-config with its config\.json"):
+        import_verl(config_of(tmp_path, text), GIVEN)
+    shape = str(ROOT / "profiles" / "models" / "configs" / "qwen2.5-1.5b.json")
+    critic = text.rstrip() + ' algorithm.adv_estimator=gae critic.model.path="${MODEL_PATH}"\n'
+    run = import_verl(config_of(tmp_path, critic), replace(GIVEN, models={"actor": shape}))
+    assert [run.job.facts().roles[role].shape.num_layers for role in ("actor", "critic")] == [28, 28]
 
 
 @pytest.mark.parametrize(("words", "trained"), [("", 100.0), ("=True", 100.0), ("=False", 2048.0)])

@@ -47,6 +47,22 @@ def test_across_domains_by_hand(facts: Facts) -> None:
     assert int(whole_nodes.weakest) == Basis.ANALYTIC
 
 
+def test_an_exchange_that_each_domain_takes_in_once_by_hand(facts: Facts) -> None:
+    """Eight GPUs a domain send what leaves it through the node's cards; inside, the measured table."""
+    spec, inside = facts.device.spec, np.asarray([8, 8, 4])
+    found = comms.exchange_through_domains(facts, GIB / 8, GIB / 4, inside, np.asarray([1, 4, 2]))
+    local = [float(facts.device.collective("all_to_all", GIB / 8, int(n)).s) for n in inside]
+    network = 25e9 * 0.85
+    assert found.s[0] == pytest.approx(local[0])
+    assert found.s[1] == pytest.approx(GIB / 4 * 8 / network + 3 * spec.inter_node_latency_s)
+    assert found.s[2] == pytest.approx(GIB / 4 * 8 / network + spec.inter_node_latency_s)
+    alone = comms.exchange_through_domains(facts, GIB / 8, GIB / 4, inside[:1], np.asarray([1]))
+    assert alone.s.tolist() == [local[0]]
+    assert alone.weakest < Basis.ANALYTIC
+    mostly_inside = comms.exchange_through_domains(facts, GIB, 1.0, inside[:1], np.asarray([2]))
+    assert mostly_inside.s[0] == pytest.approx(float(facts.device.collective("all_to_all", GIB, 8).s))
+
+
 def test_the_slower_of_network_and_nvlink_counts() -> None:
     fast = make_facts(nodes=2, inter_node_bytes_per_s=1e15)
     found = comms.strided(fast, "all_gather", GIB, 16, 1)

@@ -10,12 +10,15 @@ import pytest
 
 from profiles.errors import InputError
 from profiles.models.catalogue import load_model
+from simulator.cost import comms
 from simulator.cost.engine_memory import generation_weight_bytes
 from simulator.cost.reshard import (
+    conversion_bucket_bytes,
     export_time,
     named_gather_time,
     nests,
     num_tensors,
+    receiving_bucket_bytes,
     transition_cost,
     transition_peak_bytes,
     transition_volume_bytes,
@@ -111,6 +114,63 @@ def test_nested_layouts_gather_less_than_others() -> None:
     general = transition_cost(facts, shape, *pair(1, 2, 8, 4), "bf16")  # same shard, groups do not nest
     assert inside.comm.s[0] < general.comm.s[0]
     assert inside.compute.s[0] == general.compute.s[0]
+
+
+@pytest.mark.parametrize(
+    ("layouts", "ranks", "in_a_domain"),
+    [
+        ((2, 8, 1, 4, 1), 2, 2),  # nested: micro-DP groups of neighbours
+        ((1, 4, 4, 2, 1), 8, 4),  # two blocks of two in each node of eight
+        ((1, 4, 4, 2, 2), 4, 4),
+        ((2, 2, 4, 4, 1), 8, 8),  # not nested: all of a replica
+        ((1, 8, 4, 1, 2), 16, 8),  # one block a node
+    ],
+)
+def test_who_gathers_a_generation_shard_by_hand(
+    layouts: tuple[int, int, int, int, int], ranks: int, in_a_domain: int
+) -> None:
+    dp, tp, pp, engine_tp, engine_pp = layouts
+    facts, shape = make_facts(nodes=max(1, dp * tp * pp // 8)), load_model("llama-2-7b")
+    training, engine = pair(dp, tp, pp, engine_tp, engine_pp)
+    shard = generation_weight_bytes(shape, engine, 2)
+    expected = comms.collective(facts, "all_gather", shard, ranks, in_a_domain).s[0]
+    assert transition_cost(facts, shape, training, engine, "bf16").comm.s[0] == pytest.approx(expected)
+
+
+def test_weights_sharded_by_zero_are_gathered_from_every_replica() -> None:
+    facts, shape = make_facts(nodes=4), load_model("llama-2-7b")
+    for zero, ranks in ((1, 8), (3, 32)):
+        training, engine = pair(4, 2, 4, 4, zero=zero)
+        shard = generation_weight_bytes(shape, engine, 2)
+        expected = comms.strided(facts, "all_gather", shard, ranks, 1).s[0]
+        assert transition_cost(facts, shape, training, engine, "bf16").comm.s[0] == pytest.approx(expected)
+
+
+def test_buckets_by_hand() -> None:
+    """Llama-2 7B in two bytes: embeddings 32,000 x 4,096, gate and up 2 x 11,008 x 4,096; a bucket 2^26 elements."""
+    facts, shape = make_facts(nodes=2), load_model("llama-2-7b")
+    facts = replace(facts, generation=replace(facts.generation, shares_weights=False))
+    embedding, gate_up, bucket = 32_000 * 4_096, 2 * 11_008 * 4_096, 1 << 26
+
+    def elements(*layouts: int, **more: int) -> float:
+        return float(conversion_bucket_bytes(facts, shape, *pair(*layouts, **more), "bf16")[0]) / 2
+
+    assert elements(2, 8, 1, 1) == embedding  # gathered whole
+    assert elements(2, 8, 1, 4) == bucket  # a quarter of it is less
+    assert elements(1, 4, 4, 1) == 4 * gate_up  # the layers of four stages at once, embeddings apart
+    assert elements(1, 4, 4, 2) == 2 * gate_up
+    assert elements(1, 4, 4, 1, 2) == 2 * gate_up
+    assert elements(2, 8, 1, 1, zero=3) == bucket  # not nested, so in pieces
+    assert elements(4, 2, 2, 4) == bucket
+    sharing = make_facts(nodes=2)
+    assert float(conversion_bucket_bytes(sharing, shape, *pair(2, 8, 1, 8), "bf16")[0]) == 0.0
+    assert receiving_bucket_bytes(shape, pair(2, 8, 1, 4)[1], "bf16").tolist() == [2 * 2 * embedding]
+    small = load_model("qwen2.5-0.5b")
+    largest = max(small.embedding_params, 2 * small.ffn * small.hidden) * 2
+    assert receiving_bucket_bytes(small, pair(2, 8, 1, 4)[1], "bf16").tolist() == [2 * max(largest, 64 << 20)]
+    toy = replace(small, vocab=2_000, num_layers=2)
+    assert toy.num_params * 2 < 128 << 20
+    assert receiving_bucket_bytes(toy, pair(2, 8, 1, 4)[1], "bf16").tolist() == [2 * min(toy.num_params * 2, 64 << 20)]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,17 @@ def test_remax_generates_and_scores_twice_and_has_no_critic() -> None:
     assert inputs["compute_reward:greedy"] == ("generate_sequences:greedy",)
 
 
+def test_remax_with_a_reward_function_scores_the_greedy_responses_too() -> None:
+    flow = build_dataflow("remax", ("actor",))
+    rewards = [call for call in flow.calls if call.api == "compute_reward"]
+    assert [(call.key, call.role) for call in rewards] == [
+        ("compute_reward", "controller"),
+        ("compute_reward:greedy", "controller"),
+    ]
+    assert rewards[1].inputs == ("generate_sequences:greedy",)
+    assert {call.key for call in rewards} <= set(flow.calls[flow.index("compute_advantage")].inputs)
+
+
 def test_safe_rlhf_adds_a_cost_model_and_the_pretraining_loss() -> None:
     ppo, safe = keys("ppo", PPO), keys("safe-rlhf", (*PPO, "cost"))
     assert [key for key in safe if key not in ppo] == ["compute_cost", "compute_loss"]
