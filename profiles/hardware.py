@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 DEVICE_FILE = "device.yaml"
 
+MEASURED_HERE = "measured here"
+"""How the source of a number begins that ``hybridmap profile`` measured."""
+
 DeviceKind = Literal["gpu", "cpu"]
 
 UNITS = {

@@ -42,7 +42,12 @@ def steps_by_stages(frame: pd.DataFrame) -> list[dict[str, Any]]:
         worst = stages.loc[stages["relative_error"].abs().idxmax()]
         of_step, of_stage = float(step["relative_error"].iloc[0]), float(worst["relative_error"])
         good = abs(of_step) <= GOOD_STEP and abs(of_stage) <= GOOD_STAGE
-        line = {"id": name, "step": of_step, "worst stage": worst["quantity"], "error of it": of_stage}
+        line = {
+            "id": name,
+            "step": f"{of_step:+.1%}",
+            "worst stage": worst["quantity"],
+            "error of it": f"{of_stage:+.1%}",
+        }
         found.append({**line, "good": "yes" if good else "no"})
     return found
 

@@ -263,12 +263,13 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def next_lines(job: Path, written: list[Path]) -> list[str]:
-    """What is on disk now, and what one would type next."""
+def next_lines(job: Path, written: list[Path], target: str | None) -> list[str]:
+    """What is on disk now, and what one would type next; an export goes to the ``target`` that was planned for."""
+    to = "--to verl" if target in (None, "hybridmap") else "--out launch"
     return [
         f"wrote       {', '.join(str(path) for path in written)}",
         f"next        hybridmap report {written[0]}",
-        f"            hybridmap export {written[0]} --to verl",
+        f"            hybridmap export {written[0]} {to}",
         f"            hybridmap compare {job}",
     ]
 
