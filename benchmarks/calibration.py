@@ -38,7 +38,7 @@ from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
 from profiles.calibration import FACTORS
 from profiles.errors import HybridmapError
 from simulator.calibration.factors import Belief, calibrated, calibration_of, layer_of, prior
-from simulator.calibration.fit import SINGLE_STEP_ERROR, Observation, fit_to
+from simulator.calibration.posterior import SINGLE_STEP_ERROR, Observation, fit_to
 from simulator.play.simulate import build_timeline, price_calls
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
                 continue
             facts, plan = rl.run_of(cells)
             model = published_models(text_of(cells.get("model")))["actor"].name
-            device = published_device(text_of(cells.get("gpu_kind")), tabled=False)
+            device = published_device(text_of(cells.get("gpu_kind")))
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
         num = sum(number(cells.get(stage)) is not None for stage in STAGES)
@@ -167,7 +167,7 @@ class TrainerPrices:
 def training_after(known: Known, others: Sequence[Known]) -> list[float]:
     """Predictions of other rows by what one row says."""
     prices = TrainerPrices([row.given for row in (known, *others)])
-    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s, SINGLE_STEP_ERROR)])
+    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s, SINGLE_STEP_ERROR)]).belief
     return [prices.at(i, belief) for i in range(1, len(others) + 1)]
 
 

@@ -46,7 +46,7 @@ def validated(job: str, profile: Path, out: Path, iterations: int) -> dict[str, 
 
 def main() -> None:
     """Print a line for each stage; write everything to ``loop.json``."""
-    from benchmarks.placements import run_benchmark
+    from benchmarks.placements import run_benchmark, show
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
@@ -76,9 +76,7 @@ def main() -> None:
                 f"{1e3 * stage['predicted_s']:8.2f} {1e3 * stage['measured_s']:8.2f} ms, spread {stage['spread']:4.0%}"
             )
             print(f"{run['job']:16s} {stage['name']:12s} {times} {error}")
-    for row in sorted(placements["rows"], key=lambda r: r["predicted_s"]):
-        print(f"{row['placement']:16s} {1e3 * row['predicted_s']:8.1f} {1e3 * row['measured_s']:8.1f} ms")
-    print(f"swapped beyond the spread: {placements['swapped'] or 'none'}")
+    show(placements)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
 
 class FunctionSection(Section):
-    """A reward or cost that is a function: a built-in name, ``module:function``, or the URL of a service."""
+    """A reward or cost that is a function: a built-in name, ``module:function``, or the URL of a service.
+
+    It judges ``workers`` responses at once, each in a process of its own; unless given one a GPU of the plan, which is
+    what is priced, and one where there are none.
+    """
 
     function: str
+    workers: Annotated[int, Field(ge=1)] | None = None
 
 
 TrainingEngineName = Annotated[

@@ -89,8 +89,9 @@ class LearnedLengths(_Section):
 class CalibrationFile(_Section):
     """``calibration.yaml``: logarithms of ``FACTORS`` with their covariance, and what they were learned from.
 
-    ``seconds_per_sample`` are those of the controller's calls; ``left_out`` are steps by why; ``prior_scale`` is how
-    much wider than usual prices were taken to be uncertain before.
+    ``seconds_per_sample`` are those of the controller's calls, and what others take beside their price; ``left_out``
+    are steps by why; ``prior_scale`` is how much wider than usual prices were taken to be uncertain before.
+    ``of_calls`` is the covariance of how far whole calls are off, where such seconds were learned with the factors.
     """
 
     schema_version: Literal[2] = 2
@@ -106,6 +107,7 @@ class CalibrationFile(_Section):
     factors: tuple[str, ...] = FACTORS
     log_factors: tuple[Log, ...]
     covariance: tuple[tuple[float, ...], ...]
+    of_calls: tuple[tuple[float, ...], ...] | None = None
     prior_scale: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     seconds_per_sample: dict[str, Seconds] = {}
     stages: tuple[Stage, ...] = ()
@@ -120,8 +122,9 @@ class CalibrationFile(_Section):
             raise ValueError(f"factors are {', '.join(FACTORS)}")
         if len(self.log_factors) != num or [len(row) for row in self.covariance] != [num] * num:
             raise ValueError(f"expected {num} log_factors, and as many rows and columns of covariance")
-        if not _is_covariance(self.covariance):
-            raise ValueError("covariance: expected a symmetric matrix of finite numbers, all variances positive")
+        for name, rows in (("covariance", self.covariance), ("of_calls", self.of_calls or self.covariance)):
+            if [len(row) for row in rows] != [num] * num or not _is_covariance(rows):
+                raise ValueError(f"{name}: expected a symmetric matrix of finite numbers, all variances positive")
         return self
 
 
@@ -136,7 +139,9 @@ def _is_covariance(rows: tuple[tuple[float, ...], ...]) -> bool:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors on whole calls, factors on the host times of ``generation`` and ``training``, the controller's seconds.
+    """Factors on whole calls, factors on the host times of ``generation`` and ``training``, and seconds per sample.
+
+    The seconds are those of the controller's calls by key, and by API what other calls take beside their price.
 
     ``source`` says what it was learned from, ``learned`` which factors, and ``apart`` in which its runs contradict each
     other; ``memory`` multiplies what passes need.

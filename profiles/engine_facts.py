@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from profiles.engine_releases import stand_ins, version_of
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.records import Basis, ConstantBasis, Priced
 from profiles.yaml_text import parse_yaml
@@ -60,6 +61,7 @@ class _EngineFile(BaseModel):
     window_frees_cache: bool = True
     share_holds_activations: bool = True
     caches_every_head: bool = False
+    custom_all_reduce: bool = True
     static_batches: bool = False
     gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
@@ -76,7 +78,10 @@ class _EngineFile(BaseModel):
 
 
 class _Engine:
-    """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price."""
+    """What constants of an engine rest on. Slots, budgets and switches decide what runs and are no part of a price.
+
+    ``stands_in``: profiled releases around one that is not, whose facts these are (the first's); else empty.
+    """
 
     bases: Mapping[str, Basis]
 
@@ -110,6 +115,7 @@ class GenerationEngine(_Engine):
     ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
     ``caches_every_head``: the cache has room for keys and values of every query head.
+    ``custom_all_reduce``: a decode step may reduce by the engine's own kernel, not by NCCL alone.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
@@ -153,16 +159,19 @@ class GenerationEngine(_Engine):
     gather_s_per_layer_per_gpu: float = 0.0
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
+    shared_experts_beside: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
     caches_every_head: bool = False
+    custom_all_reduce: bool = True
     gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
     mixture_parallel: bool = False
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
     wake_s: float = 0.0
+    stands_in: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
@@ -229,13 +238,14 @@ class TrainingEngine(_Engine):
     dispatch_rank_s: float = 0.0
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
+    stands_in: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
     """``engine@version`` of every profiled engine of a kind, newest version of each engine last."""
     names = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    return sorted((n for n in names if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], _version(n)))
+    return sorted((n for n in names if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], version_of(n)))
 
 
 def default_engine(kind: Literal["training", "generation"]) -> str:
@@ -247,13 +257,15 @@ def default_engine(kind: Literal["training", "generation"]) -> str:
 def load_generation_engine(name: str) -> GenerationEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "generation")
+    others = _stand_ins(name)
     values = {key: fact.value for key, fact in file.facts.items()}
     return _build(
         GenerationEngine,
         name,
         dict(
             family=file.engine,
-            release=file.version,
+            release=name.split("@")[1] if others else file.version,
+            stands_in=others,
             facts_hash=digest,
             cuda_graphs=file.cuda_graphs,
             prefix_sharing=file.prefix_sharing,
@@ -267,10 +279,11 @@ def load_generation_engine(name: str) -> GenerationEngine:
             share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
             caches_every_head=file.caches_every_head,
+            custom_all_reduce=file.custom_all_reduce,
             gathers_every_batch=file.gathers_every_batch,
             first_token_in_prefill=file.first_token_in_prefill,
             mixture_parallel=file.mixture_parallel,
-            bases=_bases(file),
+            bases=_bases(file, others),
             **values,
         ),
     )
@@ -279,6 +292,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
 def load_training_engine(name: str) -> TrainingEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "training")
+    others = _stand_ins(name)
     values = {key: fact.value for key, fact in file.facts.items()}
     fixed = {
         "facts_hash": digest,
@@ -290,7 +304,8 @@ def load_training_engine(name: str) -> TrainingEngine:
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,
         "token_micro_batches": file.token_micro_batches,
-        "bases": _bases(file),
+        "stands_in": others,
+        "bases": _bases(file, others),
     }
     return _build(TrainingEngine, name, {**fixed, **values})
 
@@ -300,8 +315,10 @@ def engine_constants(name: str) -> dict[str, Fact]:
     return dict(_read(name)[0].facts)
 
 
-def _bases(file: _EngineFile) -> dict[str, Basis]:
-    return {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
+def _bases(file: _EngineFile, others: tuple[str, ...]) -> dict[str, Basis]:
+    """What constants rest on; what was fitted on one release is an assumption on another."""
+    found = {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
+    return {key: Basis.ASSUMED if others and basis is Basis.FITTED else basis for key, basis in found.items()}
 
 
 def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
@@ -311,13 +328,15 @@ def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
         raise FileFormatError(f"engine file of {name}: {error}") from error
 
 
-def _version(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.split("@")[1].split(".") if part.isdigit())
+def _stand_ins(name: str) -> tuple[str, ...]:
+    """Releases whose facts stand in for one that is not profiled; none for a file or a profiled release."""
+    known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
+    return () if name in known or name.endswith(".yaml") else stand_ins(name, known)
 
 
 def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_EngineFile, str]:
     known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    if name not in known and not (name.endswith(".yaml") and Path(name).is_file()):
+    if name not in known and not _stand_ins(name) and not (name.endswith(".yaml") and Path(name).is_file()):
         raise UnknownNameError(f"{kind} engine", name, [n for n in known if _read(n)[0].kind == kind])
     file, digest = _read(name)
     if file.kind != kind:
@@ -326,7 +345,8 @@ def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_Engin
 
 
 def _read(name: str) -> tuple[_EngineFile, str]:
-    path = Path(name) if name.endswith(".yaml") else _FOLDER / f"{name}.yaml"
+    own, *_ = _stand_ins(name) or (name,)
+    path = Path(own) if own.endswith(".yaml") else _FOLDER / f"{own}.yaml"
     return _parsed(path, path.stat().st_mtime_ns)
 
 

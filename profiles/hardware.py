@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from profiles.errors import FileFormatError, InputError, NoBasisError
+from profiles.other_kernels import LIKE_THE_TABLES, UNITS_OF, OtherKernels
 from profiles.records import Basis, ConstantBasis
 from profiles.yaml_text import read_yaml_file
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEVICE_FILE = "device.yaml"
+
+MEASURED_HERE = "measured here"
+"""How the source of a number begins that ``hybridmap profile`` measured."""
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -82,6 +86,8 @@ class DeviceSpec:
     kind
         ``gpu``, or ``cpu``: a process of one or more cores. A CPU computes what it launches itself, so launching
         adds to its work; a GPU works beside the host that launches for it.
+    kernels
+        How its kernels differ from those of the tables that price it, where those are another maker's.
     sources, bases
         Field name (``peak_flop_per_s.bf16`` for one dtype) to source text, and to what the number rests on.
     """
@@ -101,6 +107,7 @@ class DeviceSpec:
     sustained_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     flash_2_flop_per_s: Mapping[str, float] = field(hash=False, default_factory=dict)
     kind: DeviceKind = "gpu"
+    kernels: OtherKernels = LIKE_THE_TABLES
     sources: Mapping[str, str] = field(hash=False, compare=False, default_factory=dict)
     bases: Mapping[str, Basis] = field(hash=False, compare=False, repr=False, default_factory=dict)
 
@@ -235,6 +242,7 @@ class _DerivedFile(BaseModel):
     inter_node_bytes_per_s_per_node: _Fact | None = None
     pcie_bytes_per_s: _Fact | None = None
     power_w: _Fact | None = None
+    kernels: dict[str, _Fact] = Field(default_factory=dict)
 
 
 def load_derived(folder: Path, base: DeviceSpec) -> DeviceSpec:
@@ -249,7 +257,13 @@ def load_derived(folder: Path, base: DeviceSpec) -> DeviceSpec:
     rates = {
         name: {**getattr(base, name), **{dtype: fact.value for dtype, fact in by_key[name].items()}} for name in _BY_KEY
     }
+    if unknown := parsed.kernels.keys() - UNITS_OF:
+        raise FileFormatError(f"{path}: kernels: {sorted(unknown)[0]}: known are {', '.join(UNITS_OF)}")
+    kernels = {f"kernels.{name}": fact for name, fact in parsed.kernels.items()}
+    _require_units(path, kernels)
+    facts = {**facts, **kernels}
     changed: dict[str, Any] = {**numbers, **rates}
+    changed["kernels"] = OtherKernels(**{name: fact.value for name, fact in parsed.kernels.items()})
     # What was fitted on one part is an assumption on another.
     held = {name: Basis.ASSUMED if basis is Basis.FITTED else basis for name, basis in base.bases.items()}
     return replace(
@@ -310,6 +324,7 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
         name=parsed.name,
         device_string=parsed.device_string,
         kind=parsed.kind,
+        kernels=LIKE_THE_TABLES,
         peak_flop_per_s={dtype: fact.value for dtype, fact in parsed.peak_flop_per_s.items()},
         sustained_flop_per_s={dtype: fact.value for dtype, fact in parsed.sustained_flop_per_s.items()},
         flash_2_flop_per_s={way: fact.value for way, fact in parsed.flash_2_flop_per_s.items()},
@@ -320,8 +335,13 @@ def _to_spec(path: Path, parsed: _DeviceFile) -> DeviceSpec:
     )
 
 
+def unit_of(name: str) -> str:
+    """Unit of a field of a card: ``peak_flop_per_s.bf16``, ``kernels.matrix``."""
+    field_of, _, key = name.partition(".")
+    return UNITS_OF[key] if field_of == "kernels" else UNITS[field_of]
+
+
 def _require_units(path: Path, facts: Mapping[str, _Fact]) -> None:
     for name, fact in facts.items():
-        unit = UNITS[name.partition(".")[0]]
-        if fact.unit != unit:
+        if fact.unit != (unit := unit_of(name)):
             raise FileFormatError(f"{path}: {name}: unit is '{fact.unit}', it must be '{unit}'")

@@ -160,7 +160,13 @@ class DeviceProfile:
 
     @cached_property
     def _weakest(self) -> Basis:
+        if self._reached is not self.spec:
+            return Basis.ASSUMED  # another maker's kernels
         return Basis.MEASURED if self.spec == self.tables.reference else Basis.ANALYTIC
+
+    @cached_property
+    def _reached(self) -> DeviceSpec:
+        return self.spec.kernels.reached(self.spec)
 
     def gemm(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, dtype: str = "bf16") -> Priced:
         """(m x k) times (k x n), output BF16; sizes in elements, fractions (averages) allowed.
@@ -169,9 +175,9 @@ class DeviceProfile:
         """
 
         def ask(table: GemmLookup) -> Priced:
-            return table.price(self.spec, self._weakest, m, n, k, dtype)
+            return table.price(self._reached, self._weakest, m, n, k, dtype)
 
-        return self.tables.price("gemm", "GEMM", ask)
+        return self.spec.kernels.spaced(self.tables.price("gemm", "GEMM", ask))
 
     def has_gemm(self, dtype: str) -> bool:
         """Whether products in a number format were measured."""
@@ -197,10 +203,10 @@ class DeviceProfile:
         operator = "attention_prefill_window" if window else "attention_prefill"
 
         def ask(table: PrefillLookup) -> Priced:
-            return table.price(self.spec, self._weakest, *sizes, kv_dtype, window)
+            return table.price(self._reached, self._weakest, *sizes, kv_dtype, window)
 
         try:
-            return self.tables.price(operator, "prefill attention", ask)
+            return self.spec.kernels.spaced(self.tables.price(operator, "prefill attention", ask))
         except NoBasisError:
             if window:
                 piece = np.minimum(np.asarray(seq, dtype=np.float64), 2.0 * window)
@@ -231,10 +237,10 @@ class DeviceProfile:
         operator = "attention_decode_window" if window else "attention_decode"
 
         def ask(table: DecodeLookup) -> Priced:
-            return table.price(self.spec, self._weakest, *sizes, kv_dtype, window)
+            return table.price(self._reached, self._weakest, *sizes, kv_dtype, window)
 
         try:
-            return self.tables.price(operator, "decode attention", ask)
+            return self.spec.kernels.spaced(self.tables.price(operator, "decode attention", ask))
         except NoBasisError:
             if not window:
                 raise
@@ -250,9 +256,9 @@ class DeviceProfile:
         """
 
         def ask(table: MlaLookup) -> Priced:
-            return table.price(self.spec, self._weakest, batch, seq, heads, dtype, kv_dtype)
+            return table.price(self._reached, self._weakest, batch, seq, heads, dtype, kv_dtype)
 
-        return self.tables.price("mla_prefill", "MLA prefill", ask)
+        return self.spec.kernels.spaced(self.tables.price("mla_prefill", "MLA prefill", ask))
 
     def mla_decode(
         self, batch: ArrayLike, context: ArrayLike, heads: ArrayLike, dtype: str = "bf16", kv_dtype: str = "bf16"
@@ -263,9 +269,9 @@ class DeviceProfile:
         """
 
         def ask(table: MlaLookup) -> Priced:
-            return table.price(self.spec, self._weakest, batch, context, heads, dtype, kv_dtype)
+            return table.price(self._reached, self._weakest, batch, context, heads, dtype, kv_dtype)
 
-        return self.tables.price("mla_decode", "MLA decode", ask)
+        return self.spec.kernels.spaced(self.tables.price("mla_decode", "MLA decode", ask))
 
     def has_sparse(self, hidden: int) -> bool:
         """Whether modules of sparse latent attention of a model of this width were measured."""
@@ -287,7 +293,7 @@ class DeviceProfile:
 
         def ask(tables: SparseLookups) -> Priced:
             batch, length, heads = sizes
-            return tables.of_kind[kind].price(self.spec, self._weakest, batch, length, heads, dtype, kv_dtype)
+            return tables.of_kind[kind].price(self._reached, self._weakest, batch, length, heads, dtype, kv_dtype)
 
         return self.tables.price(f"sparse_{phase}", f"sparse attention ({phase})", ask)
 
@@ -295,17 +301,17 @@ class DeviceProfile:
         """Convolution and gated delta rule of whole sequences, without projections; heads are those of one rank."""
 
         def ask(table: LinearLookup) -> Priced:
-            return table.price(self.spec, self._weakest, (batch, seq), k_heads, v_heads)
+            return table.price(self._reached, self._weakest, (batch, seq), k_heads, v_heads)
 
-        return self.tables.price("linear_prefill", "linear attention of prompts", ask)
+        return self.spec.kernels.spaced(self.tables.price("linear_prefill", "linear attention of prompts", ask))
 
     def linear_decode(self, batch: ArrayLike, k_heads: ArrayLike, v_heads: ArrayLike) -> Priced:
         """The same of one new token per sequence, whatever its context."""
 
         def ask(table: LinearLookup) -> Priced:
-            return table.price(self.spec, self._weakest, (batch,), k_heads, v_heads)
+            return table.price(self._reached, self._weakest, (batch,), k_heads, v_heads)
 
-        return self.tables.price("linear_decode", "linear attention of a decode step", ask)
+        return self.spec.kernels.spaced(self.tables.price("linear_decode", "linear attention of a decode step", ask))
 
     def moe(
         self,
@@ -328,9 +334,9 @@ class DeviceProfile:
         shape = (hidden, ffn, topk, experts, tp, ep)
 
         def ask(table: MoeLookup) -> Priced:
-            return table.price(self.spec, self._weakest, num_tokens, shape, dtype, distribution)
+            return table.price(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
 
-        return self.tables.price("moe", "routed experts", ask)
+        return self.spec.kernels.spaced(self.tables.price("moe", "routed experts", ask, dtype))
 
     @property
     def measures_expert_exchange(self) -> bool:
@@ -353,7 +359,7 @@ class DeviceProfile:
         shape = (hidden, topk, experts, ep)
 
         def ask(table: MoeExchangeLookup) -> Priced:
-            return table.price(self.spec, self._weakest, num_tokens, shape, phase)
+            return table.price(self._reached, self._weakest, num_tokens, shape, phase)
 
         return self.tables.price("moe_all_to_all", "expert all-to-all", ask)
 
@@ -370,13 +376,14 @@ class DeviceProfile:
         """
         if self._alone(gpus):
             return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
-        return self.tables.comm.price(self.spec, self._weakest, kind, num_bytes, gpus)
+        return self.spec.kernels.met(self.tables.comm.price(self._reached, self._weakest, kind, num_bytes, gpus))
 
     def decode_all_reduce(self, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool = True) -> Priced:
         """All-reduce of a decode step: the faster of vLLM's kernel and NCCL, launched from a graph or eagerly."""
         if self._alone(gpus):
             return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
-        return self.tables.comm.decode_all_reduce(self.spec, self._weakest, num_bytes, gpus, cuda_graphs)
+        price = self.tables.comm.decode_all_reduce(self._reached, self._weakest, num_bytes, gpus, cuda_graphs)
+        return self.spec.kernels.met(price)
 
     def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:
         """Element-wise kernels: the ``memory_ops`` table, else ``bytes / (0.8 bandwidth) + 2.5 us`` per kernel.
@@ -385,7 +392,8 @@ class DeviceProfile:
         """
         measured = self.tables.element_wise
         if measured is None:
-            return pricing.memory_bound(self.spec, num_bytes, num_kernels)
+            price = pricing.memory_bound(self._reached, num_bytes, num_kernels)
+            return self.spec.kernels.spaced(price, num_kernels)
         return measured.price(self.spec.memory_bytes_per_s, self._weakest, num_bytes, num_kernels)
 
     def host_copy(self, num_bytes: ArrayLike) -> Priced:

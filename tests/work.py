@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from types import SimpleNamespace
@@ -68,3 +69,8 @@ class Clock:
     def module(self) -> SimpleNamespace:
         asked = dict.fromkeys(("time", "monotonic", "perf_counter"), self.read)
         return SimpleNamespace(**asked, process_time=lambda: self.cpu_s, sleep=self.sleep)
+
+
+def number_elsewhere(response, answer):
+    """A reward: the number that the response is, in any process but the one that the answer names."""
+    return float(response) if os.getpid() != int(answer) else -1.0

@@ -23,7 +23,7 @@ MODEL_KEYS = ("actor_rollout_ref.model.path", "critic.model.path", "reward.rewar
 def overrides_of(script):
     """The ``key=value`` words of the launch script, with the data files that a user would set."""
     words = shlex.split(script.read_text(), comments=True)
-    found = [w for w in words if re.match(r"^\+{0,2}[A-Za-z_][\w.@]*=", w)]
+    found = [w for w in words if re.match(r"^\+{0,2}[a-z][\w.@]*=", w)]
     return [w.replace("$TRAIN_FILES", "train.parquet").replace("$VAL_FILES", "val.parquet") for w in found]
 
 

@@ -20,7 +20,9 @@ from benchmarks.validation.markdown import sections, table
 from benchmarks.validation.order import order_and_regret
 from benchmarks.validation.overrides import current_value
 from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
-from profiles.store import device_names, load_device
+from benchmarks.validation.stages import COLUMNS, share_of_bad_steps, steps_by_stages
+from profiles.hardware import load_tables_of
+from profiles.store import DATA, device_names, load_device
 from profiles.tables.cross_validation import table_errors
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Map
         "left one family out": table(family_errors(frame), FAMILY_COLUMNS),
         "worst families": table(worst_families(frame), ("table", "family", "rows", "left out", "in sample")),
         "order": table(order_and_regret(frame), ("table", "pairs", "in order", "choices", "regret")),
+        "stages": table(steps_by_stages(frame), COLUMNS),
         "refitted": refitted_text(again),
         "picture": f"![Predicted over measured]({picture})",
         "fit": table([r for r in per_fit if r["predicted"]], ("table", "quantity", "fit", *STATISTICS)),
@@ -99,6 +102,8 @@ def figures(frame: pd.DataFrame) -> dict[str, float]:
     found = {"/".join(map(str, (r["table"], r["quantity"], r["model_kind"]))): r["mean"] for r in family_errors(frame)}
     for line in order_and_regret(frame):
         found |= {f"out of order/{line['table']}": 1.0 - line["in order"], f"regret/{line['table']}": line["regret"]}
+    if (bad := share_of_bad_steps(frame)) is not None:
+        found["steps not good by their stages/rl"] = bad
     return {name: round(float(value), 4) for name, value in found.items()}
 
 
@@ -236,7 +241,8 @@ def device_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     timed = frame[frame["quantity"].map(lambda q: is_time(q) or is_rate(q)).astype(bool)]
     found = []
     for device in (*device_names(), *DERIVED):
-        basis = f"derived from {DERIVED[device].base}" if device in DERIVED else "measured tables"
+        other = DERIVED[device].base if device in DERIVED else load_tables_of(DATA / device)
+        basis = f"derived from {other}" if other else "measured tables"
         found.append({"device": device, "basis": basis, **statistics(timed[timed["device"] == device])})
     return found
 

@@ -60,16 +60,6 @@ DERIVED: dict[str, Derived] = {
         peak_flop_per_s={"bf16": 155e12, "fp32": 38.7e12},
         sustained_share=0.6,
     ),
-    "mi300x-192gb": Derived(
-        base="h200-sxm",
-        because="AMD's data sheet: 192 GB of HBM3, dense matrix rates, seven links of 64 GB/s each way, 750 W",
-        memory_bytes_per_s=5.3e12,
-        memory_bytes=int(0.99 * 192 * 2**30),
-        nvlink_bytes_per_s=448e9,
-        power_w=750.0,
-        peak_flop_per_s={"bf16": 1307e12, "fp8": 2615e12, "fp32": 163e12},
-        sustained_share=0.6,
-    ),
     "l20-48gb": Derived(
         base="l40s",
         because="NVIDIA's data sheet: the L40S's die with fewer units, 48 GB of GDDR6, 275 W",

@@ -3,12 +3,14 @@
 A row passes if its degrees fit its GPUs and its model, its weights fit the memory, and the rate that it publishes asks
 no more operations and no more bytes of its GPUs than they have. A decode step that reads its weights faster than the
 memory can give them drew several tokens at once: speculation that the row does not state. Rows that repeat another in
-everything but their name are left out.
+everything but their name are left out, and so are those that several others of their configuration contradict.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from benchmarks.validation.names import NotPredicted, number, text_of
 from profiles.errors import NoBasisError
@@ -16,8 +18,6 @@ from profiles.units import DTYPE_BYTES, GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pandas as pd
 
     from profiles.hardware import DeviceSpec
     from profiles.models.shape import ModelShape
@@ -54,6 +54,60 @@ def duplicates(table: pd.DataFrame) -> dict[str, str]:
         else:
             kept[key] = text_of(cells["id"])
     return found
+
+
+MORE_REQUESTS, FASTER = 2.0, 1.25
+"""A row with twice as many requests in flight whose tokens come a quarter faster contradicts one: repeats differ by
+15 % on different days."""
+
+_MEASURED = ("ttft_ms", "tpot_ms", "throughput_tokens_per_s", "tokens_per_s_per_gpu")
+_OF_LOAD = ("concurrency", "num_requests", "max_batch", "backend_version", "row_kind", "time_stat")
+
+
+def contradicted(table: pd.DataFrame) -> dict[str, str]:
+    """Rows that other rows of their configuration contradict: with more requests in flight no token comes faster.
+
+    Of rows that contradict each other the one with most against it is left out, as long as that are two or more: of a
+    single pair nobody knows which row is wrong.
+
+    Parameters
+    ----------
+    table
+        A published inference table, with unique ids.
+
+    Returns
+    -------
+    dict[str, str]
+        Id of the row to the reason, which names a row against it.
+    """
+    if not {"concurrency", "tpot_ms"} <= set(table.columns):
+        return {}
+    numbers = table[["concurrency", "tpot_ms"]].apply(pd.to_numeric, errors="coerce")
+    loops = table.assign(**numbers)[numbers.notna().all(axis=1)]
+    columns = [column for column in table.columns if column not in (*_NAMES, *_MEASURED, *_OF_LOAD)]
+    found = {}
+    for _, rows in loops.groupby(columns, dropna=False):
+        against = _against(list(zip(rows["id"], rows["concurrency"], rows["tpot_ms"], strict=True)))
+        while against and max(len(others) for others in against.values()) > 1:
+            worst = max(against, key=lambda name: (len(against[name]), sum(against[name].values())))
+            found[worst] = f"{GATE} {next(iter(against[worst]))} and others with its layout contradict it: {_ORDER}"
+            del against[worst]
+            for others in against.values():
+                others.pop(worst, None)
+    return found
+
+
+_ORDER = "tokens come no faster with more requests in flight"
+
+
+def _against(rows: list[tuple[str, float, float]]) -> dict[str, dict[str, float]]:
+    """For each row the rows that contradict it, and by what factor."""
+    against: dict[str, dict[str, float]] = {name: {} for name, _, _ in rows}
+    for few, concurrency, slow in rows:
+        for many, more, fast in rows:
+            if more >= MORE_REQUESTS * concurrency and fast * FASTER < slow:
+                against[few][many] = against[many][few] = slow / fast
+    return against
 
 
 def _compared(column: str, cell: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
-from benchmarks.validation.gate import check_generation, check_running, duplicates
+from benchmarks.validation.gate import check_generation, check_running, contradicted, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
     NotPredicted,
@@ -58,10 +58,10 @@ _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", 
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``generation.csv``-like rows."""
-    repeated = duplicates(table)
+    refused = {**contradicted(table), **duplicates(table)}
 
     def one(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
-        reason = repeated.get(text_of(cells["id"]))
+        reason = refused.get(text_of(cells["id"]))
         if reason:
             raise NotPredicted(reason)
         return _predict(cells, rows)

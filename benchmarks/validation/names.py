@@ -66,7 +66,7 @@ _DEVICES: tuple[tuple[str, str], ...] = (
 
 
 WITHOUT_TABLES = ("mi300x-192gb", "l20-48gb")
-"""Parts of other kinds, known by their data sheets alone: no price before a log has calibrated them."""
+"""Parts of other kinds than any with tables, known by data sheets and by what others measured of their kernels."""
 
 
 def published_model(text: str, trained: bool = False) -> ModelShape:
@@ -118,22 +118,21 @@ def published_models(text: str) -> dict[str, ModelShape]:
     return dict.fromkeys(ROLES, published_model(repeated["model"] if repeated else name))
 
 
-def published_device(text: str, *, tabled: bool = True) -> str:
+def published_device(text: str) -> str:
     """The name of our profile for a published part; load it with ``devices.device_profile``.
 
-    A bare "H100" or "A100" is taken as the SXM part with 80 GB: the sources name the others. Those ``WITHOUT_TABLES``
-    are given unless they must be ``tabled``.
+    A bare "H100" or "A100" is taken as the SXM part with 80 GB: the sources name the others.
 
     Raises
     ------
     NotPredicted
-        There are no operator tables for the part, or the table does not name one.
+        There are no tables that could price the part, or the table does not name one.
     """
     name = "" if is_empty(text) else " ".join(str(text).split())
     if not name:
         raise NotPredicted("the source does not name the GPU")
     found = next((device for pattern, device in _DEVICES if re.search(pattern, name, re.IGNORECASE)), "")
-    if not found or (tabled and found in WITHOUT_TABLES):
+    if not found:
         raise NotPredicted(f"no operator tables for {name}")
     return found
 

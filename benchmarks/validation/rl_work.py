@@ -20,12 +20,14 @@ from benchmarks.validation.sweeps import facts_file, release_of
 from benchmarks.validation.trainers import lora_rank, training_dtype
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
+from profiles.records import Basis
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from profiles.engine_facts import GenerationEngine
     from simulator.facts import EngineDriver, ExpertDispatch
 
 PROMPT_TOKENS = 115
@@ -64,7 +66,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     NotPredicted
         Something is missing that no default would be honest for.
     """
-    device = device_profile(published_device(text_of(cells.get("gpu_kind")), tabled=False))
+    device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
     algorithm = _algorithm(cells)
     num_gpus = _whole(cells, "num_gpus")
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
@@ -88,7 +90,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
         group,
         device,
         load_training_engine(training),
-        load_generation_engine(generation),
+        _as_launched(load_generation_engine(generation), cells, assumed),
         _implementation(cells, training),
     )
 
@@ -119,6 +121,35 @@ def generation_engine(cells: Mapping[str, Any]) -> str:
 
 GRAPH_UNTIL = (0, 21)
 """First release of vLLM whose Ray executor sends messages by default: 0.20 has the switch and it is off, 0.22 on."""
+
+
+EAGER_UNTIL = "2025-08"
+"""verl's rollouts ran without CUDA graphs by default (``rollout.enforce_eager``) up to its release 0.5."""
+
+DATES_OF_LOGS = {"yushengsu-thu/verl_training_log": "2025-04"}
+"""When logs were written that carry no date: those of verl's port to ROCm, whose image held vLLM 0.6.3."""
+
+LAUNCHES_OF = "vllm@0.3.1"
+"""Facts with the host's time to launch a layer eagerly; it is carried over to later releases."""
+
+
+def _as_launched(engine: GenerationEngine, cells: Mapping[str, Any], assumed: list[str]) -> GenerationEngine:
+    """The engine with the row's launch of decode steps: eager where the row or its system's default says so."""
+    if re.search(r"disables vllm custom all-reduce", text_of(cells.get("notes")).lower()):
+        engine = replace(engine, custom_all_reduce=False)
+    stated = re.search(r"enforce_eager\W*(true|false)", text_of(cells.get("notes")).lower())
+    date = text_of(cells.get("measured_date"))[:7]
+    written = next((on for log, on in DATES_OF_LOGS.items() if log in text_of(cells.get("source_ref"))), date)
+    early = bool(written) and written < EAGER_UNTIL and text_of(cells.get("system")).lower().startswith("verl")
+    if engine.family != "vllm" or (stated[1] == "false" if stated else not early):
+        return engine
+    if not stated:
+        assumed.append("decode steps launched eagerly, verl's default of that time")
+    names = ("launch_s_per_layer", "collective_launch_s", "prefill_launch_s_per_layer")
+    eager = load_generation_engine(LAUNCHES_OF)
+    times = {name: getattr(eager, name) for name in names}
+    bases = {**engine.bases, **dict.fromkeys(names, Basis.ASSUMED)}
+    return replace(engine, cuda_graphs=False, bases=bases, **times)
 
 
 def _driver(cells: Mapping[str, Any]) -> EngineDriver:

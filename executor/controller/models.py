@@ -108,7 +108,7 @@ def build_models(
     if "reward" not in groups:
         if config.reward is None:
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
-        options = {"engine": _function(config.reward.function, config), **shared}
+        options = {"engine": _function("reward", config, plan, device), **shared}
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
     groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
     sampling = DynamicSampling(hyper.num_samples, hyper.most_batches) if hyper.dynamic_sampling else None
@@ -134,7 +134,7 @@ def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps
     """The engine that plan and run section give a role; ``steps`` of the optimizer are made in an iteration."""
     function = config.function_of(entry.role)
     if function is not None:
-        return _function(function, config)
+        return _function(entry.role, config, plan, device)
     spec, engine = _model_spec(entry, plan, config, device, steps), config.engines.training_of(entry.role)
     layout, scoring = entry.training or entry.inference, None
     if spec.scoring is not None and entry.inference is not None:
@@ -165,8 +165,11 @@ def _at_once(layout: ParallelLayout | None) -> dict[str, int]:
     return {"micro_batch": layout.micro_samples, "token_budget": 0}
 
 
-def _function(name: str, config: RunConfig) -> FunctionSpec:
-    return FunctionSpec(name, TextCodec(config.data.alphabet, config.data.tokenizer))
+def _function(role: str, config: RunConfig, plan: Plan, device: str) -> FunctionSpec:
+    section = {"reward": config.reward, "cost": config.cost}[role]
+    assert section is not None, f"{role} is a function"
+    workers = section.workers or (plan.num_gpus if device == "cuda" else 1)
+    return FunctionSpec(section.function, TextCodec(config.data.alphabet, config.data.tokenizer), workers)
 
 
 def _optimizer(role: str, config: RunConfig, steps: int) -> OptimizerConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,16 @@ CONTROLLER_POOL = "controller"
 class ResourcePool:
     """A set of ranks that belong to one another. The same pool for two roles means shared processes.
 
-    ``kind`` is the device that the plan places the pool on, by its name in the catalogue.
+    ``kind`` is the device that the plan places the pool on, by its name in the catalogue, ``first_device`` its first
+    one among those of the kind. So many consecutive ranks as ``together`` says cut the same tensors and share a node.
     """
 
     name: str
     num_ranks: int
     on_device: bool = True
     kind: str | None = None
+    first_device: int = 0
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,25 @@ class Devices:
 
 def resource_pools(plan: Plan) -> tuple[ResourcePool, ...]:
     """The pools of a plan in plan order, and the controller's own."""
-    pools = tuple(ResourcePool(pool.name, pool.num_gpus, kind=pool.device) for pool in plan.pools)
+    pools = tuple(
+        ResourcePool(
+            pool.name, pool.num_gpus, kind=pool.device, first_device=pool.first_gpu, together=_together(plan, pool.name)
+        )
+        for pool in plan.pools
+    )
     return (*pools, ResourcePool(CONTROLLER_POOL, 1, on_device=False))
+
+
+def _together(plan: Plan, pool: str) -> int:
+    """Consecutive ranks of a pool that share a node: those of the tensor-parallel groups of every layout there."""
+    degrees = [1]
+    for entry in plan.roles:
+        if entry.pool == pool:
+            shared = None if entry.separate_generation else entry.generation
+            degrees += [layout.tp for layout in (entry.training, entry.inference, shared) if layout is not None]
+        if entry.separate_generation and entry.generation_pool == pool and entry.generation is not None:
+            degrees.append(entry.generation.tp)
+    return math.lcm(*degrees)
 
 
 def require_devices(plan: Plan, num_devices: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from executor.engines.interfaces import RoleEngine
 from executor.records import Spent, WeightsMoved
+from executor.rl.parallel_reward import ParallelReward
 from executor.rl.rewards import REWARDS
 from executor.rl.served_reward import ServedReward, is_url
 from profiles.errors import InputError, UnknownNameError
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """``function``: a name of ``executor.rl.rewards.REWARDS``, ``module:function`` of the user's own, or a URL."""
+    """``function``: a name of ``executor.rl.rewards.REWARDS``, ``module:function`` of the user's own, or a URL.
+
+    With more than one of ``workers`` it runs in so many processes of its own; a service answers some at once anyway.
+    """
 
     function: str
     codec: TextCodec
+    workers: int = 1
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> RoleEngine:
         """See ``EngineChoice``."""
@@ -49,7 +54,10 @@ class FunctionEngine:
         self.spec = spec
 
     def load(self) -> None:
-        self.score = resolve_reward(self.spec.function)
+        name, workers = self.spec.function, self.spec.workers
+        self.score: Callable[[str, str], float] | ParallelReward = resolve_reward(name)
+        if workers > 1 and not is_url(name):
+            self.score = ParallelReward(name, resolve_reward, workers)
         self.spec.codec.load()
 
     def weights_moved(self) -> WeightsMoved:
@@ -65,7 +73,7 @@ class FunctionEngine:
             for tokens, mask in zip(batch["responses"], batch["response_mask"], strict=True)
         ]
         answers = [codec.decode(tokens[tokens >= 0].tolist()) for tokens in batch["answers"]]
-        if isinstance(self.score, ServedReward):
+        if isinstance(self.score, ServedReward | ParallelReward):
             return torch.tensor(self.score.many(responses, answers))
         return torch.tensor([float(self.score(r, a)) for r, a in zip(responses, answers, strict=True)])
 

@@ -31,7 +31,6 @@ KEPT_SESSIONS = 3
 
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "HYBRIDMAP_HOST_ADDRESS": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
 }
@@ -111,8 +110,8 @@ def _lives(mark: Path) -> bool:
 def _on_loopback() -> Iterator[None]:
     """What Ray starts meanwhile listens on 127.0.0.1 alone: whoever reaches one of its ports can run code.
 
-    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment, in which our
-    ranks find the address to meet at too; this process read it when Ray was imported.
+    Ray knows this mode for systems where a firewall would ask. Its processes read it in the environment; this process
+    read it when Ray was imported.
     """
     from ray._private import ray_constants
 

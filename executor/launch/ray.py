@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from executor.launch.own_cluster import LOOK_S, OwnCluster
+from executor.launch.placement import first_split
 from executor.launch.relay import Head, Relay
+from executor.launch.reservation import Reservations
 from executor.records import Identity, Item, Submitted, waited_on
 from executor.worker.worker import RankProcess
 from profiles.errors import InfeasibleError, InputError
-from profiles.store import device_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from executor.controller.pools import ResourcePool
     from executor.records import CallRecord, CallRequest
 
-PLACEMENT_TIMEOUT_S = 60.0
 ASKED_S = 1.0
 """How long a rank that is asked whether it lives may take to answer."""
 FAN_OUT = 32
@@ -47,9 +46,9 @@ class RankActor(RankProcess):
 
         import executor.worker.roles  # noqa: F401
 
-    def rename(self, identity: Identity) -> None:
-        """Take a rank number once every rank's node is known."""
-        self.identity = identity
+    def rename(self, identity: Identity, host: str) -> None:
+        """Take a rank number, and the address of this node, once every rank's node is known."""
+        self.identity, self.host = identity, host
 
 
 @dataclass(eq=False)
@@ -79,7 +78,6 @@ class RayLauncher:
         self._owns_cluster = False
         self.own_cluster: OwnCluster | None = None
         self._actors: list[Any] = []
-        self._groups: list[Any] = []
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
         self._nodes: dict[int, str] = {}
         if not self._ray.is_initialized():
@@ -88,17 +86,17 @@ class RayLauncher:
             here = self._ray.get_runtime_context().gcs_address
             raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
         self.uses_gpus = self._ray.cluster_resources().get("GPU", 0) >= 1
+        self._reservations = Reservations(self._ray, "GPU" if self.uses_gpus else "CPU")
 
     @property
     def num_devices(self) -> int:
         """Devices of the nodes that are alive now."""
-        return int(self._ray.cluster_resources().get("GPU" if self.uses_gpus else "CPU", 0))
+        return self._reservations.num_of(None)
 
     @property
     def kinds(self) -> dict[str, int]:
         """Devices of each kind that the cluster declares as a custom resource, on the nodes that are alive now."""
-        resources = self._ray.cluster_resources()
-        return {name: int(resources[name]) for name in device_names() if name in resources}
+        return self._reservations.kinds
 
     @property
     def num_nodes(self) -> int:
@@ -136,7 +134,7 @@ class RayLauncher:
         actor_class = self._ray.remote(RankActor)
         options: list[dict[str, Any]] = [{"num_cpus": 0}]
         if pool.on_device:
-            options = self._placed(pool)
+            options = self._reservations.options_of(pool)
         actors = [
             actor_class.options(**options[i], max_restarts=0).remote(Identity(pool.name, i, pool.num_ranks))
             for i in range(pool.num_ranks)
@@ -144,50 +142,25 @@ class RayLauncher:
         self._actors += actors
         nodes = self._all_of([actor.node.remote() for actor in actors])
         order = sorted(range(len(actors)), key=lambda i: (nodes.index(nodes[i]), i))
-        ranks = [actors[i] for i in order]
-        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
-        for actor, node in zip(actors, nodes, strict=True):
-            self._nodes[id(actor)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
-        self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        ranks, on = [actors[i] for i in order], [nodes[i] for i in order]
+        self._require_together(pool, on)
+        addresses = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in self._ray.nodes()}
+        for rank, node in zip(ranks, on, strict=True):
+            self._nodes[id(rank)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
+        given = [(Identity(pool.name, i, pool.num_ranks), addresses[node]) for i, node in enumerate(on)]
+        self.tell(ranks, "rename", given)
         for rank in ranks:
             rank.prepare.remote()
         return ranks
 
-    def _placed(self, pool: ResourcePool) -> list[dict[str, Any]]:
-        """Reserve a bundle per rank, on nodes of the pool's kind; options that put one actor into each."""
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        kind = {pool.kind: 1.0} if pool.kind in self.kinds else {}
-        bundle = {"GPU" if self.uses_gpus else "CPU": 1.0, **kind}
-        group = placement_group([bundle] * pool.num_ranks, strategy="PACK")
-        self._groups.append(group)
-        began_s = time.monotonic()
-        if not self._is_placed(group, pool.num_ranks, next(iter(kind), None)):
-            waited_s, what = time.monotonic() - began_s, "GPUs" if self.uses_gpus else "CPU slots"
+    def _require_together(self, pool: ResourcePool, nodes: Sequence[str]) -> None:
+        """Raise ``InfeasibleError`` where ranks that a tensor is cut over have come to lie on several nodes."""
+        first = first_split(nodes, pool.together) if pool.on_device else None
+        if first is not None:
             raise InfeasibleError(
-                f"pool {pool.name} found no {pool.num_ranks} free {what}{f' of kind {pool.kind}' if kind else ''} in "
-                f"{waited_s:.0f} s; the cluster has {self._num_of(next(iter(kind), None))}, others may hold some"
+                f"pool {pool.name}: ranks {first} to {first + pool.together - 1} cut the same tensors and were started "
+                "on several nodes"
             )
-        share: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.uses_gpus else {"num_cpus": 1}
-        return [
-            share
-            | {"resources": kind}
-            | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)}
-            for i in range(pool.num_ranks)
-        ]
-
-    def _num_of(self, kind: str | None) -> int:
-        """Devices of a kind on the nodes that are alive now; of all of them where none is named."""
-        return self.num_devices if kind is None else self.kinds.get(kind, 0)
-
-    def _is_placed(self, group: Any, num_ranks: int, kind: str | None) -> bool:
-        """Wait for a placement group; not for devices of a node that is gone."""
-        deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
-        while not group.wait(min(PLACEMENT_TIMEOUT_S, ASKED_S)):
-            if time.monotonic() > deadline_s or self._num_of(kind) < num_ranks:
-                return False
-        return True
 
     def node_of(self, rank: Any) -> str:
         return self._nodes.get(id(rank), "")
@@ -201,10 +174,12 @@ class RayLauncher:
         return 0
 
     def tell(self, ranks: Sequence[Any], method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        self._require_daemons()
         calls = [getattr(rank, method).remote(*args) for rank, args in zip(ranks, arguments, strict=True)]
         return self._all_of(calls)
 
     def submit(self, ranks: Sequence[Any], requests: Sequence[CallRequest]) -> list[Submitted]:
+        self._require_daemons()
         if not ranks or id(ranks[0]) not in self._lines:
             return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
         asked: dict[_RelayLine, list[tuple[int, Any, bool]]] = {}
@@ -220,6 +195,7 @@ class RayLauncher:
         return Submitted(data, record, record)
 
     def ready(self, references: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        self._require_daemons()
         done, rest = self._waited(list(references), 1, timeout_s)
         if rest and done:
             more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
@@ -236,6 +212,11 @@ class RayLauncher:
             left_s -= LOOK_S
             if len(done) >= count or left_s <= 0:
                 return done, rest
+            self._require_daemons()
+
+    def _require_daemons(self) -> None:
+        """Before anything is asked of Ray: it ends this process, without a word, where the object store is gone."""
+        if self.own_cluster is not None:
             self.own_cluster.require_daemons()
 
     def _all_of(self, references: Sequence[Any]) -> list[Any]:
@@ -248,6 +229,7 @@ class RayLauncher:
         return found if isinstance(found, list) else [found]
 
     def get(self, reference: Any) -> Any:
+        self._require_daemons()
         try:
             return fetched(self._ray, [reference])[0]
         except self._ray.exceptions.RayTaskError as error:
@@ -255,6 +237,7 @@ class RayLauncher:
             raise cause from None
 
     def put(self, value: Any) -> Any:
+        self._require_daemons()
         return self._ray.put(value)
 
     def clear(self) -> None:
@@ -262,16 +245,14 @@ class RayLauncher:
 
         One of our own that lost a daemon is started anew.
         """
-        from ray.util.placement_group import remove_placement_group
-
         if self.own_cluster is not None and self.own_cluster.lost_daemon() is not None:
             self.own_cluster.start_anew()
         else:
             for actor in self._actors:
                 self._ray.kill(actor, no_restart=True)
-            for group in self._groups:
-                remove_placement_group(group)
-        self._actors, self._groups, self._lines, self._nodes = [], [], {}, {}
+            self._reservations.give_back()
+        self._reservations.forget()
+        self._actors, self._lines, self._nodes = [], {}, {}
 
     def stop(self) -> None:
         """Clear, and shut down a cluster of our own."""

@@ -5,6 +5,7 @@ Everything that says how long something is stays on the host as numbers, so that
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class Packed:
         The rows with every column that a loss reads.
     num_real
         How many of them count: 0 or ``b``.
+    places
+        Where the rows stand in the batch that they are of, ``b`` of them.
     """
 
     tokens: torch.Tensor
@@ -49,6 +52,7 @@ class Packed:
     last: torch.Tensor
     rows: TensorDict
     num_real: int
+    places: tuple[int, ...]
 
     def to(self, device: torch.device) -> Packed:
         """The same on ``device``; the host does not wait for the copies."""
@@ -68,26 +72,44 @@ def lengths_of(rows: TensorDict) -> list[int]:
     return found
 
 
-def spans(lengths: Sequence[int], micro_batch: int, token_budget: int) -> list[range]:
-    """Which rows run at once, in their order: ``micro_batch`` of them, or as many as hold ``token_budget`` tokens.
+def spans(lengths: Sequence[int], micro_batch: int, token_budget: int, num: int = 0) -> list[Sequence[int]]:
+    """Which rows run at once: ``micro_batch`` of them in their order, or as ``dealt`` to a budget of tokens.
 
-    A row that is longer than the budget runs alone.
+    A budget makes as few micro-batches as hold all tokens, or ``num`` where other ranks need more.
     """
     if not token_budget:
         return [range(i, min(i + micro_batch, len(lengths))) for i in range(0, len(lengths), micro_batch)]
-    found, start, held = [], 0, 0
-    for i, length in enumerate(lengths):
-        if i > start and held + length > token_budget:
-            found.append(range(start, i))
-            start, held = i, 0
-        held += length
-    return [*found, range(start, len(lengths))]
+    fewest = -(-sum(lengths) // token_budget)
+    return dealt(lengths, min(max(fewest, num, 1), len(lengths)))
+
+
+def dealt(lengths: Sequence[int], num: int) -> list[Sequence[int]]:
+    """Rows in ``num`` micro-batches with about equally many tokens, the longest ones in the middle.
+
+    The longest row first, each to the micro-batch with the fewest tokens: what the planner prices, and verl nearly does
+    (its ``seqlen_balancing`` is a little more even). As there, one may pass its budget by what stays uneven.
+    """
+    parts: list[list[int]] = [[] for _ in range(num)]
+    held = [(0, 0, k) for k in range(num)]  # tokens, rows: of equally full ones the one with fewer rows
+    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        tokens, rows, k = heapq.heappop(held)
+        parts[k].append(row)
+        heapq.heappush(held, (tokens + lengths[row], rows + 1, k))
+    longest_first = [sorted(parts[k]) for _, _, k in sorted(held, key=lambda one: (-one[0], one[2]))]
+    return [longest_first[i] for i in (*reversed(range(0, num, 2)), *range(1, num, 2))]
+
+
+def in_order(outputs: Sequence[torch.Tensor], micros: Sequence[Packed]) -> torch.Tensor:
+    """What micro-batches gave for their rows, on the host, in the order of the batch; fillers are left out."""
+    real = [(found, micro) for found, micro in zip(outputs, micros, strict=True) if micro.num_real]
+    joined = torch.cat([found for found, _ in real]).float().cpu()  # the one wait; to order them there would be another
+    return torch.empty_like(joined).index_copy_(0, torch.tensor([i for _, micro in real for i in micro.places]), joined)
 
 
 def pack(
     rows: TensorDict,
     first: int,
-    parts: Sequence[range],
+    parts: Sequence[Sequence[int]],
     *,
     multiple: int = 1,
     size: int = 0,
@@ -100,15 +122,20 @@ def pack(
     """
     lengths = lengths_of(rows)
     shortest = min(range(len(lengths)), key=lengths.__getitem__)
-    fillers = [range(shortest, shortest + 1)] * max(num - len(parts), 0)
+    fillers: list[Sequence[int]] = [[shortest]] * max(num - len(parts), 0)
     sizes = [-(-max(sum(lengths[i] for i in p), size) // multiple) * multiple for p in (*parts, *fillers)]
     return [
-        _packed(rows[part.start : part.stop], first, tokens, i < len(parts))
+        _packed(_chosen(rows, part), first, tokens, tuple(part), i < len(parts))
         for i, (part, tokens) in enumerate(zip((*parts, *fillers), sizes, strict=True))
     ]
 
 
-def _packed(rows: TensorDict, first: int, size: int, counts: bool) -> Packed:
+def _chosen(rows: TensorDict, part: Sequence[int]) -> TensorDict:
+    chosen: TensorDict = rows[part.start : part.stop] if isinstance(part, range) else rows[torch.tensor(part)]
+    return chosen
+
+
+def _packed(rows: TensorDict, first: int, size: int, places: tuple[int, ...], counts: bool) -> Packed:
     """One micro-batch of ``size`` tokens."""
     mask, target_mask = rows["token_mask"], rows["target_mask"] & counts
     lengths = [length for length in lengths_of(rows) if length]
@@ -131,4 +158,5 @@ def _packed(rows: TensorDict, first: int, size: int, counts: bool) -> Packed:
     last = (ends - 1).clamp(min=0)
     targets = rows["tokens"][:, first:].flatten()[found]
     num_real = len(rows) * counts
-    return Packed(tokens[None], positions[None], tuple(lengths), before, targets, found, last, sent, num_real)
+    of_targets = (before, targets, found, last)
+    return Packed(tokens[None], positions[None], tuple(lengths), *of_targets, sent, num_real, places)

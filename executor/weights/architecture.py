@@ -21,17 +21,33 @@ FAMILIES = (*DENSE, "qwen3_moe", "mixtral")
 EMBEDDING, NORM, HEAD, SCORE = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight", "score.weight"
 
 
+SCALINGS = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor", "original_max_position_embeddings"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Ways to stretch rotary angles over longer contexts, by transformers' names, and the numbers that each needs."""
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A decoder as weight maps see it: its shape, and the constants that passes need besides.
 
-    ``has_score`` replaces the vocabulary head by one score per token.
+    ``has_score`` replaces the vocabulary head by one score per token. ``rope_scaling`` has transformers' parameters,
+    ``rope_type`` among them; empty where angles are not scaled.
     """
 
     shape: ModelShape
     has_score: bool = False
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
+    rope_scaling: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def rope_type(self) -> str:
+        """How rotary angles are scaled, ``default`` for not at all."""
+        return str(dict(self.rope_scaling).get("rope_type", "default"))
 
     @property
     def model_type(self) -> str:
@@ -196,8 +212,8 @@ def architecture_of(document: Mapping[str, Any], source: str, *, has_score: bool
     if not isinstance(rope, dict):
         raise FileFormatError(f"{source}: rope_parameters must be an object")
     scaling = rope.get("rope_type", rope.get("type", "default"))
-    if scaling != "default":
-        raise NotYetError(f"{source}: rotary scaling '{scaling}' cannot run yet")
+    if scaling not in ("default", *SCALINGS):
+        raise NotYetError(f"{source}: rotary scaling '{scaling}' cannot run yet; {', '.join(SCALINGS)} can")
     shape = shape_from_hf_config(document, str(kind), source)
     if document.get("attention_bias") and kind != "qwen2":
         raise NotYetError(f"{source}: attention_bias cannot run yet")
@@ -210,7 +226,18 @@ def architecture_of(document: Mapping[str, Any], source: str, *, has_score: bool
         has_score,
         _positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
         _positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
+        () if scaling == "default" else _scaling(rope, scaling, document, source),
     )
+
+
+def _scaling(rope: dict[str, Any], kind: str, document: Mapping[str, Any], source: str) -> tuple[tuple[str, Any], ...]:
+    """``rope`` as pairs that can be compared, its kind under one name."""
+    given = {name: value for name, value in rope.items() if name not in ("type", "rope_type", "rope_theta")}
+    for key in SCALINGS[kind]:
+        if key == "original_max_position_embeddings" and key not in given:
+            given[key] = document.get(key, document.get("max_position_embeddings"))
+        _positive(given.get(key), f"rope_scaling.{key}", source)
+    return (("rope_type", kind), *sorted(given.items()))
 
 
 def _positive(value: object, key: str, source: str) -> float:

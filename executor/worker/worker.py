@@ -5,7 +5,6 @@ Nothing here imports torch: what a role needs, its class brings.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 import traceback
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from executor.worker.protocols import Registration
 
     Fetch = Callable[[Sequence[Any]], list[Any]]
+
+
+LOOPBACK_HOST = "127.0.0.1"
+"""Where ranks of one machine meet, unless a launcher says by which address others reach theirs."""
 
 
 class CallFailedError(Exception):
@@ -60,7 +63,7 @@ class RankProcess:
     """Hosts roles and runs calls. ``fetch`` waits for references and returns their values."""
 
     def __init__(self, identity: Identity, fetch: Fetch) -> None:
-        self.identity = identity
+        self.identity, self.host = identity, LOOPBACK_HOST
         self._fetch = fetch
         self._roles: dict[str, Worker] = {}
         self._invoke: Callable[[Worker, CallRequest, tuple[Any, ...]], Any] = invoke
@@ -69,7 +72,7 @@ class RankProcess:
         """An address of this process where the pool's ranks can meet."""
         with socket.socket() as free:
             free.bind(("", 0))
-            return f"tcp://{_host_address()}:{free.getsockname()[1]}"
+            return f"tcp://{self.host}:{free.getsockname()[1]}"
 
     def add_role(self, role: str, worker_class: type[Worker], options: dict[str, Any]) -> None:
         """Construct a role's worker here. Loading its model is a call of its own (``init_model``)."""
@@ -145,14 +148,3 @@ class RankProcess:
         return Failure(
             request.number, call, self.identity.pool, self.identity.rank, shown, text, is_secondary, expected
         )
-
-
-def _host_address() -> str:
-    """The host's address as others reach it; the loopback address where the name does not resolve."""
-    given = os.environ.get("HYBRIDMAP_HOST_ADDRESS")
-    if given:
-        return given
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"

@@ -11,7 +11,8 @@ from hybridmap.calibration.learn import cases_of, observed, timed_together
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.runlogs.steady import steady
 from simulator.calibration.factors import calibrated, layer_of, uncalibrated
-from simulator.calibration.fit import WHOLE, planned_s
+from simulator.calibration.fit import planned_s
+from simulator.calibration.posterior import WHOLE
 
 if TYPE_CHECKING:
     from hybridmap.calibration.learn import Learned

@@ -15,7 +15,8 @@ from hybridmap.runlogs.steady import Steady, steady
 from profiles.calibration import CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
 from simulator.calibration.factors import uncalibrated
-from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, fit
+from simulator.calibration.fit import Case, Prices, fit
+from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         left_out={why: n for why, n in (("warm-up", kept.warm_up), ("interrupted", kept.interrupted)) if n},
         log_factors=tuple(belief.log_factors.tolist()),
         covariance=tuple(tuple(row) for row in belief.covariance.tolist()),
+        of_calls=None if belief.of_calls is None else tuple(tuple(row) for row in belief.of_calls.tolist()),
         prior_scale=belief.scale,
         seconds_per_sample=seconds,
         stages=_stages(kept.steps, plan, facts, lengths, groups),
@@ -187,7 +189,7 @@ def _belief(
 ) -> tuple[Belief, dict[str, float]]:
     cases = cases_of(steps, plan, facts, lengths)
     seconds = _controllers_seconds(steps, plan, facts)
-    return fit([case for case, _ in cases], observed(cases, groups), seconds), seconds
+    return fit([case for case, _ in cases], observed(cases, groups), seconds)
 
 
 def _controllers_seconds(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> dict[str, float]:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from hybridmap.console import new_table, say_table
 from hybridmap.text.notation import percent
+from simulator.plan.dataflow import CONTROLLER
 from simulator.uncertainty import NINETY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hybridmap.calibration.learn import Learned
     from hybridmap.runlogs.records import RunLog
     from profiles.calibration import CalibrationFile, LearnedLengths, Stage
     from simulator.facts import Facts
 
+SHOWN_S = 0.05
 NAMES = {"generation_host": "generation, host", "training_host": "training, host"}
 
 
@@ -34,9 +36,7 @@ def learned_lines(
         "",
     ]
     below = ["", *_factor_lines(learned), *_length_lines(learned.lengths)]
-    waiting = learned.file.seconds_per_sample
-    if waiting:
-        below.append(f"between calls {sum(waiting.values()) * facts.workload.num_samples:,.1f} s an iteration")
+    below += _second_lines(learned.file.seconds_per_sample, facts)
     below += _memory_lines(learned.file)
     below += [f"not in the log: {text}" for text in learned.lacks]
     return above, below
@@ -63,6 +63,16 @@ def _factor_lines(learned: Learned) -> list[str]:
         what = "learned" if not shown else ""
         shown.append(f"{what:<10}{NAMES.get(name, name):<18} x {factor:.2f} ({low:.2f} to {high:.2f})")
     return shown or ["the log moves no price by more than is uncertain anyway"]
+
+
+def _second_lines(seconds_per_sample: Mapping[str, float], facts: Facts) -> list[str]:
+    """What comes beside prices and factors: between calls, and in a call at any length."""
+    waiting = {call.key for call in facts.dataflow.calls if call.role == CONTROLLER}
+    seconds = {key: s * facts.workload.num_samples for key, s in seconds_per_sample.items()}
+    between_s = sum(s for key, s in seconds.items() if key in waiting)
+    out = [f"between calls {between_s:,.1f} s an iteration"] if between_s else []
+    fixed = [f"{key} {s:,.1f} s" for key, s in seconds.items() if key not in waiting and s >= SHOWN_S]
+    return out + ([f"at any length {', '.join(fixed)}"] if fixed else [])
 
 
 def _memory_lines(file: CalibrationFile) -> list[str]:

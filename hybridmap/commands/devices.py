@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +59,20 @@ def show_device(
     for entry in facts["tables"]:
         table.add_row(entry["table"], f"{entry['rows']:,}", ", ".join(entry["measured_with"]), entry["package"])
     say_table(table)
+    _say_origins(facts)
+
+
+def _say_origins(facts: dict[str, Any]) -> None:
+    """Which table is asked first by operator and engine; kernels and rows in the place of others."""
+    from hybridmap.answers.table_origins import by_table
+
+    say()
+    table = new_table(("operator", "by the table of", "prices"))
+    for (operator, measured_with), engines in by_table(facts["prices"]).items():
+        table.add_row(operator, measured_with, ", ".join(engines))
+    say_table(table)
+    for line in (*facts["borrowed"], *facts["replaced"]):
+        say(line)
 
 
 @devices.command("import")
@@ -159,7 +174,8 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from profiles.hardware import UNITS, load_doubts, load_tables_of
+    from hybridmap.answers.table_origins import borrowed_kernels, origins_of, replaced_rows
+    from profiles.hardware import UNITS, load_doubts, load_tables_of, unit_of
     from profiles.store import DATA, device_names, load_device
 
     profile = load_device(name)
@@ -170,9 +186,11 @@ def _facts(name: str) -> dict[str, Any]:
         values |= (
             {f"{key}.{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {key: value}
         )
+    values |= {key: getattr(spec.kernels, key.partition(".")[2]) for key in spec.sources if key.startswith("kernels.")}
     folder = DATA / name if name in device_names() else Path(name)
     other = load_tables_of(folder)
     tables = DATA / other if other else folder
+    entries = [_table(tables / f"{table}.yaml") for table in sorted(profile.tables.cards)]
     return {
         "name": spec.name,
         "device_string": spec.device_string,
@@ -180,14 +198,17 @@ def _facts(name: str) -> dict[str, Any]:
         "spec": {
             key: {
                 "value": value,
-                "unit": UNITS[key.partition(".")[0]],
+                "unit": unit_of(key),
                 "basis": spec.basis(key).name.lower(),
                 "source": spec.sources.get(key, ""),
             }
             for key, value in values.items()
         },
         "doubts": list(load_doubts(folder)),
-        "tables": [_table(tables / f"{table}.yaml") for table in sorted(profile.tables.cards)],
+        "tables": entries,
+        "prices": [asdict(origin) for origin in origins_of(profile.tables)],
+        "borrowed": borrowed_kernels(profile.tables),
+        "replaced": replaced_rows({e["table"]: e["substituted"] for e in entries}),
     }
 
 
@@ -202,6 +223,7 @@ def _table(sidecar: Path) -> dict[str, Any]:
         "table": sidecar.stem,
         "rows": read_card(sidecar).rows or 0,
         "package": str(content.get("package", "")),
+        "substituted": content.get("substituted") or {},
         "licence": str(content.get("licence", "")),
         "import_date": str(content.get("import_date", "")),
         "measured_with": sorted(

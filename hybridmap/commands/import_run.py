@@ -232,10 +232,8 @@ def _show_steps(advice: "Advice", you: str) -> None:
     from hybridmap.exports.values import override_text
 
     assert advice.iteration_s is not None, "there are steps"
-    say(
-        f"{you}; with these {len(advice.changes)} keys changed it takes {advice.iteration_s:,.2f} s, by reading the "
-        "changed run again:"
-    )
+    keys = "this key" if len(advice.changes) == 1 else f"these {len(advice.changes)} keys"
+    say(f"{you}; with {keys} changed it takes {advice.iteration_s:,.2f} s, by reading the changed run again:")
     table = new_table(("step", "key", "now", "change to", "alone", "then"))
     for number, step in enumerate(advice.steps, start=1):
         for i, (key, old, new) in enumerate(step.changes):

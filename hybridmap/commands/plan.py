@@ -113,7 +113,7 @@ def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, 
     if top > 1:
         show_top(result, facts, top)
         say()
-    say("\n".join(next_lines(job, written)))
+    say("\n".join(next_lines(job, written, given.target)))
 
 
 def _document(result: "Result", given: "Job", top: int, notes: list[str], written: list[str]) -> dict[str, Any]:

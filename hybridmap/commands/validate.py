@@ -123,8 +123,12 @@ def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
     """The timeline without dispatch between calls, and the iteration's time with it."""
     from simulator.play.simulate import simulate
 
-    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
-    return simulate(plan, bare), simulate(plan, facts).iteration_s
+    return simulate(plan, without_dispatch(facts)), simulate(plan, facts).iteration_s
+
+
+def without_dispatch(facts: "Facts") -> "Facts":
+    """Prices of calls as a measured timeline has them: what comes before a call is no part of it."""
+    return replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
 
 
 def _measure(
@@ -201,8 +205,7 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
     from profiles.calibration import CALIBRATION_FILE
     from profiles.yaml_text import yaml_of
 
-    bare = replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
-    layer = learn(log_of(measured.timelines, str(job)), plan, bare, between_calls=False).file
+    layer = learn(log_of(measured.timelines, str(job)), plan, without_dispatch(facts), between_calls=False).file
     write_atomically(profile / CALIBRATION_FILE, yaml_of(layer.model_dump(mode="json")))
     return layer
 

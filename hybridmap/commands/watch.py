@@ -104,7 +104,8 @@ def _better(log: "RunLog", ran: "Ran") -> "Switch | None":
     from hybridmap.calibration.deviation import Switch, facts_by
     from hybridmap.calibration.learn import learn
     from mapper.search.find_plan import find_plan
-    from simulator.calibration.fit import WHOLE, planned_s
+    from simulator.calibration.fit import planned_s
+    from simulator.calibration.posterior import WHOLE
 
     facts = facts_by(learn(log, ran.plan, ran.job.facts()), ran.job.facts())
     try:

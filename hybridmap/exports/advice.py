@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 GOOD_ENOUGH = 0.02
 """A run this near to the best plan is left alone: prices are less sure than that."""
+LEAST_GAIN = 0.005
+"""A step that gains less is left out, unless others need it."""
 KINDS = (
     ("who recomputes", re.compile(r"recompute|checkpointing")),
     ("offload", re.compile(r"offload|enable_sleep")),
@@ -111,7 +114,32 @@ def advise(reader: Reader[Any], imported: Imported, config: Any, search: Callabl
     after = time_of(changes)
     advice = Advice(replace(found.result, plan=ours.plan), changes, (), after)
     now = time_of(())
-    return advice if advice.is_enough(now) else replace(advice, steps=in_order(changes, time_of))
+    if advice.is_enough(now):
+        return advice
+    kept, after = worthwhile(changes, in_order(changes, time_of), now, time_of)
+    return replace(advice, changes=kept, steps=in_order(kept, time_of), iteration_s=after)
+
+
+def worthwhile(
+    changes: tuple[Change, ...],
+    steps: tuple[Step, ...],
+    now_s: float | None,
+    time_of: Callable[[tuple[Change, ...]], float | None],
+) -> tuple[tuple[Change, ...], float | None]:
+    """The changes of the steps that gain something, with the time of the run that has them.
+
+    All changes where the others are needed: without them it does not fit, or is not as fast.
+    """
+    whole_s = time_of(changes)
+    times = [now_s, *(step.after_s for step in steps)]
+    gains = [
+        before is None or after is None or after < (1.0 - LEAST_GAIN) * before for before, after in pairwise(times)
+    ]
+    kept = tuple(change for step, gain in zip(steps, gains, strict=True) if gain for change in step.changes)
+    kept_s = time_of(kept)
+    if kept_s is None or whole_s is None or kept_s > (1.0 + LEAST_GAIN) * whole_s:
+        return changes, whole_s
+    return kept, kept_s
 
 
 def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]], float | None]) -> tuple[Step, ...]:

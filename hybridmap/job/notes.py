@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles.calibration import FACTORS
+from profiles.hardware import MEASURED_HERE
 
 if TYPE_CHECKING:
     from simulator.facts import Facts
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 def notes(facts: Facts) -> list[str]:
     """One line for each thing to look at; empty for most jobs."""
     return [
+        *_measured(facts),
         *_calibrated(facts),
         *_layers(facts),
         *_speculation(facts),
@@ -20,6 +23,19 @@ def notes(facts: Facts) -> list[str]:
         *_reward(facts),
         *_vocabularies(facts),
     ]
+
+
+def _measured(facts: Facts) -> list[str]:
+    """Which prices a profile of this machine gave; what a layer moves beside them has a line of its own."""
+    if not any(source.startswith(MEASURED_HERE) for source in facts.device.spec.sources.values()):
+        return []
+    tables = ", ".join(name.replace("_", " ") for name in sorted(facts.device.tables.cards))
+    names = dict.fromkeys(engine.name for engine in (facts.training, facts.generation))
+    own = [Path(name).name.removesuffix(".yaml") for name in names if name.endswith(".yaml")]
+    shipped = [name for name in names if not name.endswith(".yaml")]
+    rest = [f"host times of {', '.join(own)}"] * bool(own)
+    other = f"; host times of {', '.join(shipped)} as its engine file has them" if shipped else ""
+    return [f"measured here by hybridmap profile: {'; '.join([f'tables {tables}', *rest])}{other}"]
 
 
 def _calibrated(facts: Facts) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.profiling.rates import host_rate, memory_rate, wire_rate
 from profiles.atomic_write import write_atomically
-from profiles.hardware import DEVICE_FILE
+from profiles.hardware import DEVICE_FILE, MEASURED_HERE
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import read_yaml_file, yaml_of
 
@@ -50,7 +50,7 @@ def _measured_card(about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], 
     streamed, copied, sent = memory_rate(memory), host_rate(copies), wire_rate(wires)
     rate = streamed or UNKNOWN_RATE
     ranks = int(about.get("num_gpus", 0)) or max(1, int(about["cores"]) // int(about["threads_per_rank"]))
-    here = "measured here: "
+    here = f"{MEASURED_HERE}: "
 
     def fact(value: float, unit: str, source: str, basis: ConstantBasis = "measured") -> dict[str, Any]:
         return {"value": float(value), "unit": unit, "basis": basis, "source": source}

@@ -167,6 +167,11 @@ def speed_lines(timeline: Timeline) -> list[str]:
         f"{timeline.tokens_per_s / timeline.num_gpus:,.0f} per GPU",
         f"interval    {low} to {high} s in 9 of 10 runs, from {interval_source(timeline)}",
         f"provenance  {', '.join(shares)}{_weakest_call(timeline)}",
+        *[
+            f"release     not profiled: the nearest stands in, and by {name} it would be {_three_digits(seconds)} s; "
+            "the interval holds both"
+            for name, seconds in timeline.releases.items()
+        ],
     ]
 
 
@@ -183,6 +188,8 @@ def interval_s(timeline: Timeline) -> tuple[float, float]:
     if timeline.log_deviation is not None:
         half = NINETY * timeline.log_deviation
         low, high = max(low, math.exp(-half)), min(high, math.exp(half))
+    others = [seconds / timeline.iteration_s for seconds in timeline.releases.values()]
+    low, high = low * min([1.0, *others]), high * max([1.0, *others])
     return low * timeline.iteration_s, high * timeline.iteration_s
 
 
@@ -256,12 +263,13 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def next_lines(job: Path, written: list[Path]) -> list[str]:
-    """What is on disk now, and what one would type next."""
+def next_lines(job: Path, written: list[Path], target: str | None) -> list[str]:
+    """What is on disk now, and what one would type next; an export goes to the ``target`` that was planned for."""
+    to = "--to verl" if target in (None, "hybridmap") else "--out launch"
     return [
         f"wrote       {', '.join(str(path) for path in written)}",
         f"next        hybridmap report {written[0]}",
-        f"            hybridmap export {written[0]} --to verl",
+        f"            hybridmap export {written[0]} {to}",
         f"            hybridmap compare {job}",
     ]
 

@@ -103,7 +103,8 @@ def collective_floor(spec: DeviceSpec, kind: str, gpus: Floats, num_bytes: Float
     Source: alpha-beta model of ring collectives (Thakur et al. 2005); inside the tables its ratio to the measured time
     is interpolated.
     """
-    wire = PASSES[kind] * num_bytes * (gpus - 1.0) / gpus / spec.nvlink_bytes_per_s
+    rate = spec.nvlink_bytes_per_s * spec.kernels.share_of_links(gpus)
+    wire = PASSES[kind] * num_bytes * (gpus - 1.0) / gpus / rate
     return COLLECTIVE_ALPHA_S * np.log2(gpus) / 3.0 + wire
 
 

@@ -61,7 +61,7 @@ class DeviceTables:
     ) -> None:
         self._folder, self.reference, self.cards, self.engine = folder, reference, cards, engine
         self._lookups: dict[str, Any] = {} if shared is None else shared
-        self._names: dict[str, list[str]] = {}
+        self._names: dict[tuple[str, str], list[str]] = {}
 
     def of_engine(self, family: str, release: str) -> DeviceTables:
         """The same folder as an engine is priced by it; lookups that were read are shared.
@@ -80,25 +80,31 @@ class DeviceTables:
             return self
         return DeviceTables(self._folder, self.reference, self.cards, (family, release), self._lookups)
 
-    def names(self, operator: str) -> list[str]:
+    def names(self, operator: str, dtype: str = "") -> list[str]:
         """Tables that may price an operator, best first: the engine's own by nearness of release, then the common one.
 
         Parameters
         ----------
         operator
             Name of the common table.
+        dtype
+            Number format, where some releases of an engine run another's kernels for it.
 
         Returns
         -------
         list[str]
             Names of tables of the folder.
         """
-        if operator not in self._names:
+        if (operator, dtype) not in self._names:
             common = [operator] if operator in self.cards else []
-            own = [] if self.engine is None else releases.ordered(operator, self.cards, *self.engine)
+            own: list[str] = []
+            if self.engine is not None:
+                part = self.reference.device_string
+                own = releases.ordered(operator, self.cards, *self.engine, dtype, part)
             found = list(dict.fromkeys([*own, *common]))
-            self._names[operator] = self._less_floors(found) if operator in _MODULES and self.engine else found
-        return self._names[operator]
+            found = self._less_floors(found) if operator in _MODULES and self.engine else found
+            self._names[operator, dtype] = found
+        return self._names[operator, dtype]
 
     def _less_floors(self, names: list[str]) -> list[str]:
         """Modules of other engines first where a module's least time is a host's: it was timed without a graph."""
@@ -114,7 +120,7 @@ class DeviceTables:
         """Whether a table of latent attention holds the layer's projections, as those of sparse attention all do."""
         return releases.operator_of(name).startswith("sparse") or _covers(self.cards[name])
 
-    def price(self, operator: str, what: str, ask: Callable[[Any], Priced]) -> Priced:
+    def price(self, operator: str, what: str, ask: Callable[[Any], Priced], dtype: str = "") -> Priced:
         """What the first table says that holds what is asked for.
 
         Parameters
@@ -123,6 +129,8 @@ class DeviceTables:
             Name of the common table, and words for a message.
         ask
             Asks a lookup of the operator for a price.
+        dtype
+            As in ``names``.
 
         Returns
         -------
@@ -135,7 +143,7 @@ class DeviceTables:
             No table of the operator holds it; the message is that of the best table.
         """
         first: NoBasisError | None = None
-        for name in self.names(operator):
+        for name in self.names(operator, dtype):
             try:
                 return ask(self.lookup(name))
             except NoBasisError as error:

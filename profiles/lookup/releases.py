@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,52 @@ if TYPE_CHECKING:
 
 _FRAMEWORKS = {"trtllm": "tensorrt-llm"}
 """Engines whose name in the source of the tables is not ours."""
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """Kernels of another engine that some releases of an engine run.
+
+    Parameters
+    ----------
+    operator, dtype, parts
+        What they compute, the number format, and the parts on which they run (a pattern of the driver's name).
+    engine, first, before
+        Family, the first release that runs them and the first that does not again.
+    owner
+        Family whose tables hold them.
+    source
+        Where the engine chooses them.
+    """
+
+    operator: str
+    dtype: str
+    parts: str
+    engine: str
+    first: str
+    before: str
+    owner: str
+    source: str
+
+    def runs(self, operator: str, engine: str, release: str, dtype: str, part: str) -> bool:
+        """Whether a release of an engine runs these kernels for an operator, a number format and a part."""
+        if (operator, engine, dtype) != (self.operator, self.engine, self.dtype) or not re.search(self.parts, part):
+            return False
+        return _number(self.first) <= _number(release) < _number(self.before)
+
+
+BORROWED = (
+    Borrowed(
+        *("moe", "fp8_block", r"\bG?H\d{2,3}\b", "vllm", "0.15", "0.17", "tensorrt-llm"),
+        source="vLLM's fused_moe/oracle/fp8.py: FLASHINFER_CUTLASS (TensorRT-LLM's kernels) is the first that supports "
+        "FP8 with block scales on Hopper; 0.14 takes DeepGEMM or Triton, 0.17 Triton where experts are sliced",
+    ),
+)
+
+NEWEST_FIRST = {("moe", "vllm"), ("custom_all_reduce", "tensorrt-llm")}
+"""Tables of which the newest prices every release. vLLM 0.19's experts were measured before their kernels had
+configurations for many shapes (four-bit ones take 2.4 times as long as 0.24's and as SGLang's); among four GPUs
+TensorRT-LLM 1.2.0rc5's all-reduce of 64 KiB takes 11 us, among eight 5, as 1.3's takes 4 and 5."""
 
 
 def operator_of(name: str) -> str:
@@ -52,11 +99,10 @@ def engine_of(name: str, card: TableCard) -> tuple[str, str]:
     return _FRAMEWORKS.get(family, family), release
 
 
-def ordered(operator: str, cards: Mapping[str, TableCard], family: str, release: str) -> list[str]:
-    """Tables of an operator that an engine measured, nearest release first; of two as near, the newer one.
-
-    Of routed experts the newest comes first: the older tables were made before their kernels had configurations for
-    many shapes (vLLM 0.19's four-bit experts take 2.4 times as long as 0.24's and as SGLang's).
+def ordered(
+    operator: str, cards: Mapping[str, TableCard], family: str, release: str, dtype: str = "", part: str = ""
+) -> list[str]:
+    """Tables that price an operator of an engine, nearest release first; of two as near, the newer one.
 
     Parameters
     ----------
@@ -64,23 +110,25 @@ def ordered(operator: str, cards: Mapping[str, TableCard], family: str, release:
         Name of the common table, and every sidecar of the folder.
     family, release
         Of the engine.
+    dtype, part
+        Number format, and the device as its driver calls it: some releases run another engine's kernels for them.
 
     Returns
     -------
     list[str]
-        Names of tables.
+        Names of tables; those of borrowed kernels first.
     """
     own = {n: engine_of(n, card) for n, card in cards.items() if operator_of(n) == operator}
-    found = [(name, version) for name, (whose, version) in own.items() if whose == family]
-    if operator == "moe":
-        return [name for name, version in sorted(found, key=lambda nv: (_number(nv[1]), _parts(nv[1])), reverse=True)]
+
+    def newest(whose: str) -> list[str]:
+        names = [name for name, (owner, _) in own.items() if owner == whose]
+        return sorted(names, key=lambda n: (_number(own[n][1]), _parts(own[n][1])), reverse=True)
+
+    borrowed = [n for b in BORROWED if b.runs(operator, family, release, dtype, part) for n in newest(b.owner)]
+    if (operator, family) in NEWEST_FIRST:
+        return borrowed + newest(family)
     asked = _number(release)
-    return [
-        name
-        for name, version in sorted(
-            found, key=lambda nv: (abs(_number(nv[1]) - asked), [-part for part in _parts(nv[1])])
-        )
-    ]
+    return borrowed + sorted(newest(family), key=lambda n: abs(_number(own[n][1]) - asked))
 
 
 def _number(release: str) -> float:

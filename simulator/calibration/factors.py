@@ -30,11 +30,20 @@ class Belief:
         Their covariance, ``[F, F]``.
     scale
         Of the prior that they started from, over ``WIDTHS``.
+    of_calls
+        Covariance of how far whole calls are off, ``[F, F]``, where seconds beside a factor are known with it only;
+        ``None`` where it is that of the factors.
     """
 
     log_factors: Floats
     covariance: Floats
     scale: float = 1.0
+    of_calls: Floats | None = None
+
+    @property
+    def whole(self) -> Belief:
+        """The same, with the uncertainty of whole calls in place of the factors'."""
+        return self if self.of_calls is None else replace(self, covariance=self.of_calls, of_calls=None)
 
     @property
     def precision(self) -> Floats:
@@ -49,7 +58,7 @@ class Belief:
     @property
     def learned(self) -> tuple[str, ...]:
         """The factors that runs said something of; of the others prices stay those of tables and engine files."""
-        return tuple(name for name, left in self.deviations.items() if left < KNOWN * self.scale * WIDTHS[name])
+        return tuple(name for name, left in self.whole.deviations.items() if left < KNOWN * self.scale * WIDTHS[name])
 
     @property
     def factors(self) -> dict[str, float]:
@@ -127,14 +136,15 @@ def calibration_of(
         digest,
         {side: factors[f"{side}_host"] for side in ("generation", "training")},
         dict(seconds_per_sample),
-        tuple(tuple(row) for row in belief.covariance.tolist()),
+        tuple(tuple(row) for row in belief.whole.covariance.tolist()),
         source,
     )
 
 
 def belief_of(file: CalibrationFile) -> Belief:
     """What a layer's file says of the factors."""
-    return Belief(np.asarray(file.log_factors), np.asarray(file.covariance), file.prior_scale)
+    of_calls = None if file.of_calls is None else np.asarray(file.of_calls)
+    return Belief(np.asarray(file.log_factors), np.asarray(file.covariance), file.prior_scale, of_calls)
 
 
 def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
@@ -170,4 +180,7 @@ def combined(beliefs: Sequence[Belief]) -> Belief:
     precision = start.precision + sum(learned)
     weighted = sum(belief.precision @ belief.log_factors for belief in beliefs)
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-    return Belief(covariance @ weighted, covariance, start.scale)
+    if all(belief.of_calls is None for belief in beliefs):
+        return Belief(covariance @ weighted, covariance, start.scale)
+    whole = combined([belief.whole for belief in beliefs]).covariance
+    return Belief(covariance @ weighted, covariance, start.scale, whole)

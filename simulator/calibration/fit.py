@@ -1,14 +1,16 @@
-"""Factors from measured seconds: a normal prior in logarithms, and a Gauss-Newton search (Bishop 2006, 3.3, 4.4)."""
+"""Prices of what was run under factors, and what measured seconds make of these."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.calibration import FACTORS, factors_of_calls
-from simulator.calibration.factors import Belief, calibrated, calibration_of, prior
+from profiles.calibration import CALLS, FACTORS, factors_of_calls
+from simulator.calibration.factors import Belief, calibrated, calibration_of
+from simulator.calibration.posterior import WHOLE, Observation, Posterior, fit_to
+from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import price_calls, scheduled
 
 if TYPE_CHECKING:
@@ -18,31 +20,11 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
-WHOLE = "step"
-"""Stands for the whole iteration among the calls of an observation."""
-
-MODEL_ERROR = 0.03
-"""Relative: what prices of one call are off even with the right factors, between two layouts of a run."""
-
-UNNAMED_ERROR = 0.07
-"""Relative, of whole steps beside ``MODEL_ERROR``: data, logging and waits have no price and are no call's."""
-
-SINGLE_STEP_ERROR = 0.08
-"""Relative: repeats of one configuration spread by 5 %, days apart by up to 15 %."""
-
-LEAST_ERROR = 0.01
-"""Relative: no mean of steps is known better, beside those of other lengths; with half of it they told apart what they
-cannot."""
-
-SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""How wide the prior may be: prices of some machines are better known than those of others, and the run says which."""
-SCALE_SPREAD = 0.5
-"""Standard deviation of a scale's logarithm, so that a run's own noise does not choose it."""
-
-ROUNDS, SMALL_MOVE = 6, 1e-3
-STEP = 0.05
 GRID = 0.25
 """Between host factors this far apart, in logarithms, the logarithm of a price is taken to be straight."""
+
+UNLIKE = 1.02
+"""Prices that differ by less are one: they do not tell what a call takes at any length."""
 
 HOST = ("generation_host", "training_host")
 
@@ -55,33 +37,13 @@ class Case:
     facts: Facts
 
 
-@dataclass(frozen=True)
-class Observation:
-    """Seconds of calls together in one case.
-
-    Parameters
-    ----------
-    case
-        Index of the case.
-    calls
-        Keys of the dataflow that were timed together; ``WHOLE`` for the iteration.
-    seconds
-        Measured mean.
-    error
-        Standard error of the mean, relative.
-    """
-
-    case: int
-    calls: tuple[str, ...]
-    seconds: float
-    error: float = 0.0
-
-
 class Prices:
     """Seconds of observations under factors; calls are priced at points of the host factors and read off between."""
 
     def __init__(self, cases: Sequence[Case], seconds_per_sample: Mapping[str, float]) -> None:
         self.cases, self.seconds_per_sample = tuple(cases), dict(seconds_per_sample)
+        waiting = {c.key for case in cases for c in case.facts.dataflow.calls if c.role == CONTROLLER}
+        self._waiting = {key: s for key, s in self.seconds_per_sample.items() if key in waiting}
         self._priced: dict[tuple[int, int], dict[str, float]] = {}
 
     def seconds(self, observed: Observation, log_factors: Floats) -> float:
@@ -100,9 +62,14 @@ class Prices:
         """Seconds of every call of a case, alone."""
         at = dict(zip(FACTORS, log_factors.tolist(), strict=True))
         factor_of = factors_of_calls({name: float(np.exp(value)) for name, value in at.items()})
-        apis = {call.key: call.api for call in self.cases[index].facts.dataflow.calls}
+        facts = self.cases[index].facts
+        beside = {
+            k: s * facts.workload.num_samples for k, s in self.seconds_per_sample.items() if k not in self._waiting
+        }
         return {
-            key: self._alone_s(index, key, at[_host_of(api)]) * factor_of.get(api, 1.0) for key, api in apis.items()
+            call.key: self._alone_s(index, call.key, at[_host_of(call.api)]) * factor_of.get(call.api, 1.0)
+            + beside.get(call.api, 0.0)
+            for call in facts.dataflow.calls
         }
 
     def _alone_s(self, index: int, key: str, host: float) -> float:
@@ -119,7 +86,7 @@ class Prices:
         if (index, point) not in self._priced:
             case = self.cases[index]
             only_host = np.asarray([point * GRID if name in HOST else 0.0 for name in FACTORS])
-            layer = calibration_of(Belief(only_host, np.eye(len(FACTORS))), self.seconds_per_sample)
+            layer = calibration_of(Belief(only_host, np.eye(len(FACTORS))), self._waiting)
             priced = price_calls(case.plan, calibrated(case.facts, layer))
             self._priced[index, point] = {call: float(cost.time.s) for call, cost in priced.items()}
         return self._priced[index, point]
@@ -129,22 +96,12 @@ def _host_of(api: str) -> str:
     return "generation_host" if api == "generate_sequences" else "training_host"
 
 
-class Predictor(Protocol):
-    """What predicts observations under factors, and knows which of them are of one run."""
-
-    def seconds(self, observed: Observation, log_factors: Floats) -> float:
-        """Predicted seconds of what was observed."""
-
-    def same_run(self, one: int, other: int) -> bool:
-        """Whether two cases are one plan, so that what its prices are off they are off together."""
-
-
 def fit(
     cases: Sequence[Case],
     observations: Sequence[Observation],
     seconds_per_sample: Mapping[str, float] | None = None,
-) -> Belief:
-    """What measured seconds of runs make of the factors.
+) -> tuple[Belief, dict[str, float]]:
+    """What measured seconds of runs make of the factors, and of seconds that calls take beside at any length.
 
     Parameters
     ----------
@@ -157,80 +114,51 @@ def fit(
 
     Returns
     -------
-    Belief
-        As of ``fit_to``.
+    tuple[Belief, dict[str, float]]
+        As of ``fit_to``; and seconds per sample, those of the controller's calls and by API those of the others.
     """
-    return fit_to(Prices(cases, seconds_per_sample or {}), observations)
+    given = dict(seconds_per_sample or {})
+    prices = Prices(cases, given)
+    found = fit_to(prices, observations, _at_several_lengths(prices, observations))
+    apis = {call.key: call.api for case in cases for call in case.facts.dataflow.calls}
+    samples = cases[0].facts.workload.num_samples if cases else 1
+    belief = replace(found.belief, of_calls=_of_calls(found, apis))
+    return belief, given | {apis[key]: s / samples for (key,), s in found.seconds.items() if s > 0}
 
 
-def fit_to(prices: Predictor, observations: Sequence[Observation]) -> Belief:
-    """What observations make of the factors, starting from ``prior``.
+def _of_calls(found: Posterior, apis: Mapping[str, str]) -> Floats:
+    """Covariance of how far whole calls are off at the lengths that were seen, in the order of ``FACTORS``.
 
-    Parameters
-    ----------
-    prices
-        What predicts them.
-    observations
-        What was measured.
-
-    Returns
-    -------
-    Belief
-        The mode of the posterior and its covariance by Laplace's approximation, with the most probable of ``SCALES``.
+    A factor and what comes beside it are known together better than each: ``(1 - share) * factor + share``.
     """
-    if not observations:
-        return prior()
-    tried = [_mode(prices, observations, prior(scale)) for scale in SCALES]
-    return max(tried, key=lambda found: found[0])[1]
+    num = len(FACTORS)
+    of_call = {}
+    for i, ((key,), share) in enumerate(found.shares.items()):
+        row = np.zeros(num + len(found.shares))
+        row[[FACTORS.index(name) for name, calls in CALLS.items() if apis[key] in calls]] = 1.0 - share
+        row[num + i] = 1.0
+        of_call[apis[key]] = row
+    rows = np.eye(num, num + len(found.shares))
+    for name in ("generation", "training", "scoring"):
+        own = [row for api, row in of_call.items() if api in CALLS[name] and api not in CALLS["reference"]]
+        if own:
+            rows[FACTORS.index(name)] = np.mean(own, axis=0)
+    for api in CALLS["reference"]:
+        if api in of_call:  # it is multiplied by the factor of scoring, too
+            rows[FACTORS.index("reference")] = of_call[api] - rows[FACTORS.index("scoring")]
+    return np.asarray(rows @ found.joint @ rows.T, dtype=np.float64)
 
 
-def _mode(prices: Predictor, observations: Sequence[Observation], start: Belief) -> tuple[float, Belief]:
-    """Logarithm of the evidence with a scale's own probability (MacKay 1992), and the belief from this prior."""
-    prior_precision = start.precision
-    at, errors = start.log_factors.copy(), _errors(prices, observations)
-    measured, weight = np.log([o.seconds for o in observations]), np.linalg.inv(errors)
-    precision, now, slopes = prior_precision, measured, np.zeros((len(observations), len(FACTORS)))
-    for _ in range(ROUNDS):
-        now, slopes = _linear(prices, observations, at)
-        precision = slopes.T @ weight @ slopes + prior_precision
-        downhill = slopes.T @ weight @ (measured - now) - prior_precision @ (at - start.log_factors)
-        move = np.clip(np.linalg.solve(precision, downhill), -1.0, 1.0)
-        at = at + move
-        if np.abs(move).max() < SMALL_MOVE:
-            break
-    before = measured - (now + slopes @ (start.log_factors - at + move))  # what the prior's prices leave, linearly
-    spread = errors + slopes @ np.linalg.inv(prior_precision) @ slopes.T
-    evidence = -0.5 * float(before @ np.linalg.solve(spread, before)) - 0.5 * float(np.linalg.slogdet(spread)[1])
-    evidence -= 0.5 * float(np.log(start.scale) / SCALE_SPREAD) ** 2
-    return evidence, Belief(at, np.asarray(np.linalg.inv(precision), dtype=np.float64), start.scale)
+def _at_several_lengths(prices: Prices, observations: Sequence[Observation]) -> list[tuple[str, ...]]:
+    """Calls that were timed alone, in cases between which their price differs."""
+    priced: dict[tuple[str, ...], list[float]] = {}
+    for observed in observations:
+        if len(observed.calls) == 1 and observed.calls != (WHOLE,):
+            priced.setdefault(observed.calls, []).append(prices.seconds(observed, np.zeros(len(FACTORS))))
+    return [calls for calls, seconds in priced.items() if max(seconds) > UNLIKE * min(seconds)]
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
     """Seconds of every call of a plan alone, and of ``WHOLE`` the iteration, as ``simulate`` prices them."""
     calls = {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()}
     return calls | {WHOLE: max(record.end_s for record in scheduled(plan, facts, calls))}
-
-
-def _errors(prices: Predictor, observations: Sequence[Observation]) -> Floats:
-    """Covariance of the measured logarithms, ``[O, O]``: what prices of a call are off is the same at every length."""
-    found = np.diag([o.error**2 + LEAST_ERROR**2 for o in observations])
-    for i, one in enumerate(observations):
-        for j, other in enumerate(observations):
-            if one.calls == other.calls and prices.same_run(one.case, other.case):
-                found[i, j] += MODEL_ERROR**2 + (UNNAMED_ERROR**2 if one.calls == (WHOLE,) else 0.0)
-    return found
-
-
-def _linear(prices: Predictor, observations: Sequence[Observation], at: Floats) -> tuple[Floats, Floats]:
-    """Logarithms of the predictions, ``[O]``, and their slopes, ``[O, F]``."""
-    now = _logs(prices, observations, at)
-    slopes = np.empty((len(observations), len(FACTORS)))
-    for i in range(len(FACTORS)):
-        moved = at.copy()
-        moved[i] += STEP
-        slopes[:, i] = (_logs(prices, observations, moved) - now) / STEP
-    return now, slopes
-
-
-def _logs(prices: Predictor, observations: Sequence[Observation], at: Floats) -> Floats:
-    return np.log([max(prices.seconds(observed, at), 1e-9) for observed in observations])

@@ -72,7 +72,10 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
     """
     domain = facts.group.nvlink_domain_gpus
     inside = np.minimum(ranks, domain)
-    local = facts.device.decode_all_reduce(num_bytes, inside, facts.generation.cuda_graphs)
+    if facts.generation.custom_all_reduce:
+        local = facts.device.decode_all_reduce(num_bytes, inside, facts.generation.cuda_graphs)
+    else:
+        local = facts.device.collective("all_reduce", num_bytes, inside)
     domains = -(-ranks // domain)
     if not np.any(domains > 1):
         return local

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
-from simulator.cost import moe
+from simulator.cost import mamba, moe
 from simulator.cost.formats import QUANTIZED_ACTIVATIONS, formats_of
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
@@ -99,7 +99,8 @@ def layer_work(
     if shape.linear is not None:
         share = shape.num_linear_layers / shape.num_layers
         work = work + products(facts, own, linear_gemms(shape, ranks), formats.attention) * share
-        work = work + facts.device.memory_bound(0.0 * own, LINEAR_KERNELS) * share
+        if shape.linear.kind == "gated_delta_net":  # a Mamba mixer's price has its small kernels
+            work = work + facts.device.memory_bound(0.0 * own, LINEAR_KERNELS) * share
     # A dense MLP runs with the attention: on the same ranks, as many copies.
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
@@ -173,8 +174,10 @@ def attention_of_decode(
     attention = facts.generation.scaled(parts, "attention_ratio")
     if shape.linear is None:
         return attention
-    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
     share = shape.num_linear_layers / shape.num_layers
+    if shape.linear.kind == "mamba2":
+        return attention + mamba.mixer_step(facts, shape.linear, own, attention_ranks(layouts)) * share
+    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
     return attention + facts.device.linear_decode(own, k_heads, v_heads) * share
 
 
@@ -236,10 +239,11 @@ def attention_of_prefill(
             parts = parts + price * (layers / shape.num_layers)
     if shape.linear is None:
         return parts
+    share = shape.num_linear_layers / shape.num_layers
+    if shape.linear.kind == "mamba2":
+        return parts + mamba.mixer_forward(facts, shape.linear, own * length, attention_ranks(layouts)) * share
     k_heads, v_heads = _linear_heads(shape, layouts, sequences)
-    return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * (
-        shape.num_linear_layers / shape.num_layers
-    )
+    return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * share
 
 
 INDEX_KERNELS = 4

@@ -1,4 +1,4 @@
-"""Mamba-2 mixers of a trainer by roofline: the structured state-space duality in chunks, convolution and gated norm.
+"""Mamba-2 mixers by roofline: state-space duality in chunks, convolution, gated norm; one step of decode.
 
 No table holds these kernels whole (what tables call Mamba-2 is its convolution), so bytes and FLOPs are counted and
 stated shares of the device's rates are assumed.
@@ -23,6 +23,9 @@ MATRIX_SHARE = 0.25
 """Share of the sustained matrix rate that Triton's products of a chunk reach, assumed: small tiles, masks between."""
 KERNELS = 8
 """Convolution, cumulative decay, states of chunks, their passing on, products of groups, scan, gated norm, split."""
+
+STEP_KERNELS = 4
+"""Update of the convolution, rates of decay, update of the state with its output, gated norm."""
 
 
 def mixer_forward(facts: Facts, linear: LinearShape, tokens: Floats, tp: Ints) -> Priced:
@@ -61,3 +64,33 @@ def mixer_forward(facts: Facts, linear: LinearShape, tokens: Floats, tp: Ints) -
     rate = facts.device.spec.sustained(facts.plain_dtype) * MATRIX_SHARE
     products = Priced.of(tokens * flop / rate, Basis.ASSUMED)
     return longer(products, facts.device.memory_bound(tokens * num_bytes, KERNELS)).at_best(Basis.ASSUMED)
+
+
+def mixer_step(facts: Facts, linear: LinearShape, sequences: Floats, tp: Ints) -> Priced:
+    """One Mamba-2 mixer without its projections for one new token of each sequence, whatever its context.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    linear
+        Sizes of the mixer.
+    sequences
+        Of one attention copy, ``[C, S]``.
+    tp
+        GPUs that heads and groups are cut by; shapes broadcast.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``sequences``.
+
+    Notes
+    -----
+    Source: the recurrence ``h = a h + b x`` (Dao and Gu 2024, section 3) reads and writes the state and the past of the
+    convolution once; what enters and leaves is counted as in a pass over a prompt. Nothing was measured on it.
+    """
+    t = np.asarray(tp, dtype=np.float64)
+    kept = linear.state_elements * linear.state_element_bytes + linear.conv_elements * facts.activation_bytes
+    inputs = facts.activation_bytes * (linear.conv_width + 4.0 * linear.value_width)
+    return facts.device.memory_bound(sequences * (2.0 * kept + inputs) / t, STEP_KERNELS).at_best(Basis.ASSUMED)

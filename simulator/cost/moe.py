@@ -12,6 +12,7 @@ import numpy as np
 
 from profiles.errors import NoBasisError
 from profiles.records import Basis, Priced, longer, where
+from profiles.units import DTYPE_BYTES
 from simulator.cost import comms
 from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
 
@@ -179,7 +180,9 @@ def experts_decode(
 
     Notes
     -----
-    Routing is the tables' power law, as engines see it; left-out points are 2 % off on the median.
+    Routing is the tables' power law, as engines see it; left-out points are 2 % off on the median. In steps of few
+    tokens shared experts run on a stream of their own beside the routed ones: what is left of them is the read of their
+    weights, since both wait for memory.
     """
     moe = _moe(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
@@ -192,10 +195,13 @@ def experts_decode(
         routed = where(block.s < routed.s, block.at_best(Basis.ANALYTIC), routed)
     ranks = t.astype(np.float64)
     router = [(np.full_like(ranks, moe.num_experts), np.full_like(ranks, shape.hidden))]
-    work = routed + run_gemms(facts, tokens, router, "bf16")
-    if moe.shared_ffn:
-        work = work + run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), shared_dtype)
-    return work
+    routing = run_gemms(facts, tokens, router, "bf16")
+    if not moe.shared_ffn:
+        return routed + routing
+    shared = run_gemms(facts, tokens, mlp_gemms(shape, moe.shared_ffn / ranks), shared_dtype)
+    weights = 3.0 * shape.hidden * moe.shared_ffn / ranks * DTYPE_BYTES[shared_dtype]
+    beside = longer(routed + facts.device.memory_bound(weights + 0.0 * tokens, 1.0), shared)
+    return where(tokens <= facts.generation.shared_experts_beside, beside, routed + shared) + routing
 
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:

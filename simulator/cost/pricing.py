@@ -79,11 +79,13 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     Returns
     -------
     Cost
-        Seconds with dispatch, times the calibration's factor, ``[C]``.
+        Seconds with dispatch, times the calibration's factor, and what it says each sample takes beside, ``[C]``.
     """
     others = num_gpus - 1.0  # ranks start one after the other
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, start_skew_s=others))
-    return (cost + dispatch) * facts.correction(call.api)
+    beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
+    whole = (cost + dispatch) * facts.correction(call.api)
+    return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
 
 
 def call_of_kind(facts: Facts, kind: str) -> Call:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Floats, Priced, longer, where
+from profiles.records import Basis, Floats, Priced, longer, where
 from profiles.units import DTYPE_BYTES
 from simulator.cost import comms, engine_memory, parameters
 from simulator.cost.call_cost import Cost
+from simulator.cost.formats import QUANTIZED_ACTIVATIONS
 from simulator.plan.groups import BUCKET_ELEMENTS, LINK_BUCKET_BYTES, Degrees, transition_shares
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts, Layouts
     from simulator.plan.plan import Resharding
+
+QUANTISED_BYTES_PER_PARAM = 49.0
+"""Read and written to quantise one weight by blocks with tensor operations, as NeMo-RL and verl do when an engine takes
+weights in: to FP32 (2 + 4), blocks side by side (4 + 4), absolute values (4 + 4), their maxima (4), scaled (4 + 4),
+clamped (4 + 4), cast (4 + 1), back in place (1 + 1). Counted, not measured."""
+QUANTISED_KERNELS = 14
+"""Of one tensor: those above, and the arithmetic of its scales."""
 
 
 def transition_volume_bytes(method: Resharding, weight_bytes: float, p: int, t: int, d: int, pg: int, tg: int) -> float:
@@ -164,6 +172,7 @@ def transition_cost(
     rounds = np.where(np.asarray(method == "hybridflow"), 0, shape.num_layers * training.num_gpus)
     software = engine.priced(transition_fixed_s=1.0, gather_s_per_layer_per_gpu=rounds)
     software = software + conversion_time(facts, handled) + export_time(facts, shape)
+    software = software + quantisation_time(facts, shape, precision)
     if facts.implementation.sleeping_engine == "keeps-weights":
         software = software + facts.device.host_copy(handled) * 2.0  # pinned: engines keep a place for it
     in_place = np.asarray(method == "hybridflow") & shares_weights(facts, training, generation)
@@ -184,9 +193,9 @@ def _handled_and_moved(
     method: Resharding,
 ) -> tuple[Floats, Priced]:
     """Bytes that each GPU hands to its engine, ``[C]``, and the time of gathering them."""
-    whole = shape.num_params * DTYPE_BYTES[precision]
+    whole = shape.num_params * sent_bytes_per_param(precision)
     if method == "hybridflow":
-        handled = engine_memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+        handled = engine_memory.generation_weight_bytes(shape, generation, sent_bytes_per_param(precision))
         moved = _gather_shards(facts, training, generation, handled)
     else:
         handled = np.full(len(training), whole)
@@ -213,6 +222,48 @@ def conversion_time(facts: Facts, handled: Floats) -> Priced:
         Seconds, ``[C]``.
     """
     return Priced.of(handled / facts.generation.reload_bytes_per_s, facts.generation.basis("reload_bytes_per_s"))
+
+
+def sent_bytes_per_param(precision: str) -> float:
+    """Bytes of a weight on its way: a trainer hands over bf16, an engine quantises what it has received.
+
+    Parameters
+    ----------
+    precision
+        Number format of the engine's weights.
+
+    Returns
+    -------
+    float
+        Bytes.
+    """
+    return max(DTYPE_BYTES[precision], DTYPE_BYTES["bf16"])
+
+
+def quantisation_time(facts: Facts, shape: ModelShape, precision: str) -> Priced:
+    """Time in which an engine's rank quantises new weights: all of each tensor, before it cuts its own part out.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+    precision
+        Number format of the engine's weights.
+
+    Returns
+    -------
+    Priced
+        Seconds, a scalar; none for weights that stay as they come.
+
+    Notes
+    -----
+    Analytic: ``QUANTISED_BYTES_PER_PARAM`` at the rate of memory-bound kernels. Embedding and head are not quantised.
+    """
+    if precision not in QUANTIZED_ACTIVATIONS:
+        return Priced.zero(())
+    params = shape.num_params - shape.embedding_params - shape.head_params
+    work = facts.device.memory_bound(params * QUANTISED_BYTES_PER_PARAM, num_tensors(shape) * QUANTISED_KERNELS)
+    return work.at_best(Basis.ASSUMED)
 
 
 def conversion_bucket_bytes(

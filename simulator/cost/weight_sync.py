@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Priced
-from profiles.units import DTYPE_BYTES
 from simulator.cost import comms, engine_memory
 from simulator.cost.call_cost import Cost
-from simulator.cost.reshard import conversion_time, num_tensors
+from simulator.cost.reshard import conversion_time, num_tensors, quantisation_time, sent_bytes_per_param
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -65,12 +64,13 @@ def weight_sync_cost(
     30 to 50 % without one).
     """
     senders, there = np.asarray(trainer_gpus, dtype=np.float64), receiver or facts
-    whole = shape.num_params * DTYPE_BYTES[precision]
-    shard = engine_memory.generation_weight_bytes(shape, generation, DTYPE_BYTES[precision])
+    whole = shape.num_params * sent_bytes_per_param(precision)
+    shard = engine_memory.generation_weight_bytes(shape, generation, sent_bytes_per_param(precision))
     moved = _moved(facts, there, senders, generation.num_gpus, whole, shard)
     engine = facts.generation
     fixed = engine.priced(transition_fixed_s=1.0)
     named = facts.training.priced(send_s_per_tensor=num_tensors(shape), send_s_per_byte=whole)
+    named = named + quantisation_time(there, shape, precision)
     if facts.implementation.weight_sync == "changes":
         kept = (conversion_time(facts, shard) + named) * CHANGED_SHARE
         return Cost.serial((fixed + kept).at_best(Basis.ASSUMED), moved * CHANGED_SHARE)

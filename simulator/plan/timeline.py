@@ -84,7 +84,9 @@ class Timeline(Record):
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
     provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
-    may be off (``simulator.uncertainty``), ``log_deviation`` how far its logarithm is known with a calibration.
+    may be off (``simulator.uncertainty``), ``log_deviation`` how
+    far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other
+    releases, where an engine's own is not profiled.
     """
 
     schema_version: Literal[1] = 1
@@ -98,6 +100,7 @@ class Timeline(Record):
     num_gpus: Degree
     cluster: str = "rl"
     log_deviation: Annotated[float, Field(ge=0, le=10)] | None = None
+    releases: dict[str, Annotated[float, Field(gt=0, le=MOST_S)]] = Field(default_factory=dict)
 
     @property
     def tokens_per_s(self) -> float:

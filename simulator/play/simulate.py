@@ -15,6 +15,7 @@ from simulator.plan.timeline import MOST_S, Span, Timeline
 from simulator.play.event_queue import Scheduled, Task, critical_path, run_events
 from simulator.play.host_contention import settle, shared_host
 from simulator.play.left_open import left_open
+from simulator.play.other_releases import other_releases
 from simulator.uncertainty import cluster_of
 
 if TYPE_CHECKING:
@@ -186,6 +187,10 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
             lambda moved_s: _end_s(scheduled(plan, facts, moved_s)),
             lambda moved: _seconds(price_calls(plan, moved)),
         ),
+        releases={
+            name: _end_s(scheduled(plan, other, _seconds(price_calls(plan, other))))
+            for name, other in other_releases(facts).items()
+        },
     )
 
 

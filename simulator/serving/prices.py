@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.cost import engine_comms, engine_layer
+from simulator.cost import engine_comms, engine_launches, engine_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,6 +139,7 @@ def tabulate(
     engine, layers = facts.generation, float(shape.num_layers)
     groups = float(layouts.pp[0])
     launch = engine.launch_s_per_layer + engine.collective_launch_s * float(layouts.tp[0] > 1)
+    operators = float(engine_launches.operators_of_layer(facts, shape, layouts, precision)[0])
     tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
     rows = np.maximum(tokens / groups, 1.0)[None, :]
     linear = engine_layer.layer_work(facts, shape, layouts, rows, precision, sustained)
@@ -168,7 +169,7 @@ def tabulate(
         engine.host_s_per_step,
         engine.host_s_per_sequence / float(layouts.attention_dp[0]),  # each attention copy has a scheduler of its own
         launch * layers,
-        engine.prefill_launch_s_per_layer * layers,
+        engine.prefill_launch_s_per_layer * layers * operators,
         engine.plans_ahead,
     )
 

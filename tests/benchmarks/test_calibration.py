@@ -67,10 +67,10 @@ def test_a_published_row_moves_others_by_less_than_it_is_off_itself(out):
 
 
 def test_a_device_without_tables_is_calibrated_by_one_log(out):
-    """MI300X by its data sheet is half the time that it takes; one run's stages foretell another algorithm's run."""
+    """One run's stages on MI300X, whose tables are another maker's, keep another algorithm's run near."""
     found = json.loads((out / "summary.json").read_text())["rl without tables"]
     assert found["rows"] == 1
-    assert found["before"] > 0.3 > 0.1 > found["after"]
+    assert found["after"] < 0.1
 
 
 def test_a_table_without_families_has_no_errors():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from executor import collectives
 from executor.launch.ray import RankActor, RayLauncher
 from executor.records import Identity
-from executor.worker.worker import invoke
+from executor.worker.worker import LOOPBACK_HOST, invoke
 
 if TYPE_CHECKING:
     from executor.controller.pools import ResourcePool
@@ -48,7 +48,8 @@ class WarmLauncher(RayLauncher):
             self._actors.append(self._idle[-1])
         ranks = [self._idle.pop() for _ in range(pool.num_ranks)]
         self._busy += ranks
-        self.tell(ranks, "rename", [(Identity(pool.name, i, pool.num_ranks),) for i in range(pool.num_ranks)])
+        here = [(Identity(pool.name, i, pool.num_ranks), LOOPBACK_HOST) for i in range(pool.num_ranks)]
+        self.tell(ranks, "rename", here)
         return ranks
 
     def stop(self) -> None:

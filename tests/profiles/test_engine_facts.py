@@ -100,8 +100,8 @@ def test_hashes_tell_files_apart() -> None:
 
 
 def test_unknown_names_and_wrong_kinds() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown generation engine 'vllm@0.31'; did you mean"):
-        load_generation_engine("vllm@0.31")
+    with pytest.raises(UnknownNameError, match=r"unknown generation engine 'vllm@V0.31'; did you mean"):
+        load_generation_engine("vllm@V0.31")
     with pytest.raises(InputError, match=r"'vllm@0.32' is a generation engine; known: .*fsdp@2.13"):
         load_training_engine("vllm@0.32")
     with pytest.raises(InputError, match=r"'megatron-core@0.6' is a training engine"):
@@ -140,3 +140,21 @@ def test_a_damaged_file_is_named(folder: Path, changes: dict[str, object], messa
     edit(folder, **changes)
     with pytest.raises(FileFormatError, match=rf"(?s)mine@1.*{message}"):
         load_training_engine("mine@1")
+
+
+@pytest.mark.parametrize(
+    ("name", "stands_in"),
+    [
+        ("vllm@0.31", ("vllm@0.32", "vllm@0.12")),
+        ("vllm@0.13", ("vllm@0.12", "vllm@0.32")),
+        ("vllm@1.2", ("vllm@0.32", "vllm@0.12")),
+        ("vllm@0.2", ("vllm@0.3.1", "vllm@0.12")),
+        ("vllm@0.12", ()),
+    ],
+)
+def test_a_release_that_is_not_profiled_takes_the_facts_of_the_nearest(name: str, stands_in: tuple[str, ...]) -> None:
+    engine = load_generation_engine(name)
+    assert (engine.name, engine.release, engine.stands_in) == (name, name.split("@")[1], stands_in)
+    nearest = load_generation_engine(stands_in[0] if stands_in else name)
+    assert engine.host_s_per_sequence == nearest.host_s_per_sequence
+    assert (engine.basis("host_s_per_sequence") is Basis.ASSUMED) == bool(stands_in)

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def test_catalogue() -> None:
     assert device_names() == (
         *("a100-80gb-sxm", "a800-80gb-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300", "h100-80gb-sxm"),
-        *("h20-96gb-sxm", "h200-sxm", "h800-80gb-sxm", "l40s", "rtx-pro-6000"),
+        *("h20-96gb-sxm", "h200-sxm", "h800-80gb-sxm", "l40s", "mi300x-192gb", "rtx-pro-6000"),
     )
     assert load_device("gb200") is load_device("gb200")
     with pytest.raises(UnknownNameError, match="did you mean h100-80gb-sxm"):
@@ -38,7 +38,8 @@ def test_catalogue() -> None:
 
 
 DERIVED = {"a800-80gb-sxm": "a100-80gb-sxm", "h20-96gb-sxm": "h100-80gb-sxm", "h800-80gb-sxm": "h100-80gb-sxm"}
-MEASURED = [name for name in device_names() if name not in DERIVED]
+OF_ANOTHER_MAKER = {"mi300x-192gb": "h200-sxm"}
+MEASURED = [name for name in device_names() if name not in {**DERIVED, **OF_ANOTHER_MAKER}]
 
 
 @pytest.mark.parametrize("name", DERIVED)
@@ -55,6 +56,31 @@ def test_a_derived_device_reads_the_tables_of_its_die_and_says_so(name: str) -> 
     assert mine.collective("all_gather", *big).s / other.collective("all_gather", *big).s == pytest.approx(
         slower, rel=0.02
     )
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_MAKER)
+def test_a_part_of_another_maker_is_priced_by_what_its_own_kernels_reach(name: str) -> None:
+    """Large products at their share, groups at the links that they use, a gap before each kernel: all assumed."""
+    mine, other = load_device(name), load_device(OF_ANOTHER_MAKER[name])
+    own = mine.spec.kernels
+    price = mine.gemm(8192, 8192, 8192)
+    assert price.weakest.item() == Basis.ASSUMED
+    ratio = other.spec.peak("bf16") / (own.matrix * mine.spec.peak("bf16"))
+    assert price.s / other.gemm(8192, 8192, 8192).s == pytest.approx(ratio, rel=0.02)
+    two, four = (float(mine.collective("all_gather", 1 << 30, gpus).s) for gpus in (2, 4))
+    assert two > four  # one link of seven, and three
+    kernels = 10
+    small = mine.memory_bound(0.0, kernels).s - other.memory_bound(0.0, kernels).s
+    assert small == pytest.approx(kernels * own.gap_s)
+    assert mine.gemm(0, 8, 8).s == 0.0
+
+
+def test_a_card_that_names_unknown_kernels_is_refused(tmp_path: Path) -> None:
+    card = yaml.safe_load((DATA / "mi300x-192gb" / "device.yaml").read_text())
+    card["kernels"] = {"caches": card["kernels"]["matrix"]}
+    (tmp_path / "device.yaml").write_text(yaml.safe_dump(card))
+    with pytest.raises(FileFormatError, match="caches: known are matrix"):
+        load_device(tmp_path)
 
 
 def test_tables_of_a_device_without_any_are_refused(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ NO_PART_OF_A_PRICE = {
     "max_num_seqs",
     "max_batched_tokens",
     "admits_with_output",
-    "keeps_for_running",  # what the engine runs at once
+    "keeps_for_running",
+    "shared_experts_beside",  # what the engine runs at once
     "kv_memory_share",
     "kv_share_of_free",
     "memory_reserve_bytes",  # memory

@@ -26,7 +26,7 @@ from executor.engines.native.heads import log_probs_and_entropy
 from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
-from executor.rl.packing import lengths_of, pack, spans
+from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture, read_config
 from executor.weights.checkpoint import fill, reader_of
@@ -200,19 +200,21 @@ class FsdpEngine(OnHost):
 
     def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
         """Micro-batches, as many on every data-parallel rank: each gathers weights that all of them hold."""
-        parts, num = spans(lengths_of(rows), self.spec.micro_batch, self.spec.token_budget), 0
+        how = (lengths_of(rows), self.spec.micro_batch, self.spec.token_budget)
+        parts, num = spans(*how), 0
         if self.spec.token_budget and self.degrees.d > 1:
             count = torch.full((), len(parts), device=self.device)
             num = int(self.groups.dp.all_reduce(count, op=dist.ReduceOp.MAX))
+            parts = spans(*how, num)
         multiple = self.degrees.t if self.sequence_parallel else 1
         return [micro.to(self.device) for micro in pack(rows, first, parts, multiple=multiple, num=num)]
 
     def _forward(self, batch: TensorDict, output: Callable[[Packed], torch.Tensor]) -> torch.Tensor | None:
         micros = self._micros(*sequences_of(batch))
         with self.present(), torch.no_grad():
-            outputs = [output(micro)[: micro.num_real] for micro in micros]
+            outputs = [output(micro) for micro in micros]
             self.model.reshard()
-        return torch.cat(outputs).float().cpu()
+        return in_order(outputs, micros)
 
     def _run(self, micro: Packed, places: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.model(micro.tokens, micro.positions, micro.lengths, places)

@@ -17,7 +17,7 @@ from executor.engines.native.heads import log_probs_and_entropy
 from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
-from executor.rl.packing import lengths_of, pack, spans
+from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from executor.weights.checkpoint import fill, reader_of
@@ -228,7 +228,7 @@ class MegatronEngine(OnHost):
             outputs = run_passes(self.chunks, micros, output, train=False)
         if not self._is_last:
             return None
-        return torch.cat([found[: micro.num_real] for found, micro in zip(outputs, micros, strict=True)]).float().cpu()
+        return in_order(outputs, micros)
 
     def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
         """Micro-batches: of one size for the stages of a pipeline; for ranks that share experts of one number, too."""
@@ -238,6 +238,7 @@ class MegatronEngine(OnHost):
         if self.options.ep > 1:
             most = torch.tensor([num, widest]).to(self.device, non_blocking=True)
             num, widest = self.groups.dp.all_reduce(most, op=dist.ReduceOp.MAX).tolist()
+            parts = spans(lengths, self.spec.micro_batch, self.spec.token_budget, num)  # shorter, if it had fewer
         if self.options.vpp > 1:
             num = -(-num // degrees.p) * degrees.p
         multiple = degrees.t if self.config.sequence_parallel else 1

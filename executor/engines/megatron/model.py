@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from executor.engines.attention import packed_attention
 from executor.engines.native.decoder import rms_norm
+from executor.engines.rotary import frequencies
 
 if TYPE_CHECKING:
     from executor.weights.architecture import Architecture
@@ -170,11 +172,23 @@ def build_chunks(arch: Architecture, layout: MegatronLayout, config: Transformer
             rotary_base=int(arch.rope_theta),
             vp_stage=stage,
         )
+        _scale_angles(model, arch, config)
         if last and arch.has_score:
             model.output_layer = ScoreHead(config)
         _mark_cut(model)
         chunks.append(model)
     return chunks
+
+
+def _scale_angles(model: GPTModel, arch: Architecture, config: TransformerConfig) -> None:
+    """Angles by transformers' functions: Megatron's own know Llama 3.1 by fixed numbers alone.
+
+    Megatron multiplies cosine and sine by ``0.1 ln(x) + 1`` of a factor x that it reads from here.
+    """
+    if arch.rope_scaling:
+        embedding = model.rotary_pos_emb
+        embedding.inv_freq, factor = frequencies(arch, embedding.inv_freq.device)
+        vars(config).update(yarn_rotary_scaling_factor=math.exp(10.0 * (factor - 1.0)))
 
 
 def _mark_cut(model: GPTModel) -> None:

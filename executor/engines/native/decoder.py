@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from executor.collectives import Group, copy_in, sum_out
 from executor.engines.attention import packed_attention
+from executor.engines.rotary import frequencies
 from executor.weights.architecture import EMBEDDING, NORM
 
 if TYPE_CHECKING:
@@ -154,10 +155,10 @@ def _heads(weights: Weights, at: str, name: str, arch: Architecture, x: torch.Te
 
 def rotation(positions: torch.Tensor, arch: Architecture, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine of the rotary embedding, ``[B, T, 1, head_dim]``."""
-    half = torch.arange(0, arch.head_dim, 2, dtype=torch.float32, device=positions.device) / arch.head_dim
-    angles = positions[..., None].float() * arch.rope_theta**-half
+    radians, factor = frequencies(arch, positions.device)
+    angles = positions[..., None].float() * radians
     angles = torch.cat([angles, angles], dim=-1)[:, :, None]
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    return (angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype)
 
 
 def rotate(x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -20,8 +20,9 @@ from executor.engines.native.replica import Replica, generation_slice, training_
 from executor.engines.native.saved_state import chunks_to_read, chunks_to_write
 from executor.engines.native.transition import Transition, in_place_plan
 from executor.engines.offload import HostMemory, OnHost
+from executor.engines.rotary import require_length
 from executor.engines.saving import save_model
-from executor.rl.packing import lengths_of, pack, spans
+from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
 from executor.weights.native_layout import NativeLayout
@@ -195,6 +196,7 @@ class TorchNativeEngine(OnHost):
         return Stages(replica.piece, replica.pp, run, self.arch.hidden, self.dtype)
 
     def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
+        require_length(self.arch, rows["tokens"].shape[1])
         parts = spans(lengths_of(rows), self.spec.micro_batch, self.spec.token_budget)
         return [micro.to(self.device) for micro in pack(rows, first, parts)]
 
@@ -205,7 +207,7 @@ class TorchNativeEngine(OnHost):
         with self.present():
             x = self._training
             outputs = run_forward(self._stages(x), micros, lambda h, micro: output(x, h[0], micro))
-        return None if outputs is None else torch.cat(outputs).float().cpu()
+        return None if outputs is None else in_order(outputs, micros)
 
     def _accumulate(self, term: LossTerm, sums: dict[str, torch.Tensor]) -> None:
         """Add a term's gradients, and its metrics as shares of their global mean."""

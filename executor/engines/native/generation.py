@@ -8,6 +8,7 @@ import torch
 
 from executor.engines.native.decoder import KVCache, Step, positions_of, run_stage, whole_step
 from executor.engines.native.heads import local_logits, next_tokens, uniforms
+from executor.engines.rotary import require_length
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def generate_waves(replica: Replica, batch: TensorDict, sampling: Sampling, spec
 def wave_of(replica: Replica, batch: TensorDict, sampling: Sampling, spec: ModelSpec) -> int:
     """Sequences that generate at once."""
     length = batch["prompts"].shape[1] + sampling.max_tokens
+    require_length(replica.arch, length)
     some = next(iter(replica.weights.values()))
     size = kv_bytes_per_sequence(replica.arch, replica.piece, length, some.element_size())
     if spec.kv_cache_bytes and spec.kv_cache_bytes < size:

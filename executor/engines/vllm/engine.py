@@ -16,7 +16,7 @@ from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_en
 from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine, memory_share
 from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
-from profiles.errors import InputError
+from profiles.errors import InputError, NotYetError
 from simulator.plan.groups import generation_coordinates, generation_order
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class VllmEngine:
     def load(self) -> None:
         """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
         require_installed()
+        if self.arch.rope_type == "dynamic":
+            raise NotYetError("dynamic rotary scaling cannot run on vLLM: it scales all lengths, trainers long ones")
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         prepare_environment()

@@ -16,6 +16,7 @@ from hybridmap.exports.imported import setup_as_read
 from hybridmap.exports.nemo_rl.follow import followed
 from hybridmap.exports.nemo_rl.import_run import setup_of
 from hybridmap.exports.nemo_rl.read import keys_of_recipe
+from hybridmap.exports.recompute import recomputed_modules
 from hybridmap.exports.verl.layouts import last_stage_layers
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import utilization
@@ -165,7 +166,10 @@ def _megatron(source: Source, layout: ParallelLayout) -> dict[str, Any]:
         "optimizer.use_distributed_optimizer": layout.zero_stage >= 1,
     }
     if layout.recompute == "selective":
-        keys |= {"recompute_granularity": "selective", "recompute_modules": ["layernorm"]}
+        keys |= {
+            "recompute_granularity": "selective",
+            "recompute_modules": recomputed_modules(source.facts.roles["actor"].shape),
+        }
     if last is not None:
         keys["num_layers_in_last_pipeline_stage"] = last
     return {f"policy.megatron_cfg.{key}": value for key, value in keys.items()}

@@ -19,6 +19,7 @@ from hybridmap.exports.follow import (
     with_fitting_cache,
 )
 from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
+from hybridmap.exports.recompute import note_selective
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
@@ -68,7 +69,7 @@ def _policy(source: Source, out: Points) -> Source:
     entry = scored_as_trained(source.actor, out)
     layout = entry.training
     assert layout is not None, "the actor is trained"
-    layout = (_for_dtensor if uses_fsdp(source) else for_megatron)(layout, out)
+    layout = (_for_dtensor if uses_fsdp(source) else for_megatron)(source, layout, out)
     layout = whole_pool("actor", "training", layout, source.plan.pool_of("actor"), out, SYSTEM)
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
     # Sharing GPUs with engines it moves its states to host memory around generation (nemo_rl/algorithms/grpo.py:1876),
@@ -81,7 +82,7 @@ def _policy(source: Source, out: Points) -> Source:
     return reference_in(scoring, source, out, "policy")
 
 
-def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
+def _for_dtensor(source: Source, layout: ParallelLayout, out: Points) -> ParallelLayout:
     for name in ("pp", "ep"):
         if getattr(layout, name) > 1:
             out.cannot(f"actor.{name}", f"its DTensor policy has no {name} here; the plan has {getattr(layout, name)}")
@@ -94,14 +95,9 @@ def _for_dtensor(layout: ParallelLayout, out: Points) -> ParallelLayout:
     return layout.model_copy(update={"pp": 1, "ep": 1, "vpp": 1, "zero_stage": 3, "recompute": recompute, **rest})
 
 
-def for_megatron(layout: ParallelLayout, out: Points, vpp: bool = False) -> ParallelLayout:
+def for_megatron(source: Source, layout: ParallelLayout, out: Points, vpp: bool = False) -> ParallelLayout:
     """A layout as its Megatron-Core trainer has it; ``vpp``: whether stages may be cut into chunks."""
-    if layout.recompute == "selective":
-        out.cannot(
-            "actor.training.recompute",
-            "the plan also computes the product inside the feed-forward block again; Megatron-Core has no such module "
-            "for dense layers, so only the norms are",
-        )
+    note_selective("actor", layout, source.facts.roles["actor"].shape, out)
     if layout.zero_stage > 1:
         out.cannot("actor.training.zero_stage", f"Megatron's distributed optimizer is ZeRO 1, not {layout.zero_stage}")
     if layout.vpp > 1 and not vpp:

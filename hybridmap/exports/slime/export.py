@@ -75,4 +75,5 @@ def _script(head: list[str], values: dict[str, Any], source: Source) -> str:
 
 def argument(key: str, value: Any) -> list[str]:
     """An argument as the words of a command line."""
-    return [f"--{key}"] if value is True else [f"--{key}", str(value)]
+    words = value if isinstance(value, list) else [] if value is True else [value]
+    return [f"--{key}", *map(str, words)]

@@ -81,7 +81,7 @@ def _policy(source: Source, out: Points) -> Source:
     entry = scored_as_trained(source.actor, out)
     layout = entry.training
     assert layout is not None, "the actor is trained"
-    layout = for_megatron(layout, out, vpp=True).model_copy(update={"zero_stage": 1})
+    layout = for_megatron(source, layout, out, vpp=True).model_copy(update={"zero_stage": 1})
     layout = whole_pool("actor", "training", layout, source.plan.pool_of("actor"), out, SYSTEM)
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
     apart = source.actor.separate_generation

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Default, Settings
+from hybridmap.exports.recompute import recomputed_modules
 from hybridmap.exports.verl.layouts import last_stage_layers
 from hybridmap.exports.weights import utilization
 from simulator.plan.algorithms import ALGORITHMS as RECORDS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
+    from profiles.models.shape import ModelShape
     from simulator.plan.plan import ParallelLayout
 
 _ARGUMENTS = "slime/utils/arguments.py"
@@ -91,16 +93,16 @@ def _training(source: Source, out: Settings) -> None:
     last = last_stage_layers(layers, layout.pp)
     if last is not None:
         out.put({"decoder-last-pipeline-num-layers": last})
-    out.put(_recompute(layout))
+    out.put(_recompute(layout, source.facts.roles["actor"].shape))
     _batches(source, layout, out)
 
 
-def _recompute(layout: ParallelLayout) -> dict[str, Any]:
+def _recompute(layout: ParallelLayout, shape: ModelShape) -> dict[str, Any]:
     if layout.recompute == "none":
         return {}
     if layout.recompute == "full":
         return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
-    return {"recompute-granularity": "selective", "recompute-modules": "layernorm"}
+    return {"recompute-granularity": "selective", "recompute-modules": recomputed_modules(shape)}
 
 
 def _batches(source: Source, layout: ParallelLayout, out: Settings) -> None:

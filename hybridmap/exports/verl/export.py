@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VERSION = "0.9.1"
 SUBCLASS = "hybridmap_verl.py"
 SCRIPT = "run_verl.sh"
+MEGATRON = (
+    "export CUDA_DEVICE_MAX_CONNECTIONS=1  # one queue, so that collectives of Megatron-Core start in their order"
+)
 
 
 def export_verl(source: Source) -> Export:
@@ -50,6 +53,7 @@ def _script(head: list[str], values: dict[str, Any], subclass: str | None) -> st
         "set -euo pipefail",
         ': "${TRAIN_FILES:?set TRAIN_FILES to a parquet file of prompts}"',
         ': "${VAL_FILES:=$TRAIN_FILES}"',
+        *([MEGATRON] if values["model_engine"] == "megatron" else []),
         "",
         f"python3 {where} \\",
         '  data.train_files="$TRAIN_FILES" \\',

@@ -15,6 +15,7 @@ from hybridmap.exports.follow import (
     whole_pool,
     with_fitting_cache,
 )
+from hybridmap.exports.recompute import note_selective
 from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_degrees
 from hybridmap.exports.verl.layouts import FP8_RECIPES
 from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
@@ -143,6 +144,8 @@ def _own_layout(source: Source, entry: RolePlan, out: Points) -> RolePlan:
     pool = source.plan.pool_of(entry.role)
     fit = _for_fsdp if uses_fsdp(source) else _for_megatron
     layout = fit(entry.role, layout, stage == "inference", out)
+    if stage == "training" and not uses_fsdp(source):
+        note_selective(entry.role, layout, source.facts.roles[entry.role].shape, out)
     layout = whole_pool(entry.role, stage, layout, pool, out, SYSTEM)
     if stage == "inference":
         if "swap" in entry.offload:
@@ -185,12 +188,6 @@ def _for_megatron(role: str, layout: ParallelLayout, forward: bool, out: Points)
             f"{role}.training.zero_stage", "verl's Megatron shards the optimizer (ZeRO 1), not the gradients too"
         )
         layout = layout.model_copy(update={"zero_stage": 1})
-    if layout.recompute == "selective":
-        out.cannot(
-            f"{role}.training.recompute",
-            "the plan also computes the product inside the feed-forward block again; Megatron-Core has no such module "
-            "for dense layers, so only the norms are, and the run keeps a little more than planned",
-        )
     return layout
 
 

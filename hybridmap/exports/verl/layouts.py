@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.recompute import recomputed_modules
 from hybridmap.exports.verl.places import uses_fsdp
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Settings, Source
+    from profiles.models.shape import ModelShape
     from simulator.plan.plan import ParallelLayout, RolePlan
 
 
@@ -56,7 +58,8 @@ def engine_keys(role: str, place: str, entry: RolePlan, layout: ParallelLayout, 
         out.put({"strategy": "fsdp2"}, place)
     else:
         megatron_keys(section, layout, out)
-        _recompute(section, layout, out)
+        _recompute(section, layout, source.facts.roles[role].shape, out)
+        out.put(kernel_keys(source.facts.roles[role].shape), f"+{section}.override_transformer_config")
         found = FP8_RECIPES.get(source.facts.implementation.training_dtype)
         if found is not None:
             keys = dict(zip(("fp8", "fp8_recipe"), found, strict=True))
@@ -67,6 +70,16 @@ def engine_keys(role: str, place: str, entry: RolePlan, layout: ParallelLayout, 
     out.put(
         {"param_offload": "parameters" in entry.offload, "optimizer_offload": "optimizer" in entry.offload}, section
     )
+
+
+def kernel_keys(shape: ModelShape) -> dict[str, Any]:
+    """What verl's own Megatron recipes tell the transformer: rotary embedding in one kernel, routers in FP32.
+
+    Source: examples/grpo_trainer/run_nemotron_nano_v3_30b_a3b_megatron.sh:115, 117. Megatron-Core has that kernel for
+    multi-head latent attention with YaRN alone, so it is left out there.
+    """
+    fused = {} if shape.mla is not None else {"apply_rope_fusion": True}
+    return fused | ({} if shape.moe is None else {"moe_router_dtype": "fp32"})
 
 
 def megatron_keys(section: str, layout: ParallelLayout, out: Settings, forward: bool = False) -> None:
@@ -94,12 +107,12 @@ def megatron_keys(section: str, layout: ParallelLayout, out: Settings, forward: 
     )
 
 
-def _recompute(section: str, layout: ParallelLayout, out: Settings) -> None:
+def _recompute(section: str, layout: ParallelLayout, shape: ModelShape, out: Settings) -> None:
     keys: dict[str, Any] = {"recompute_granularity": None if layout.recompute == "none" else layout.recompute}
     if layout.recompute == "full":
         keys |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     elif layout.recompute == "selective":
-        keys["recompute_modules"] = ["layernorm"]
+        keys["recompute_modules"] = recomputed_modules(shape)
     out.put(keys, f"{section}.override_transformer_config")
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Default, Settings
 from hybridmap.exports.verl.engines import reward_keys, rollout_keys
-from hybridmap.exports.verl.layouts import fsdp_keys, last_stage_layers, megatron_keys, token_budget, trained_keys
+from hybridmap.exports.verl.layouts import (
+    fsdp_keys,
+    kernel_keys,
+    last_stage_layers,
+    megatron_keys,
+    token_budget,
+    trained_keys,
+)
 from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, home, needs_subclass, own_pools, uses_fsdp
 from simulator.plan.algorithms import ALGORITHMS
 
@@ -80,6 +87,8 @@ def _work(source: Source, out: Settings) -> None:
     out.put({"actor_rollout_ref.model.path": source.model("actor")})
     if work.pads_prompts:
         out.put({"actor_rollout_ref.model.use_remove_padding": False})
+    if uses_fsdp(source) and source.facts.implementation.loss_head == "fused":
+        out.put({"actor_rollout_ref.model.use_fused_kernels": True})
 
 
 def _cluster(source: Source, out: Settings) -> None:
@@ -107,10 +116,13 @@ def _reference(source: Source, out: Settings) -> None:
         fsdp_keys(section, layout, out)
     else:
         megatron_keys(section, layout, out, forward=True)
-        last = last_stage_layers(source.facts.roles["reference"].shape.num_layers, layout.pp)
+        shape = source.facts.roles["reference"].shape
+        last = last_stage_layers(shape.num_layers, layout.pp)
         uneven = {} if last is None else {"num_layers_in_last_pipeline_stage": last}
         # Left alone, the reference takes over what the actor's transformer is told, its recomputation too.
-        out.put({"override_transformer_config": {"attention_backend": "flash", **uneven}}, section)
+        out.put(
+            {"override_transformer_config": {"attention_backend": "flash", **kernel_keys(shape), **uneven}}, section
+        )
     out.put({"param_offload": bool(entry.offload)}, section)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.validation.gate import GATE, duplicates
+from benchmarks.validation.gate import GATE, contradicted, duplicates
 from benchmarks.validation.generation import predict
 from tests.benchmarks.validation.test_generation import ROW
 
@@ -43,3 +43,12 @@ def test_rows_that_repeat_another_in_every_number_are_left_out() -> None:
     assert set(rounded) == {"gate: repeats r0 in every number"}
     table = pd.DataFrame([{"id": "a", "x": 1.0}, {"id": "b", "x": 1.0}, {"id": "c", "x": 2.0}])
     assert list(duplicates(table)) == ["b"]
+
+
+def test_of_rows_that_contradict_each_other_the_one_with_most_against_it_is_left_out() -> None:
+    tpot = {4: 10.0, 8: 12.0, 16: 64.0, 32: 22.0, 64: 32.0}
+    rows = [{**ROW, "id": f"c{c}", "concurrency": c, "tpot_ms": t, "ttft_ms": 100.0 + c} for c, t in tpot.items()]
+    assert list(contradicted(pd.DataFrame(rows))) == ["c16"]
+    pair = pd.DataFrame([row for row in rows if row["id"] in ("c16", "c32")])
+    assert contradicted(pair) == {}, "of a single pair nobody knows which is wrong"
+    assert contradicted(pd.DataFrame(rows).drop(columns="tpot_ms")) == {}

@@ -76,7 +76,7 @@ def test_throughput_where_there_is_no_latency() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"gpu_kind": "L20"}, "no operator tables for L20"),
+        ({"gpu_kind": "V100"}, "no operator tables for V100"),
         ({"gpu_kind": None}, "does not name the GPU"),
         ({"model": "Some-New-Model-9T"}, "no architecture known"),
         ({"notes": "EAGLE-3 speculative decoding"}, "speculative decoding"),

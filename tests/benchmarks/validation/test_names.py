@@ -115,6 +115,7 @@ def test_roles_with_models_of_their_own():
         ("A100-40GB", "a100-40gb-sxm"),
         ("H20", "h20-96gb-sxm"),
         ("RTX A6000", "rtx-a6000"),
+        ("MI300X 192GB", "mi300x-192gb"),
     ],
 )
 def test_parts(text, name):
@@ -122,7 +123,7 @@ def test_parts(text, name):
     assert device_profile(name).name == name
 
 
-@pytest.mark.parametrize("text", ["V100", "H100 NVL", "H100 PCIe", "MI300X"])
+@pytest.mark.parametrize("text", ["V100", "H100 NVL", "H100 PCIe", "MI250X"])
 def test_a_part_without_tables_is_refused(text):
     with pytest.raises(NotPredicted, match=f"no operator tables for {text}"):
         published_device(text)

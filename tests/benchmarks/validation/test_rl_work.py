@@ -196,3 +196,23 @@ def test_the_cluster_is_that_of_the_row():
     group = facts(num_gpus="16", gpus_per_node="4").group
     assert (group.nodes, group.gpus_per_node, group.num_gpus, group.nvlink_domain_gpus) == (4, 4, 16, 8)
     assert facts(num_gpus="4").group.gpus_per_node == 4, "a part of a node"
+
+
+@pytest.mark.parametrize(
+    ("changes", "eager"),
+    [
+        ({"system": "verl", "measured_date": "2025-03"}, True),
+        ({"system": "verl", "measured_date": "2025-03", "notes": "enforce_eager=False"}, False),
+        ({"system": "verl", "measured_date": "2026-01"}, False),
+        ({"notes": "vLLM enforce_eager=true in the script"}, True),
+        ({"measured_date": "2025-03"}, False),
+    ],
+)
+def test_decode_steps_are_launched_as_the_row_or_its_time_says(changes, eager):
+    engine = facts(**changes).generation
+    assert (engine.launch_s_per_layer > 0, engine.cuda_graphs) == (eager, not eager)
+
+
+def test_an_engine_without_a_kernel_of_its_own_reduces_by_nccl():
+    assert facts().generation.custom_all_reduce
+    assert not facts(notes="Launcher disables vLLM custom all-reduce").generation.custom_all_reduce

@@ -31,8 +31,8 @@ def changed(role="actor", **changes):
 def test_pools_are_the_plans_and_one_for_the_controller():
     split = plan("ppo", {"A": (("actor", "reference"), (1, 2, 2)), "B": (("critic", "reward"), (1, 1, 2))})
     assert resource_pools(split) == (
-        ResourcePool("A", 4, kind="cpu"),
-        ResourcePool("B", 2, kind="cpu"),
+        ResourcePool("A", 4, kind="cpu", first_device=0, together=2),
+        ResourcePool("B", 2, kind="cpu", first_device=4),
         ResourcePool(CONTROLLER_POOL, 1, on_device=False),
     )
 

@@ -21,10 +21,13 @@ if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs megatron-core: the extra cpu-engines", allow_module_level=True)
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
+LONGER = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4}
 FAMILIES = {
     "llama": {},
     "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 18 rows do not divide by 4
+    "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, **LONGER}},
+    "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}},
     "moe": {
         "model_type": "qwen3_moe",
         "head_dim": 16,
@@ -45,6 +48,8 @@ FOUR = [  # family, (p, t, d), what the layout says beyond degrees
     ("qwen2", (1, 4, 1), {"recompute": "selective"}),
     ("llama", (1, 2, 2), {"offload": ("parameters", "optimizer")}),
     ("llama", (2, 1, 2), {"offload": ("parameters",)}),
+    ("llama3", (2, 1, 2), {}),
+    ("yarn", (1, 1, 4), {}),
     ("moe", (1, 2, 2), {}),
     ("moe", (1, 1, 4), {"ep": 2}),
     ("moe", (1, 2, 2), {"ep": 2}),

@@ -1,6 +1,7 @@
 """Protects the decoder against transformers' own models, and weights against files: same names, same numbers."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -71,13 +72,49 @@ def test_log_probs_equal_those_of_transformers(saved):
     batch["responses"] = torch.randint(0, 40, (4, 5), generator=torch.Generator().manual_seed(1))
     batch["response_mask"] = torch.ones(4, 5, dtype=torch.bool)
     ours = engine(folder, micro_batch=3).log_probs(batch, 1.0)
+    assert torch.allclose(ours, log_probs_of(model, batch), atol=2e-5)
+
+
+def log_probs_of(model, batch):
+    """Those of transformers' own model."""
     tokens = torch.cat([batch["prompts"], batch["responses"]], 1)
     mask = torch.cat([batch["prompt_mask"], batch["response_mask"]], 1)
     with torch.no_grad():
         positions = (mask.long().cumsum(1) - 1).clamp(min=0)
         logits = model(tokens, attention_mask=mask.long(), position_ids=positions).logits
-    theirs = logits[:, 2:-1].log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0]
-    assert torch.allclose(ours, theirs, atol=2e-5)
+    return logits[:, 2:-1].log_softmax(-1).gather(-1, batch["responses"][..., None])[..., 0]
+
+
+LONGER = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+SCALINGS = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
+    "llama3": {"factor": 8.0, **LONGER},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_scaled_angles_are_those_of_transformers(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    scaled = {"rope_type": kind, "rope_theta": 1e4, **SCALINGS[kind]}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, rope_parameters=scaled)).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(tmp_path)
+    batch = prompts(40)
+    batch["responses"] = torch.randint(0, 40, (4, 40), generator=torch.Generator().manual_seed(1))
+    batch["response_mask"] = torch.ones(4, 40, dtype=torch.bool)
+    made = engine(tmp_path)
+    assert torch.allclose(made.log_probs(batch, 1.0), log_probs_of(model, batch), atol=1e-4)
+    plain = json.loads((tmp_path / "config.json").read_text()) | {"rope_parameters": {"rope_theta": 1e4}}
+    (tmp_path / "config.json").write_text(json.dumps(plain))
+    unscaled = engine(tmp_path).log_probs(batch, 1.0)
+    assert torch.allclose(made.log_probs(batch, 1.0), unscaled, atol=1e-2) is (kind == "dynamic")  # 43 tokens of 64
+    with pytest.raises(InputError, match="dynamic rotary scaling") if kind == "dynamic" else nullcontext():
+        made.generate(prompts(40), Sampling(62, seed=1))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -184,7 +221,12 @@ def test_random_weights_do_not_depend_on_the_slice():
     ("change", "error", "message"),
     [
         ({"model_type": "gpt2"}, NotYetError, "exist for llama, qwen2, qwen3, qwen3_moe, mixtral, not for 'gpt2'"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, NotYetError, "rotary scaling 'yarn'"),
+        (
+            {"rope_scaling": {"type": "longrope"}},
+            NotYetError,
+            "'longrope' cannot run yet; linear, dynamic",
+        ),
+        ({"rope_scaling": {"rope_type": "yarn"}}, FileFormatError, "rope_scaling.factor must be a positive number"),
         ({"attention_bias": True}, NotYetError, "attention_bias"),
         ({"vocab_size": None}, None, ""),
     ],

@@ -37,6 +37,8 @@ def test_a_daemon_that_ends_fails_the_call_and_another_cluster_takes_over(name, 
         daemon(launcher, name).wait()
         with pytest.raises(error):
             [future.first() for future in futures]
+        with pytest.raises(DaemonLostError):  # Ray would end this process, without a word
+            launcher.put("anything")
         launcher.clear()
         assert launcher.own_cluster.lost_daemon() is None
         assert [future.first() for future in started(launcher).no_op()] == [None]

@@ -4,7 +4,7 @@ import pytest
 
 from executor.controller.controller import Controller
 from executor.controller.pools import Devices, ResourcePool
-from executor.launch import ray as launch_ray
+from executor.launch import reservation
 from executor.launch.choice import count_devices
 from executor.launch.ray import RayLauncher
 from executor.recovery.scale_down import scale_down
@@ -18,12 +18,40 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow, pytest.mark.thorough]
 
 
+def test_tensor_parallel_groups_stay_in_a_node_and_pools_lie_where_the_plan_has_them(monkeypatch):
+    """Nodes of three and five slots: a pair never lies on both, four and four do not fit, the second node is meant."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr(reservation, "PLACEMENT_TIMEOUT_S", 5.0)
+    nodes = Cluster()
+    try:
+        for slots in (3, 5):
+            nodes.add_node(num_cpus=slots, object_store_memory=100 << 20)
+        launcher = RayLauncher(nodes.address)
+        with Controller(launcher) as controller:
+            with pytest.raises(InfeasibleError, match=r"2 groups of 4 devices that must share a node; .* which hold 1"):
+                controller.start([ResourcePool("A", 8, together=4)])
+            controller.start([ResourcePool("B", 6, together=2)])
+            group = controller.add_group("actor", "B", Probe, Degrees(1, 2, 3, 1, 2), {})
+            places = [future.first() for future in group.node()]
+            assert [places[i] == places[i + 1] for i in (0, 2, 4)] == [True] * 3
+            assert len(set(places)) == 2
+            launcher.clear()
+            sizes = {node["NodeID"]: int(node["Resources"]["CPU"]) for node in launcher._ray.nodes()}  # noqa: SLF001
+            order = [sizes[node.name] for node in launcher._reservations._nodes_of(None)]  # noqa: SLF001
+            controller.start([ResourcePool("C", 2, together=2, first_device=order[0])])
+            group = controller.add_group("actor", "C", Probe, Degrees(1, 2, 1, 1, 2), {})
+            assert {sizes[future.first()] for future in group.node()} == {order[1]}
+    finally:
+        nodes.shutdown()
+
+
 @pytest.mark.long
 def test_pools_spread_over_the_nodes_of_a_cluster(monkeypatch):
     """Two nodes of two slots: a pool of four takes both, and consecutive ranks stay together."""
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr(launch_ray, "PLACEMENT_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(reservation, "PLACEMENT_TIMEOUT_S", 2.0)
     nodes = Cluster()
     try:
         for _ in range(2):
@@ -48,7 +76,7 @@ def test_pools_go_to_nodes_of_their_kind(monkeypatch, tmp_path):
     """Two nodes of two kinds; each pool's ranks are on the node of its kind, in whatever order pools start."""
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr(launch_ray, "PLACEMENT_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(reservation, "PLACEMENT_TIMEOUT_S", 2.0)
     nodes = Cluster()
     try:
         made = {}

@@ -2,27 +2,46 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from executor.rl.packing import lengths_of, pack, spans
+from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 
 
 @pytest.mark.parametrize(
     ("rows", "tokens", "expected"),
     [
-        (2, 0, [2, 2, 1]),
-        (9, 0, [5]),
-        (2, 10, [2, 1, 2]),  # 3 + 7, 9, 2 + 1
-        (2, 1, [1, 1, 1, 1, 1]),
-        (2, 12, [2, 3]),
-        (2, 1000, [5]),
+        (2, 0, [[0, 1], [2, 3], [4]]),
+        (9, 0, [[0, 1, 2, 3, 4]]),
+        (2, 11, [[2, 3], [0, 1, 4]]),  # 22 tokens, two of eleven: 9 + 2, and 7 + 3 + 1
+        (2, 8, [[0, 3, 4], [2], [1]]),  # three; 6, 9 and 7, the longest in the middle
+        (2, 1, [[4], [0], [2], [1], [3]]),
+        (2, 1000, [[0, 1, 2, 3, 4]]),
     ],
 )
-def test_a_budget_holds_real_tokens(rows, tokens, expected):
-    found = spans([3, 7, 9, 2, 1], rows, tokens)
-    assert [len(part) for part in found] == expected
-    assert [i for part in found for i in part] == list(range(5))
+def test_a_budget_is_dealt_evenly(rows, tokens, expected):
+    assert [list(part) for part in spans([3, 7, 9, 2, 1], rows, tokens)] == expected
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30), budget=st.integers(50, 200), num=st.integers(0, 5)
+)
+def test_dealing_keeps_every_row_and_leaves_little_uneven(lengths, budget, num):
+    found = spans(lengths, 1, budget, num)
+    assert sorted(i for part in found for i in part) == list(range(len(lengths)))
+    assert len(found) == min(max(-(-sum(lengths) // budget), num), len(lengths))
+    tokens = [sum(lengths[i] for i in part) for part in found]
+    assert max(tokens) - min(tokens) <= max(lengths)
+    assert max(tokens) < budget + max(lengths)
+
+
+def test_outputs_go_back_to_the_order_of_the_batch():
+    part, first = rows()
+    found = pack(part, first, [[1], [0]], num=3)
+    outputs = [micro.spread(micro.targets) for micro in found]
+    assert in_order(outputs, found).tolist() == [[13, 0, 0], [22, 23, 24]]
 
 
 def rows():

@@ -1,5 +1,7 @@
 """Protects what prompts are made of and how answers are judged."""
 
+import os
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -7,6 +9,7 @@ from tensordict import TensorDict
 from executor.engines.function import FunctionEngine, FunctionSpec, resolve_reward
 from executor.rl.data import PromptSource, held_out, read_examples
 from executor.rl.data_section import DataSection, ValidationSection
+from executor.rl.parallel_reward import ParallelReward
 from executor.rl.rewards import REWARDS
 from executor.rl.text import TextCodec
 from executor.run import end_tokens
@@ -57,6 +60,14 @@ def test_a_function_engine_reads_up_to_the_mask():
         batch_size=[2],
     )
     assert engine.scores(batch).tolist() == pytest.approx([2 / 3, 0.5])
+
+
+def test_functions_run_in_workers_of_their_own_and_answer_in_order():
+    here = [str(os.getpid())] * 9
+    found = ParallelReward("tests.work:number_elsewhere", resolve_reward, 2).many([str(i) for i in range(9)], here)
+    assert found == [float(i) for i in range(9)]
+    with pytest.raises(UnknownNameError, match="did you mean exact-match"):
+        ParallelReward("exact-macht", resolve_reward, 2)
 
 
 def test_users_functions_are_found_by_module():

@@ -44,9 +44,8 @@ def test_the_first_steps_of_a_public_run_foretell_each_stage_of_the_rest(public)
     }
     for stage, bins in found.items():
         measured, foretold = (np.average(bins[:, i], weights=bins[:, 2]) for i in (0, 1))
-        # lengths fell by a sixth; the reference's parameters are copied from the host each time, which no factor is
-        most = 0.07 if stage == "compute_ref_log_prob" else 0.05
-        assert foretold == pytest.approx(measured, rel=most), stage
+        assert foretold == pytest.approx(measured, rel=0.05), stage  # lengths fell by a sixth
+    assert learned.file.seconds_per_sample["compute_ref_log_prob"] > 0  # its parameters come from the host each time
 
 
 def test_held_out_steps_show_what_it_was_worth(public):
@@ -59,7 +58,8 @@ def test_held_out_steps_show_what_it_was_worth(public):
     assert learned.lacks == ()
     assert learned.file.memory_gib == pytest.approx(55.1, abs=0.2)
     assert learned.file.peak.allocated_gib == pytest.approx(41.6, abs=0.1)
-    waiting_s = sum(learned.file.seconds_per_sample.values()) * ran.job.facts().workload.num_samples
+    seconds = learned.file.seconds_per_sample
+    waiting_s = (seconds["compute_reward"] + seconds["compute_advantage"]) * ran.job.facts().workload.num_samples
     assert 0.3 < waiting_s < 2.0  # advantages, and 0.7 s without a name
 
 

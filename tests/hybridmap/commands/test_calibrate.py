@@ -43,7 +43,7 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
     assert "note: prices are calibrated by 39 steps of" in beside.stdout
     note = " ".join(beside.stdout.partition("note: prices")[2].split())
     assert "training, scoring" in note.partition(";")[0]
-    assert "generation, " in note.partition(";")[2].partition("as tables and engine files have them")[0]
+    assert "training host" in note.partition(";")[2].partition("as tables and engine files have them")[0]
     plan = json.loads((tmp_path / "a" / "plan.json").read_text())
     again = json.loads(run("simulate", tmp_path / "a" / "plan.json", "--json").stdout)
     assert again["iteration_s"] == plan["iteration_s"]  # the plan has the layer in it

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.hybridmap.conftest import SMALL_JOB, invoke
+from tests.hybridmap.docs.shown import WALKS, shows
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,7 +21,10 @@ FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def steps_of(text):
-    """What a page asks a reader to do, in order: ``(kind, argument)`` of files to write, commands and Python."""
+    """What a page asks a reader to do, in order: ``(kind, argument)`` of files to write, commands and Python.
+
+    ``("shown", lines)`` follows a command whose output the page shows.
+    """
     for language, title, body in FENCE.findall(text):
         named = re.search(r'title="([^"]+)"', title)
         if named:
@@ -28,8 +32,12 @@ def steps_of(text):
         elif language == "python":
             yield "python", body
         elif language in ("", "sh", "console"):
-            for line in body.splitlines():
-                yield from (("command", words) for words in commands_of(line))
+            for part in re.split(r"^(?=\$ )", body, flags=re.MULTILINE):
+                lines = part.rstrip("\n").split("\n")
+                commands = [words for line in lines for words in commands_of(line)]
+                yield from (("command", words) for words in commands)
+                if part.startswith("$ ") and commands and any(lines[1:]):
+                    yield "shown", lines[1:]
 
 
 def commands_of(line):
@@ -59,12 +67,16 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with_steps(), ids=lambda page: page.stem)
 def test_everything_on_the_page_runs(page, folder):
+    printed = ""
     for kind, what in steps_of(page.read_text()):
         if kind == "write":
             (folder / what[0]).write_text(what[1])
         elif kind == "command":
             result = invoke(*what)
             assert result.exit_code == 0, f"hybridmap {shlex.join(what)}: {result.output}"
+            printed = result.stdout + result.stderr
+        elif kind == "shown":  # elsewhere each command stands alone: test_shown_output
+            assert page.stem not in WALKS or shows(what, printed), f"{page.name} shows not\n\n{printed}"
         else:
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(what, str(page), "exec"), {"__name__": "page"})

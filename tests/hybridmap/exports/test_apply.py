@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from hybridmap.exports.advice import advise, in_order
+from hybridmap.exports.advice import advise, in_order, worthwhile
 from hybridmap.exports.apply import changed_text
 from hybridmap.exports.imported import Given
 from hybridmap.exports.reader import READERS
@@ -100,6 +100,22 @@ def test_the_largest_gain_comes_first_and_what_fits_only_together_is_one_step():
         ("the trainer's layout", 97.0, 92.0),
         ("micro-batches", None, 90.0),
     ]
+
+
+def test_a_step_without_a_gain_is_left_out_unless_others_need_it():
+    """By hand: layouts save 10; micro-batches nothing; offload nothing by itself, but without it layouts do not fit."""
+    layout, offload, batch = ("x.tensor_parallel_size", 1, 2), ("x.param_offload", False, True), ("x.micro_batch", 1, 2)
+
+    def time_of(some):
+        return 100.0 - 10.0 * (layout in some) - 0.1 * (batch in some)
+
+    def time_if_offloaded(some):
+        return None if layout in some and offload not in some else time_of(some)
+
+    every = (layout, offload, batch)
+    assert worthwhile(every, in_order(every, time_of), 100.0, time_of) == ((layout,), 90.0)
+    steps = in_order(every, time_if_offloaded)
+    assert worthwhile(every, steps, 100.0, time_if_offloaded) == (every, pytest.approx(89.9))
 
 
 def test_the_command_writes_the_changed_script_beside_the_old_one(run, tmp_path):

@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.exports.check import with_rollout_pool
+from hybridmap.exports.export import Points
 from hybridmap.exports.imported import Given
+from hybridmap.exports.recompute import note_selective, recomputed_modules
 from hybridmap.exports.systems import export_plan
 from hybridmap.exports.verl.defaults import DEFAULTS
 from hybridmap.exports.verl.import_run import import_verl
+from hybridmap.exports.verl.layouts import kernel_keys
 from hybridmap.exports.verl.read import VerlConfig, read_verl_config
 from profiles.errors import InputError
+from profiles.models.catalogue import load_model
+from simulator.plan.plan import ParallelLayout
 from tests.hybridmap.exports.plans import JOBS, plan_file
 
 MEGATRON = "actor_rollout_ref.actor.megatron"
@@ -120,6 +125,31 @@ def test_every_key_that_is_set_can_be_read_or_is_known_not_to_matter():
     assert len(read) > 10
     assert not known(config, "actor_rollout_ref.no_such_key")
     assert {key for key in read if not known(config, key)} == set()
+
+
+@pytest.mark.parametrize(
+    ("model", "modules", "kernels"),
+    [
+        ("qwen3-30b-a3b", ["layernorm", "moe_act"], {"apply_rope_fusion": True, "moe_router_dtype": "fp32"}),
+        ("deepseek-v3", ["layernorm"], {"moe_router_dtype": "fp32"}),  # dense layers, shared experts, latent attention
+        ("qwen3-8b", ["layernorm"], {"apply_rope_fusion": True}),
+    ],
+)
+def test_megatron_is_told_what_its_own_recipes_tell_it(model, modules, kernels):
+    shape, points = load_model(model), Points()
+    layout = ParallelLayout(dp=8, zero_stage=1, micro_batch=1, recompute="selective")
+    note_selective("actor", layout, shape, points)
+    assert (recomputed_modules(shape), kernel_keys(shape)) == (modules, kernels)
+    assert [point.place for point in points.found] == ([] if "moe_act" in modules else ["actor.training.recompute"])
+
+
+def test_what_the_engine_needs_is_exported_with_it():
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in exported("grpo").files["run_verl.sh"]
+    assert "CUDA_DEVICE" not in exported("grpo-fsdp").files["run_verl.sh"]
+    file = plan_file("grpo-fsdp")
+    fused = {**file.job, "implementation": {**file.job["implementation"], "loss_head": "fused"}}
+    settings = export_plan(file.model_copy(update={"job": fused}), "fused", "verl").settings
+    assert settings["actor_rollout_ref.model.use_fused_kernels"] is True
 
 
 def test_a_critic_on_gpus_of_its_own_needs_the_subclass():

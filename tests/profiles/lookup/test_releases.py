@@ -42,6 +42,33 @@ def test_the_nearest_release_comes_first(engine: str, release: str, names: list[
     assert ordered("gemm", CARDS, engine, release) == names
 
 
+MOE = {
+    "moe": card(("vllm", "0.24.0")),
+    "moe.vllm@0.19.0": card(),
+    "moe.sglang@0.5.10": card(),
+    "moe.sglang@0.5.14": card(),
+    "moe.tensorrt-llm@1.3.0rc20": card(),
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "release", "dtype", "part", "first"),
+    [
+        ("vllm", "0.16.0", "fp8_block", "NVIDIA H200", "moe.tensorrt-llm@1.3.0rc20"),
+        ("vllm", "0.16.0", "fp8_block", "NVIDIA B200", "moe"),
+        ("vllm", "0.16.0", "int4", "NVIDIA H200", "moe"),
+        ("vllm", "0.14.1", "fp8_block", "NVIDIA H200", "moe"),
+        ("vllm", "0.18.0", "fp8_block", "NVIDIA H200", "moe"),
+        ("sglang", "0.5.9", "fp8_block", "NVIDIA H200", "moe.sglang@0.5.10"),
+        ("sglang", "0.5.14", "fp8_block", "NVIDIA H200", "moe.sglang@0.5.14"),
+    ],
+)
+def test_experts_are_priced_by_the_kernels_that_a_release_runs(
+    engine: str, release: str, dtype: str, part: str, first: str
+) -> None:
+    assert ordered("moe", MOE, engine, release, dtype, part)[0] == first
+
+
 def test_names_say_operator_and_engine() -> None:
     assert operator_of("attention_decode.sglang@0.5.14") == "attention_decode"
     assert engine_of("moe.sglang@0.5.10", card()) == ("sglang", "0.5.10")

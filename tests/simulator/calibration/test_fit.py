@@ -15,7 +15,8 @@ from simulator.calibration.factors import (
     prior,
     uncalibrated,
 )
-from simulator.calibration.fit import SINGLE_STEP_ERROR, WHOLE, Case, Observation, Prices, fit
+from simulator.calibration.fit import Case, Prices, fit
+from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation, fit_to
 from simulator.play.left_open import PLAN_ERROR
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
@@ -51,17 +52,32 @@ def test_hidden_factors_are_inside_their_interval_nine_times_in_ten():
     for seed in range(10):
         rng = np.random.default_rng(seed)
         hidden = rng.normal(0.0, np.sqrt(np.diag(START.covariance)))
-        found = fit(some, observations(some, hidden, rng))
+        found = fit(some, observations(some, hidden, rng))[0]
         inside.append(np.abs(found.log_factors - hidden) <= 1.645 * np.sqrt(np.diag(found.covariance)))
     assert np.mean(inside) >= 0.9
-    assert 0.5 * np.sqrt(START.covariance[2, 2]) > np.sqrt(found.covariance[2, 2])  # and the intervals say something
+    assert 0.5 * np.sqrt(START.covariance[2, 2]) > found.whole.deviations["training"]  # and the intervals say something
+
+
+def test_seconds_at_any_length_are_told_from_a_factor_and_stay_where_lengths_change():
+    """Of a call whose time falls less than its price: a copy of parameters that no length changes."""
+    some, copied_s = cases((256, 512, 1024)), 0.2
+    right, key = np.zeros(len(FACTORS)), ("compute_ref_log_prob",)
+    seen = [o for o in observations(some, right, np.random.default_rng(0), 0.0) if o.calls == key]
+    belief, seconds = fit(some, [replace(o, seconds=o.seconds + copied_s) for o in seen])
+    assert seconds[key[0]] * 64 == pytest.approx(copied_s, rel=0.5)
+    (short,) = cases((64,))
+    facts = calibrated(short.facts, calibration_of(belief, seconds))
+    alone_s = Prices([short], {}).calls_s(0, right)[key[0]]
+    with_copy = {span.call: span.duration_s for span in simulate(short.plan, facts).spans}[key[0]]
+    assert with_copy == pytest.approx(alone_s + copied_s, rel=0.1)
+    assert with_copy == pytest.approx(Prices([short], seconds).calls_s(0, belief.log_factors)[key[0]], rel=1e-3)
 
 
 def test_one_stage_moves_nothing_else():
     some = cases((512,))
     doubled = observations(some, np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)
     seen = [replace(o, seconds=2 * o.seconds) for o in doubled if o.calls == ("update_actor",)]
-    found = fit(some, seen)
+    found = fit(some, seen)[0]
     for name, log in zip(FACTORS, found.log_factors, strict=True):
         assert (abs(log) > 1e-3) == (name == "training"), name  # this engine has no host time
     moved = Prices(some, {}).seconds(seen[0], found.log_factors)
@@ -72,22 +88,23 @@ def test_a_whole_step_moves_all_that_it_may_rest_on():
     some = cases((512,))
     whole = Observation(0, (WHOLE,), 1.0)
     now = Prices(some, {}).seconds(whole, np.zeros(len(FACTORS)))
-    found = fit(some, [replace(whole, seconds=1.3 * now)])
+    found = fit(some, [replace(whole, seconds=1.3 * now)])[0]
     assert Prices(some, {}).seconds(whole, found.log_factors) == pytest.approx(1.3 * now, rel=0.05)
     assert found.factors["generation"] > 1 < found.factors["training"]
 
 
 def test_without_a_measurement_belief_stays():
-    assert fit(cases((512,)), []).log_factors.tolist() == [0.0] * len(FACTORS)
+    assert fit(cases((512,)), [])[0].log_factors.tolist() == [0.0] * len(FACTORS)
 
 
 def test_two_runs_say_what_they_say_together():
     some, rng = cases(), np.random.default_rng(1)
     hidden = np.full(len(FACTORS), 0.1)
     seen = observations(some, hidden, rng)
-    first, second = fit(some, seen[::2]), fit(some, seen[1::2])
+    prices = Prices(some, {})
+    first, second = (fit_to(prices, half).belief for half in (seen[::2], seen[1::2]))
     together = combined([first, second])
-    assert together.log_factors == pytest.approx(fit(some, seen).log_factors, abs=0.02)
+    assert together.log_factors == pytest.approx(fit_to(prices, seen).belief.log_factors, abs=0.02)
     assert (np.diag(together.covariance) <= np.diag(first.covariance) + 1e-12).all()
 
 
@@ -96,7 +113,7 @@ def test_two_runs_far_from_the_prices_say_together_what_both_say():
     some = cases((512,))
     doubled = observations(some, np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)
     seen = [replace(o, seconds=3 * o.seconds) for o in doubled if o.calls == ("update_actor",)]
-    one = fit(some, seen)
+    one = fit(some, seen)[0]
     assert one.scale > 1.0
     together = combined([one, one])
     assert (np.linalg.eigvalsh(together.covariance) > 0).all()
@@ -112,7 +129,7 @@ def test_a_single_step_is_as_uncertain_as_what_it_corrects():
     moved = []
     for blank in (whole, training, replace(training, error=0.0)):
         now = prices.seconds(blank, right)
-        found = fit(some, [replace(blank, seconds=1.1 * now)])
+        found = fit(some, [replace(blank, seconds=1.1 * now)])[0]
         moved.append(np.log(prices.seconds(blank, found.log_factors) / now) / np.log(1.1))
     assert min(moved[:2]) > 0.2 and max(moved[:2]) < 0.75 < moved[2]
 
@@ -143,7 +160,7 @@ def test_what_was_measured_narrows_what_is_open():
     seen = observations([case], np.zeros(len(FACTORS)), np.random.default_rng(0))
     wide, narrow = (
         simulate(case.plan, calibrated(case.facts, calibration_of(belief, {}))).log_deviation
-        for belief in (prior(2.0), fit([case], seen))
+        for belief in (prior(2.0), fit([case], seen)[0])
     )
     assert PLAN_ERROR < narrow < 0.6 * wide
     assert simulate(case.plan, case.facts).log_deviation is None

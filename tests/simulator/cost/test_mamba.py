@@ -7,11 +7,11 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
-from simulator.cost import compute, host_launches, mamba, memory, train, trainer_layer
+from simulator.cost import compute, engine_layer, host_launches, mamba, memory, train, trainer_layer
 from simulator.cost.compute import Batch
 from simulator.facts import Implementation
-from simulator.plan.layouts import Layouts
-from simulator.plan.plan import ParallelLayout
+from simulator.plan.layouts import GenerationLayouts, Layouts
+from simulator.plan.plan import GenerationLayout, ParallelLayout
 from tests.builders import make_facts
 
 NANO = load_model("nvidia-nemotron-3-nano-30b-a3b-bf16")
@@ -73,3 +73,22 @@ def test_activations_are_those_of_the_parts_that_a_layer_has() -> None:
     mixers = (6 * 2 * (32 * 128 + 2 * 128) + 23 * (linear.in_width + 2 * 4096)) / 52
     by_hand = 4 * 2688 + mixers + 3 * memory.mlp_width(NANO) * 23 / 52
     assert memory.activation_bytes_per_token(NANO, one(), 2.0)[0] == pytest.approx(2.0 * by_hand)
+
+
+def test_a_step_of_an_engine_reads_and_writes_the_state_whatever_the_context() -> None:
+    """64 heads of 64 with states of 128: 524,288 elements, and three past inputs of the convolution's 6,144."""
+    facts = make_facts(device="h100-80gb-sxm", generation="vllm@0.32")
+    assert NANO.linear is not None
+    sequences = np.asarray([[1.0, 256.0]])
+    found = mamba.mixer_step(facts, NANO.linear, sequences, np.asarray([[1]]))
+    kept = 64 * 64 * 128 * NANO.linear.state_element_bytes + 3 * 6144 * 2
+    by_hand = facts.device.memory_bound(256 * (2.0 * kept + 2 * (6144 + 4 * 4096)), mamba.STEP_KERNELS)
+    assert found.s[0, 1] == pytest.approx(float(by_hand.s))
+    assert found.by_basis_s[Basis.ASSUMED][0, 1] == found.s[0, 1]
+    layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=1, max_num_seqs=256, kv_cache_bytes=0)])
+    only = replace(NANO, num_layers=NANO.num_linear_layers, num_mixer_free_layers=0, num_mlp_free_layers=0, moe=None)
+    short, long = (
+        engine_layer.attention_of_decode(facts, only, layouts, sequences, np.full((1, 2), context), "bf16").s[0, 1]
+        for context in (1024.0, 8192.0)
+    )
+    assert short == long == pytest.approx(float(by_hand.s))

@@ -138,3 +138,17 @@ def test_experts_train_in_the_stated_number_format() -> None:
     eight, shape = replace(facts, implementation=Implementation(training_dtype="fp8")), load_model("mixtral-8x7b-v0.1")
     times = [moe.experts_training(f, shape, batch(65536.0), ONE, ONE, ONE)[0].s[0] for f in (facts, eight)]
     assert times[1] < times[0]
+
+
+def test_shared_experts_run_beside_the_routed_ones_in_steps_of_few_tokens() -> None:
+    shape = load_model("deepseek-v3")
+    base = make_facts("grpo", "qwen3-8b", device="h200-sxm", generation="vllm@0.32")
+    apart = replace(base, generation=replace(base.generation, shared_experts_beside=0.0))
+    tokens, ranks, groups = np.array([[16.0, 4096.0]]), np.array([[8, 8]]), np.array([[1, 1]])
+
+    few, many = (
+        moe.experts_decode(base, shape, tokens, ranks, groups, "fp8_block", "fp8_block").s[0]
+        / moe.experts_decode(apart, shape, tokens, ranks, groups, "fp8_block", "fp8_block").s[0]
+    )
+    assert 0.7 < few < 1.0
+    assert many == 1.0

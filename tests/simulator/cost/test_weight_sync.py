@@ -68,3 +68,15 @@ def test_pools_of_one_domain_use_its_links_alone() -> None:
     assert float(near.by_basis_s[Basis.ANALYTIC, 0]) == float(near.s[0])
     slower = 2.0 * shape.num_params / (facts.group.inter_node_bytes_per_s * 0.85 * 4 / 8)
     assert float(far.s[0]) == pytest.approx(slower + facts.device.spec.inter_node_latency_s)
+
+
+def test_an_engine_in_fp8_quantises_every_tensor_that_it_receives() -> None:
+    """The trainer sends bf16 whatever the engine holds; each rank quantises all of it before it cuts its part out."""
+    facts, shape = modern(), load_model("llama-3.1-8b")
+    engine = GenerationLayouts(*np.asarray([[4, 8], [2, 4], [1, 1], [64, 64]]))
+    plain, narrow = (weight_sync_cost(facts, shape, [8, 8], engine, dtype) for dtype in ("bf16", "fp8"))
+    assert narrow.comm.s == pytest.approx(plain.comm.s)
+    more = narrow.compute.s - plain.compute.s
+    params = shape.num_params - shape.embedding_params - shape.head_params
+    assert more[0] == more[1]
+    assert more[0] > params * 40 / facts.device.spec.memory_bytes_per_s

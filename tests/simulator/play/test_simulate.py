@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridmap.text.plan import interval_s, speed_lines
 from mapper.problem import set_partitions
+from profiles.engine_facts import load_generation_engine
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts
 from simulator.feasibility import layouts_of
@@ -21,6 +23,7 @@ from tests.paper_cost import paper_cost_s
 
 PPO = ("actor", "critic", "reference", "reward")
 SPLIT = (("actor", "reference"), ("critic", "reward"))
+BETWEEN = ("vllm@0.3.1", "vllm@0.12")
 
 
 def tiny(algorithm: str = "ppo", minibatches: int = 2) -> Facts:
@@ -283,3 +286,19 @@ def test_the_trainers_own_log_probs_are_a_pass_in_the_layout_it_scores_in() -> N
     assert float(after["update_actor"].time.s) == float(before["update_actor"].time.s)
     spans = {span.call: span for span in simulate(plan, trainer).spans}
     assert spans["compute_advantage"].start_s >= spans["compute_log_prob"].end_s
+
+
+def test_a_release_between_two_profiled_ones_is_played_with_both(facts: Facts, plan: Plan) -> None:
+    """One that is not profiled takes the nearest one's facts, and the interval holds what the other's would give."""
+    between = replace(facts, generation=load_generation_engine("vllm@0.11"))
+    found = simulate(plan, between)
+    sides = {name: simulate(plan, replace(facts, generation=load_generation_engine(name))) for name in BETWEEN}
+    assert found.releases.keys() == {"vllm@0.3.1"}
+    assert found.iteration_s == pytest.approx(sides["vllm@0.12"].iteration_s)
+    assert found.releases["vllm@0.3.1"] == pytest.approx(sides["vllm@0.3.1"].iteration_s)
+    low, high = interval_s(found)
+    assert low <= min(found.releases.values()) and max(found.releases.values()) <= high
+    narrow = interval_s(sides["vllm@0.12"])
+    assert high - low > narrow[1] - narrow[0]
+    assert "not profiled" in "\n".join(speed_lines(found)) and "vllm@0.3.1" in "\n".join(speed_lines(found))
+    assert not sides["vllm@0.12"].releases

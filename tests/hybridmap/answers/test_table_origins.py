@@ -1,0 +1,26 @@
+"""Protects what a device says of its tables: which one an engine is priced by, and what is put in another's place."""
+
+from hybridmap.answers.table_origins import TRAINER, borrowed_kernels, origins_of, replaced_rows
+from profiles.store import load_device
+
+
+def test_each_engine_names_the_table_that_its_price_is_asked_of() -> None:
+    device = load_device("h200-sxm")
+    found = {(origin.operator, origin.engine): origin for origin in origins_of(device.tables)}
+    assert found["moe", TRAINER].measured_with == "vllm 0.24.0"
+    assert found["moe", "sglang@0.5"].measured_with == "sglang 0.5.10"
+    assert found["gemm", "tensorrt-llm@1.0"].tables[0] == "gemm.tensorrt-llm@1.3.0rc20"
+    for (operator, engine), origin in found.items():
+        if engine == "vllm@0.12":
+            assert list(origin.tables) == device.of_engine("vllm", "0.12").tables.names(operator)
+
+
+def test_what_stands_in_the_place_of_something_else_is_said() -> None:
+    assert (
+        "vllm from 0.15 until 0.17: moe in fp8_block by tensorrt-llm's tables"
+        in borrowed_kernels(load_device("h200-sxm").tables)[0]
+    )
+    assert borrowed_kernels(load_device("b200-sxm").tables) == []
+    assert replaced_rows({"gemm": {"fp8": "2 of 10 rows, on the median 1.5 times"}, "moe": {}}) == [
+        "gemm, fp8: 2 of 10 rows, on the median 1.5 times the fastest engine's, which stands in their place"
+    ]
