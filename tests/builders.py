@@ -117,7 +117,7 @@ def make_facts(
 ) -> Facts:
     """Facts of a job: one model for every role of ``algorithm``, or ``roles`` by name; the paper's cluster."""
     record = ALGORITHMS[algorithm]
-    usual = (*record.roles, *record.optional_roles) if algorithm == "ppo" else record.roles
+    usual = (*record.roles, *record.optional_roles) if algorithm in {"ppo", "remax"} else record.roles
     named = roles if roles is not None else dict.fromkeys(usual, model)
     specs = {role: RoleSpec(load_model(m) if isinstance(m, str) else m) for role, m in named.items()}
     profile = load_device(device)
