@@ -13,6 +13,7 @@ from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.targets import plan_for
 from hybridmap.job.load import job_from_document
 from profiles.errors import InfeasibleError, InputError
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,8 @@ class Advice:
     Parameters
     ----------
     best
-        The best plan found, as the system runs it; where there is a ``reason``, of any that the cluster allows.
+        The best plan found, as the system runs it; where there is a ``reason``, of any that the cluster allows. Where
+        changes that gain nothing were left out, the plan of the run without them.
     changes
         Every key in which the run and that plan differ.
     steps
@@ -117,6 +119,10 @@ def advise(reader: Reader[Any], imported: Imported, config: Any, search: Callabl
     if advice.is_enough(now):
         return advice
     kept, after = worthwhile(changes, in_order(changes, time_of), now, time_of)
+    if kept != changes:
+        run = reader.as_read(reader.changed(config, kept), imported.source)
+        timeline = simulate(run.plan, run.job.facts())
+        advice = replace(advice, best=replace(advice.best, plan=run.plan, timeline=timeline))
     return replace(advice, changes=kept, steps=in_order(kept, time_of), iteration_s=after)
 
 

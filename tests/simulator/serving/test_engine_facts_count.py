@@ -64,6 +64,7 @@ SWITCHES = {
     "prefix_sharing": False,
     "scheduler": "prefill-first",
     "plans_ahead": True,
+    "custom_all_reduce": False,
     "fp8_cache_with": ("fp8",),
     "fused_quantization": ("fp8",),
     "grouped_query_kernels": (),
@@ -79,12 +80,14 @@ CHOOSES = {
     "family",
     "release",
     "facts_hash",
+    "stands_in",
     "shares_weights",
     "mixture_parallel",
     "gathers_every_batch",
     "caches_every_head",
 }
-"""Which tables, transitions and layouts there are: tests of stores, reshard, static_batches, the candidates."""
+"""Which tables, releases, transitions and layouts there are: tests of stores, other_releases, reshard, static_batches
+and the candidates."""
 
 
 def test_every_rule_is_turned() -> None:
