@@ -79,9 +79,8 @@ def drawn(number: int, seed: int) -> Case:
 
 def lost(case: Case, folder: Path) -> dict[str, Any]:
     """Run on a cluster that loses a node; what was found beside the undisturbed run on it."""
-    from ray.cluster_utils import Cluster
-
     import ray
+    from ray.cluster_utils import Cluster
 
     nodes, removed = Cluster(), threading.Event()
     try:
