@@ -29,7 +29,6 @@ def require_lossless(trip):
     assert back.facts.workload == ours.facts.workload
     assert check_plan(back.plan, back.facts) == []
     assert trip.off < 1e-3
-    assert trip.said_s == trip.read_s
 
 
 @pytest.mark.parametrize("target", TARGETS)
