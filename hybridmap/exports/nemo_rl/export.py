@@ -196,7 +196,7 @@ def _generation(source: Source, out: Settings) -> None:
     if source.facts.roles["actor"].precision == "fp8_block":
         out.put({"policy.generation.vllm_cfg.precision": "fp8"})
     drafts = vllm_drafts(source)
-    if drafts is not None:  # arguments of vLLM itself (nemo_rl/models/generation/vllm/config.py:53)
+    if drafts is not None:  # arguments of vLLM itself (nemo_rl/models/generation/vllm/config.py:55)
         out.put({"policy.generation.vllm_kwargs.speculative_config": drafts})
     if plan.schedule == "sync":
         return

@@ -147,7 +147,10 @@ def _own_layout(source: Source, entry: RolePlan, out: Points) -> RolePlan:
             out.cannot(
                 "reference.offload", "a reference that swaps with the actor; verl offloads its parameters instead"
             )
-        return entry.model_copy(update={"inference": layout, "offload": ("parameters",) if entry.offload else ()})
+        waits = bool(entry.offload) or uses_fsdp(source)
+        if waits and not entry.offload:
+            out.cannot("reference.offload", "verl's FSDP always keeps a reference's parameters in host memory")
+        return entry.model_copy(update={"inference": layout, "offload": ("parameters",) if waits else ()})
     kept = tuple(state for state in ("parameters", "optimizer") if state in entry.offload)
     return scored_as_trained(entry.model_copy(update={"training": layout, "offload": kept}), Points())
 

@@ -81,7 +81,9 @@ def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool],
     layout = _layout(config, role, pool, facts)
     states = ("parameters",) if not trained else ("parameters", "optimizer")
     keys = {"parameters": "param_offload", "optimizer": "optimizer_offload"}
-    offload = tuple(state for state in states if config.get(f"{section}.{keys[state]}"))
+    # FSDP keeps a reference's parameters in host memory, whatever its keys say (engine/fsdp/transformer_impl.py:459).
+    streamed = trains_with_fsdp(config) and (not trained or bool(config.get(f"{section}.offload_policy")))
+    offload = tuple(state for state in states if streamed or config.get(f"{section}.{keys[state]}"))
     engine = pools.get("rollout", pool)
     return RolePlan(
         role=role,
