@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from profiles.records import Floats
 
 KEY = ["table", "figure", "id", "quantity"]
-TRIED = 7
+TRIED = 5
 """Values at which rows are predicted; between them the logarithm of a time is interpolated."""
 FINE = 201
 SWEEPS = 5
 """Rounds over the constants; what one moves is added to the logarithm of a time that the others found."""
-ROWS_OF_A_FAMILY = 12
+ROWS_OF_A_FAMILY = 8
 """Published rows that each family gives to a fit, spread over all that it has: it counts once however many they are."""
 
 
