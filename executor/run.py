@@ -109,6 +109,8 @@ def run(
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts, plan, run_config.learning)
+    if run_config.environment is not None:
+        _require_turns(job_facts, plan, run_config)
     if adapters_of(job_facts, run_config) is not None:
         require_adapters_run(plan, run_config.engines)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
@@ -244,6 +246,25 @@ def _require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) 
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
             f"2, it is {samples}"
         )
+
+
+def _require_turns(job_facts: JobFacts, plan: Plan, config: RunConfig) -> None:
+    """Raise where responses cannot have several turns: values and token rewards would cross what nobody learned."""
+    assert config.environment is not None, "only a run with an environment asks"
+    if not algorithm_of(job_facts.algorithm).compares_responses:
+        raise NotYetError(
+            f"run.environment cannot run yet with {job_facts.algorithm}, whose advantages differ from token to token; "
+            "grpo, rloo and dapo can"
+        )
+    lacking: dict[str, object] = {"run.validation": config.validation}
+    lacking |= {"run.learning.dynamic_sampling": config.learning.dynamic_sampling}
+    lacking[f"schedule '{plan.schedule}'"] = generate_ahead(plan)
+    for name, is_given in lacking.items():
+        if is_given:
+            raise NotYetError(f"run.environment cannot run yet with {name}: its responses have one turn")
+    from executor.rl.environment import environment_class
+
+    environment_class(config.environment.name)
 
 
 def end_tokens(data: DataSection, asked: int | str) -> tuple[int, ...]:

@@ -48,7 +48,8 @@ class Models:
     """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one.
 
     ``recomputes_log_probs``: whether the trainer gives the log-probs that policy ratios are taken against.
-    ``dynamic_sampling``: whether groups that all score alike are replaced.
+    ``dynamic_sampling``: whether groups that all score alike are replaced. ``first_turn_tokens``: most tokens of the
+    first turn of responses that have several, 0 where they have one.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Models:
         *,
         recomputes_log_probs: bool = False,
         dynamic_sampling: DynamicSampling | None = None,
+        first_turn_tokens: int = 0,
     ) -> None:
+        self.first_turn_tokens = first_turn_tokens
         self.groups = dict(groups)
         self.recomputes_log_probs, self.dynamic_sampling = recomputes_log_probs, dynamic_sampling
 
@@ -115,9 +118,17 @@ def build_models(
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
         options = {"engine": _function("reward", config, plan, device), **shared}
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
-    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
+    played = {"environment": config.environment, "codec": TextCodec(config.data.alphabet, config.data.tokenizer)}
+    options = {**shared, **(played if config.environment is not None else {})}
+    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, options)
+    first = 0 if config.environment is None else config.environment.turn_tokens or hyper.max_tokens
     sampling = DynamicSampling(hyper.num_samples, hyper.most_batches) if hyper.dynamic_sampling else None
-    return Models(groups, recomputes_log_probs=hyper.recomputes_log_probs, dynamic_sampling=sampling)
+    return Models(
+        groups,
+        recomputes_log_probs=hyper.recomputes_log_probs,
+        dynamic_sampling=sampling,
+        first_turn_tokens=min(first, hyper.max_tokens),
+    )
 
 
 def _on_two_pools(

@@ -29,6 +29,7 @@ SAME = (
     "optimizer",
     "seed",
     "dtype",
+    "environment",
 )
 """Keys of the run section that decide what is learned, besides ``learning`` and ``weights``."""
 
