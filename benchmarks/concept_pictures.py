@@ -30,8 +30,8 @@ def picture(body: Sequence[str], height: float, label: str) -> str:
     """An SVG on white ground, to be read in dark pages too."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="12" aria-label="{label}"><rect width="100%" height="100%" rx="8" fill="#ffffff"/>'
-        f"{''.join(body)}</svg>\n"
+        f'font-family="system-ui, sans-serif" font-size="12" aria-label="{label}">'
+        f'<rect width="100%" height="100%" rx="8" fill="#ffffff"/>{"".join(body)}</svg>\n'
     )
 
 
