@@ -79,20 +79,35 @@ class EnginePrices:
 
     def __init__(self, facts: Facts, role: str, steady_steps: int | None) -> None:
         self.facts, self.role, self._steady_steps = facts, role, steady_steps
-        self._key = np.zeros(0, dtype=np.int64)  # ascending
-        self._known = priced_engine(facts, role, _listed([]), steady_steps)
+        self._known: list[tuple[Ints, EngineCandidates]] = []  # by ascending key; each is twice as long as the next
 
     def rows(self, engine: GenerationLayouts) -> EngineCandidates:
         """The rows of ``engine``, in order; ``num_priced`` counts all of them."""
         keys = _packed(engine)
-        new, first = np.unique(keys, return_index=True)
-        fresh = first[~np.isin(new, self._key, assume_unique=True)]
-        if len(fresh):
-            added = priced_engine(self.facts, self.role, engine.take(fresh), self._steady_steps)
-            of_all = np.concatenate([self._key, keys[fresh]])
-            order = np.argsort(of_all)
-            self._key, self._known = of_all[order], EngineCandidates.joined([self._known, added]).take(order)
-        return replace(self._known.take(np.searchsorted(self._key, keys)), num_priced=len(engine))
+        distinct, first = np.unique(keys, return_index=True)
+        fresh = np.ones(len(distinct), dtype=np.bool_)
+        for known, _ in self._known:
+            fresh &= ~np.isin(distinct, known, assume_unique=True)
+        new = first[fresh]
+        if len(new) or not self._known:
+            self._add(keys[new], priced_engine(self.facts, self.role, engine.take(new), self._steady_steps))
+        parts, places = [], []
+        for known, rows in self._known:
+            at = np.minimum(np.searchsorted(known, keys), max(len(known) - 1, 0))
+            here = np.flatnonzero(known[at] == keys) if len(known) else at[:0]
+            parts.append(rows.take(at[here]))
+            places.append(here)
+        asked = EngineCandidates.joined(parts).take(np.argsort(np.concatenate(places)))
+        return replace(asked, num_priced=len(engine))
+
+    def _add(self, key: Ints, rows: EngineCandidates) -> None:
+        """Keep rows of ascending keys; lists of like length become one, so each row is copied a few times alone."""
+        while self._known and len(self._known[-1][0]) <= 2 * len(key):
+            before, others = self._known.pop()
+            key, rows = np.concatenate([before, key]), EngineCandidates.joined([others, rows])
+            order = np.argsort(key, kind="stable")
+            key, rows = key[order], rows.take(order)
+        self._known.append((key, rows))
 
 
 def _packed(engine: GenerationLayouts) -> Ints:
@@ -118,18 +133,21 @@ def engine_rows(
     options: SearchOptions,
     prune: bool,
     worth: Mask | None = None,
+    plain: Mask | None = None,
 ) -> EngineCandidates:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
-    Of those that are not ``worth`` it, only what a plain plan may have, where one is looked for.
+    Of those that are not ``worth`` it, only what a plain plan may have, and that where it may be ``plain``.
 
     Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
     With ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and
     memory.
     """
     facts, shape = prices.facts, prices.facts.roles[prices.role].shape
+    some = np.ones(len(used), dtype=np.bool_)
+    if worth is not None and plain is not None:
+        some, last = worth | plain, np.where(worth, last, used)
     ends = zip(used.tolist(), last.tolist(), strict=True)
-    some = np.ones(len(used), dtype=np.bool_) if worth is None else worth | (options.prefer_plain is not None)
     parts = [
         layouts.generation_layouts(facts, shape, n, options, most) if asked else _listed([])
         for (n, most), asked in zip(ends, some.tolist(), strict=True)
@@ -153,8 +171,8 @@ def engine_rows(
     best = non_dominated_by_group(alike, values)
     if options.prefer_plain is None:
         return rows.take(best)
-    plain = np.flatnonzero(plain_engine(facts, rows.engine))
-    return rows.take(np.union1d(best, plain[non_dominated_by_group(alike[plain], values[plain])]))
+    simple = np.flatnonzero(plain_engine(facts, rows.engine))
+    return rows.take(np.union1d(best, simple[non_dominated_by_group(alike[simple], values[simple])]))
 
 
 def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
