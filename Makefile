@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -111,6 +111,9 @@ fast: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pictures: $(VENV)/.light
+	$(BIN)/python -m benchmarks.concept_pictures
 
 figures: $(VENV)/.light
 	$(BIN)/python -m benchmarks.paper_figures

@@ -123,6 +123,9 @@ TARGETS: dict[str, Target] = {
                     "FSDP has no tensor, pipeline or expert parallelism; Ulysses splits sequences",
                     "verl/workers/engine/fsdp/transformer_impl.py:244",
                 ),
+                Rule(
+                    "a reference's parameters stay in host memory", "verl/workers/engine/fsdp/transformer_impl.py:459"
+                ),
             ),
             followed=FOLLOWED["verl"],
             may_bypass=True,

@@ -9,12 +9,12 @@ from hybridmap.exports.follow import (
     as_ppo,
     by_the_trainer,
     moved,
-    note_not_exported,
     require_it_fits,
     scored_as_trained,
     whole_pool,
     with_fitting_cache,
 )
+from hybridmap.exports.formats import Drafter, Formats, in_formats_of
 from hybridmap.exports.recompute import note_selective
 from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_degrees
 from hybridmap.exports.verl.layouts import FP8_RECIPES
@@ -74,8 +74,7 @@ def _work(source: Source, out: Points) -> Source:
     work, engine = source.facts.workload, served_by(source)
     if engine[0] != engine[1]:
         out.cannot("actor.generation", f"the job generates with {engine[0]}; exported for {engine[1]}")
-    trained = () if uses_fsdp(source) else tuple(FP8_RECIPES)
-    note_not_exported(source, out, ("fp8_block",), trained)
+    source = in_formats_of(source, out, SYSTEM, _formats(source, engine[1]))
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; algorithm.filter_groups.enable=True turns it on")
     steps = -(-work.prompts // source.minibatch_prompts)
@@ -88,6 +87,15 @@ def _work(source: Source, out: Points) -> Source:
     if steps == work.minibatches or work.num_samples % steps:
         return source
     return source.with_job(workload=source.job.workload.model_copy(update={"minibatches": steps}))
+
+
+def _formats(source: Source, engine: str) -> Formats:
+    """Megatron-Core alone trains in FP8 and loads prediction layers; a draft model is an argument of vLLM."""
+    megatron = not uses_fsdp(source)
+    drafters: tuple[Drafter, ...] = ("own layers",) if megatron else ()
+    if engine == "vllm":
+        drafters += ("draft model",)
+    return Formats(("fp8_block",), tuple(FP8_RECIPES) if megatron else (), drafters)
 
 
 def _placed(source: Source, out: Points, critic_apart: bool) -> Source:
@@ -139,7 +147,10 @@ def _own_layout(source: Source, entry: RolePlan, out: Points) -> RolePlan:
             out.cannot(
                 "reference.offload", "a reference that swaps with the actor; verl offloads its parameters instead"
             )
-        return entry.model_copy(update={"inference": layout, "offload": ("parameters",) if entry.offload else ()})
+        waits = bool(entry.offload) or uses_fsdp(source)
+        if waits and not entry.offload:
+            out.cannot("reference.offload", "verl's FSDP always keeps a reference's parameters in host memory")
+        return entry.model_copy(update={"inference": layout, "offload": ("parameters",) if waits else ()})
     kept = tuple(state for state in ("parameters", "optimizer") if state in entry.offload)
     return scored_as_trained(entry.model_copy(update={"training": layout, "offload": kept}), Points())
 
