@@ -75,39 +75,16 @@ class EngineCandidates:
 
 
 class EnginePrices:
-    """Prices of a role's engine layouts, each layout priced once however often it is listed."""
+    """Prices of a role's engine layouts."""
 
     def __init__(self, facts: Facts, role: str, steady_steps: int | None) -> None:
         self.facts, self.role, self._steady_steps = facts, role, steady_steps
-        self._known: list[tuple[Ints, EngineCandidates]] = []  # by ascending key; each is twice as long as the next
 
     def rows(self, engine: GenerationLayouts) -> EngineCandidates:
-        """The rows of ``engine``, in order; ``num_priced`` counts all of them."""
-        keys = _packed(engine)
-        distinct, first = np.unique(keys, return_index=True)
-        fresh = np.ones(len(distinct), dtype=np.bool_)
-        for known, _ in self._known:
-            fresh &= ~np.isin(distinct, known, assume_unique=True)
-        new = first[fresh]
-        if len(new) or not self._known:
-            self._add(keys[new], priced_engine(self.facts, self.role, engine.take(new), self._steady_steps))
-        parts, places = [], []
-        for known, rows in self._known:
-            at = np.minimum(np.searchsorted(known, keys), max(len(known) - 1, 0))
-            here = np.flatnonzero(known[at] == keys) if len(known) else at[:0]
-            parts.append(rows.take(at[here]))
-            places.append(here)
-        asked = EngineCandidates.joined(parts).take(np.argsort(np.concatenate(places)))
-        return replace(asked, num_priced=len(engine))
-
-    def _add(self, key: Ints, rows: EngineCandidates) -> None:
-        """Keep rows of ascending keys; lists of like length become one, so each row is copied a few times alone."""
-        while self._known and len(self._known[-1][0]) <= 2 * len(key):
-            before, others = self._known.pop()
-            key, rows = np.concatenate([before, key]), EngineCandidates.joined([others, rows])
-            order = np.argsort(key, kind="stable")
-            key, rows = key[order], rows.take(order)
-        self._known.append((key, rows))
+        """The rows of ``engine``, in order, each layout priced once; ``num_priced`` counts all of them."""
+        _, first, of_all = np.unique(_packed(engine), return_index=True, return_inverse=True)
+        priced = priced_engine(self.facts, self.role, engine.take(first), self._steady_steps)
+        return replace(priced.take(of_all.reshape(-1)), num_priced=len(engine))
 
 
 def _packed(engine: GenerationLayouts) -> Ints:
