@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -66,11 +66,12 @@ thorough-plans: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
-# systems' packages, in an environment of their own: some gigabytes. NeMo-RL has none: NEMO_RL=CHECKOUT checks its recipes.
+# systems' packages, in an environment of their own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and
+# SLIME=CHECKOUT check their exports.
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
-	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) --out benchmarks/results/exports.md
+	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) $(if $(SLIME),--slime $(SLIME)) --out benchmarks/results/exports.md
 
 $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
@@ -110,6 +111,9 @@ fast: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pictures: $(VENV)/.light
+	$(BIN)/python -m benchmarks.concept_pictures
 
 figures: $(VENV)/.light
 	$(BIN)/python -m benchmarks.paper_figures

@@ -160,6 +160,7 @@ class GenerationEngine(_Engine):
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
+    sampler_bytes_per_logit: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
@@ -244,8 +245,7 @@ class TrainingEngine(_Engine):
 
 def engine_names(kind: Literal["training", "generation"]) -> list[str]:
     """``engine@version`` of every profiled engine of a kind, newest version of each engine last."""
-    names = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
-    return sorted((n for n in names if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], version_of(n)))
+    return sorted((n for n in _profiled() if _read(n)[0].kind == kind), key=lambda n: (n.split("@")[0], version_of(n)))
 
 
 def default_engine(kind: Literal["training", "generation"]) -> str:
@@ -330,18 +330,29 @@ def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
 
 def _stand_ins(name: str) -> tuple[str, ...]:
     """Releases whose facts stand in for one that is not profiled; none for a file or a profiled release."""
-    known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
+    known = _profiled()
     return () if name in known or name.endswith(".yaml") else stand_ins(name, known)
 
 
 def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_EngineFile, str]:
-    known = [path.name.removesuffix(".yaml") for path in _FOLDER.glob("*.yaml")]
+    known = _profiled()
     if name not in known and not _stand_ins(name) and not (name.endswith(".yaml") and Path(name).is_file()):
         raise UnknownNameError(f"{kind} engine", name, [n for n in known if _read(n)[0].kind == kind])
     file, digest = _read(name)
     if file.kind != kind:
         raise InputError(f"engines.{kind}: '{name}' is a {file.kind} engine; known: {', '.join(engine_names(kind))}")
     return file, digest
+
+
+def _profiled() -> tuple[str, ...]:
+    """Names of the engines that ship."""
+    return _names_in(_FOLDER)
+
+
+@functools.cache
+def _names_in(folder: Path) -> tuple[str, ...]:
+    """Engines of a folder, which is looked into once, since every load of facts asks."""
+    return tuple(path.name.removesuffix(".yaml") for path in folder.glob("*.yaml"))
 
 
 def _read(name: str) -> tuple[_EngineFile, str]:

@@ -87,9 +87,10 @@ def _write_all(frame: pd.DataFrame, options: argparse.Namespace) -> None:
     """Everything that was asked for, each folder complete before it is moved to its place."""
     if options.calibrate or options.docs is not None:
         from benchmarks.validation.ablation import PUBLISHED
-        from benchmarks.validation.leave_out import left_out
+        from benchmarks.validation.leave_out import fit_errors, left_out, refitted
 
-        frame = left_out(frame, PUBLISHED)
+        found = fit_errors(frame, PUBLISHED)
+        frame = left_out(frame, PUBLISHED, found)
     if options.calibrate:
         from benchmarks.validation.calibrate import write_calibration
 
@@ -99,9 +100,8 @@ def _write_all(frame: pd.DataFrame, options: argparse.Namespace) -> None:
         write_report(frame, options.out)
     if options.docs is not None:
         from benchmarks.validation.accuracy import write_accuracy
-        from benchmarks.validation.leave_out import refitted
 
-        write_accuracy(frame, options.docs, refitted(frame, PUBLISHED))
+        write_accuracy(frame, options.docs, refitted(found))
     if options.committed is not None:
         write_committed(frame, options.committed)
 

@@ -16,6 +16,8 @@ import pandas as pd
 from benchmarks.validation import ablation, calibrate, plots
 from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
+from benchmarks.validation.headline import COLUMNS as HEADLINE
+from benchmarks.validation.headline import headline
 from benchmarks.validation.markdown import sections, table
 from benchmarks.validation.order import order_and_regret
 from benchmarks.validation.overrides import current_value
@@ -78,8 +80,10 @@ def accuracy_text(frame: pd.DataFrame, picture: str, again: pd.DataFrame | None 
 def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Mapping[str, str]:
     per_fit = grouped(frame, "table", "quantity", "fit")
     intervals = calibrate.coverage(frame)
+    families = family_errors(frame)
     return {
-        "left one family out": table(family_errors(frame), FAMILY_COLUMNS),
+        "headline": table(headline(families), HEADLINE),
+        "left one family out": table(families, FAMILY_COLUMNS),
         "worst families": table(worst_families(frame), ("table", "family", "rows", "left out", "in sample")),
         "order": table(order_and_regret(frame), ("table", "pairs", "in order", "choices", "regret")),
         "stages": table(steps_by_stages(frame), COLUMNS),

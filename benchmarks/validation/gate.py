@@ -158,7 +158,10 @@ def check_generation(
 def _check_rates(
     cells: Mapping[str, Any], shape: ModelShape, spec: DeviceSpec, gpus: int, precision: str, weights: float
 ) -> None:
-    """Operations a second of all GPUs, and bytes a second of a decode step that reads its weights once."""
+    """Operations a second of all GPUs, and bytes a second of a decode step that reads its weights once.
+
+    Of a rate that no latency stands beside: its operations and, one after another with them, its reads of the cache.
+    """
     running = number(cells.get("concurrency")) or number(cells.get("max_batch")) or 1.0
     step_s = (number(cells.get("tpot_ms")) or 0.0) / 1e3
     rates = [number(cells.get("throughput_tokens_per_s")), gpus * (number(cells.get("tokens_per_s_per_gpu")) or 0.0)]
@@ -168,11 +171,30 @@ def _check_rates(
     if flop_per_s > peak:
         raise _failed(f"{fastest:,.0f} tokens/s imply {flop_per_s / 1e12:,.0f} TFLOP/s of {peak / 1e12:,.0f}")
     bandwidth = gpus * spec.memory_bytes_per_s
+    read = fastest * _least_cache_read(cells, shape, spec)
+    if not step_s and flop_per_s / peak + read / bandwidth > 1.0:
+        raise _failed(
+            f"{fastest:,.0f} tokens/s imply {read / 1e12:,.1f} TB/s of cache beside {flop_per_s / 1e12:,.0f} TFLOP/s, "
+            f"of {bandwidth / 1e12:,.1f} and {peak / 1e12:,.0f}: more than all of the time"
+        )
     if step_s and weights * touched_share(shape) / step_s > bandwidth:
         raise _failed(
             f"a step of {step_s * 1e3:.2f} ms would read weights at over {bandwidth / 1e12:,.1f} TB/s: it drew several "
             "tokens (speculation that the row does not state)"
         )
+
+
+def _least_cache_read(cells: Mapping[str, Any], shape: ModelShape, spec: DeviceSpec) -> float:
+    """Bytes of the cache that a generated token reads at least: of whole layers, in the narrowest format of the device.
+
+    A sequence that ends at its stated length reads its prompt and half of its response on the mean. Latent and sparse
+    caches and those with windows count as nothing.
+    """
+    prompt, response = (number(cells.get(name)) or 0.0 for name in ("input_len", "output_len"))
+    if shape.mla is not None or shape.sparse is not None:
+        return 0.0
+    element = 1.0 if "fp8" in spec.peak_flop_per_s else DTYPE_BYTES["bf16"]
+    return (prompt + response / 2.0) * 2.0 * shape.kv_width * shape.num_full_layers * element
 
 
 def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:

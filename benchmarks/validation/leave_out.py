@@ -2,7 +2,8 @@
 
 A fit is a record: the constant, the rows that it may use and the quantity that it is fitted on (``fit_rows.yaml``), the
 values between which it is sought, and the function from errors to a value. Rows of one family count together once, so
-that nine releases of one benchmark are not nine votes. Constants are refitted one by one, the others as committed.
+that nine releases of one benchmark are not nine votes. Constants that share rows are refitted in turn, each with what
+the others have moved, since each of them alone would take all of an error for its own.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from benchmarks.validation.overrides import current_value, overridden
 from benchmarks.validation.report import is_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from benchmarks.validation.overrides import Value
     from profiles.records import Floats
 
 KEY = ["table", "figure", "id", "quantity"]
-TRIED = 7
+TRIED = 5
 """Values at which rows are predicted; between them the logarithm of a time is interpolated."""
 FINE = 201
+SWEEPS = 5
+"""Rounds over the constants; what one moves is added to the logarithm of a time that the others found."""
+ROWS_OF_A_FAMILY = 8
+"""Published rows that each family gives to a fit, spread over all that it has: it counts once however many they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +46,30 @@ class Errors:
         Ascending, ``[V]``.
     log_ratio
         ``[rows, V]``.
-    families
-        Of each row, ``[rows]``.
+    families, rows
+        Of each row, and what it is known by, ``[rows]``.
     """
 
     values: Floats
     log_ratio: Floats
     families: tuple[str, ...]
+    rows: tuple[str, ...]
 
     def without(self, family: str) -> Errors:
         """The same without the rows of one family."""
         kept = np.asarray([own != family for own in self.families], dtype=bool)
-        return Errors(self.values, self.log_ratio[kept], tuple(f for f in self.families if f != family))
+        names = tuple(row for row, own in zip(self.rows, kept, strict=True) if own)
+        return Errors(self.values, self.log_ratio[kept], tuple(f for f in self.families if f != family), names)
+
+    def at(self, value: float) -> pd.Series:
+        """The logarithms at one value, by row."""
+        found = [float(np.interp(value, self.values, row)) for row in self.log_ratio]
+        return pd.Series(found, index=list(self.rows), dtype=float)
+
+    def moved_by(self, others: pd.Series) -> Errors:
+        """The same when other constants have moved rows by so much; those that it does not name stay."""
+        shift = others.reindex(list(self.rows)).fillna(0.0).to_numpy(dtype=float)
+        return Errors(self.values, self.log_ratio + shift[:, None], self.families, self.rows)
 
 
 Estimate = "Callable[[Errors], float]"
@@ -84,19 +101,29 @@ class Fit:
             Of the published tables.
         """
         assert self.constant.span is not None, f"{self.constant.constant}: no values to seek between"
-        own = frame[self.rows(frame) & frame["predicted"].notna()].set_index(KEY)
+        own = spread(frame[self.rows(frame) & frame["predicted"].notna()]).set_index(KEY)
         values = np.linspace(*self.constant.span, TRIED)
         columns = []
         for value in values:
             with overridden({self.constant: float(value)}):
                 found = predicted(folder, own.reset_index()).set_index(KEY)
             columns.append(log_time_ratio(found.loc[own.index]))
-        return Errors(values, np.stack(columns, axis=1), tuple(own["family"]))
+        names = tuple("/".join(map(str, key)) for key in own.index)
+        return Errors(values, np.stack(columns, axis=1), tuple(own["family"]), names)
 
     def rows(self, frame: pd.DataFrame) -> pd.Series:
         """Which rows of a report the constant may be fitted on."""
         covered = [self.constant.covers(t, f, i.split("#")[0], q) for t, f, i, q in frame[KEY].to_numpy()]
         return pd.Series(covered, frame.index, dtype=bool)
+
+
+def spread(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a report without those ids that a family has beyond ``ROWS_OF_A_FAMILY``."""
+    kept: set[str] = set()
+    for _, ids in frame.groupby("family", sort=False)["id"]:
+        own = ids.unique()
+        kept |= set(own[np.unique(np.linspace(0, len(own) - 1, ROWS_OF_A_FAMILY).round().astype(int))])
+    return frame[frame["id"].isin(kept)]
 
 
 def log_time_ratio(frame: pd.DataFrame) -> Floats:
@@ -111,23 +138,39 @@ def fits() -> list[Fit]:
     return [Fit(constant) for constant in fit_constants() if constant.span is not None]
 
 
-def fitted_values(found: Iterable[tuple[Fit, Errors]], without: str = "") -> dict[FitConstant, Value]:
+def fitted_values(found: Sequence[tuple[Fit, Errors]], without: str = "") -> dict[FitConstant, Value]:
     """The constants as all rows give them, or as those of all other families do; one without rows stays."""
+    kept = [(fit, errors, errors.without(without) if without else errors) for fit, errors in found]
+    used = [
+        (fit, own) for fit, errors, own in kept if own.families and (not without or own.families != errors.families)
+    ]
+    names = sorted({row for _, own in used for row in own.rows})
+    moved = {fit.constant: pd.Series(0.0, index=names) for fit, _ in used}
     values: dict[FitConstant, Value] = {}
-    for fit, errors in found:
-        kept = errors.without(without) if without else errors
-        if kept.families and (not without or len(kept.families) < len(errors.families)):
-            values[fit.constant] = fit.estimate(kept)
+    for _ in range(SWEEPS):
+        for fit, own in used:
+            others = pd.Series(0.0, index=names).add(
+                sum(m for c, m in moved.items() if c != fit.constant), fill_value=0.0
+            )
+            values[fit.constant] = best = fit.estimate(own.moved_by(others))
+            committed = current_value(fit.constant)
+            assert not isinstance(committed, tuple), f"{fit.constant.constant}: a fit seeks one number"
+            shift = own.at(best) - own.at(float(committed))
+            moved[fit.constant] = shift.reindex(names).fillna(0.0)
     return values
 
 
-def left_out(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+def fit_errors(frame: pd.DataFrame, folder: Path) -> list[tuple[Fit, Errors]]:
+    """Every fit with the errors of its rows, which take minutes: they serve ``left_out`` and ``refitted``."""
+    return [(fit, fit.errors(frame, folder)) for fit in fits()]
+
+
+def left_out(frame: pd.DataFrame, folder: Path, found: Sequence[tuple[Fit, Errors]]) -> pd.DataFrame:
     """The report with ``left_out``: each row as constants that were fitted without its family predict it.
 
     A family that no fit uses keeps its prediction. A constant whose rows are all of one family has none to be refitted
     on, and takes its neutral value: without that family nobody would have known of the term.
     """
-    found = [(fit, fit.errors(frame, folder)) for fit in fits()]
     out = frame.assign(left_out=frame["predicted"])
     for family in sorted({family for _, errors in found for family in errors.families}):
         values = fitted_values(found, family)
@@ -140,18 +183,20 @@ def left_out(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return out
 
 
-def refitted(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+def refitted(found: Sequence[tuple[Fit, Errors]]) -> pd.DataFrame:
     """Each constant's committed value beside what its rows give, and the range over families left out."""
+    whole = fitted_values(found)
+    families = sorted({family for _, errors in found for family in errors.families})
+    apart = {family: fitted_values(found, family) for family in families}
     records = []
-    for fit in fits():
-        errors = fit.errors(frame, folder)
-        each = [fit.estimate(errors.without(f)) for f in sorted(set(errors.families)) if len(set(errors.families)) > 1]
+    for fit, errors in found:
+        each = [values[fit.constant] for values in apart.values() if fit.constant in values]
         records.append(
             {
                 "constant": fit.constant.constant,
                 "file": fit.constant.file,
                 "committed": current_value(fit.constant),
-                "fitted": fit.estimate(errors),
+                "fitted": whole[fit.constant],
                 "lowest": min(each, default=float("nan")),
                 "highest": max(each, default=float("nan")),
                 "families": len(set(errors.families)),

@@ -51,19 +51,6 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
     return Source(plan, source.job).with_job(algorithm="ppo", models=models, workload=work, pin=pins)
 
 
-def note_not_exported(source: Source, out: Points, served: tuple[str, ...] = (), trained: tuple[str, ...] = ()) -> None:
-    """Note drafts, and number formats that an export does not set; it does ``served`` and ``trained`` ones."""
-    for role, spec in source.facts.roles.items():
-        if spec.precision != "bf16" and not (role == "actor" and spec.precision in served):
-            place = f"models.{role}.precision"
-            out.cannot(place, f"{spec.precision} is not exported; set the engine's quantization by hand")
-    if source.facts.speculation is not None:
-        out.cannot("speculation", "drafts are not exported; set the engine's speculative_config by hand")
-    dtype = source.facts.implementation.training_dtype
-    if dtype not in ("bf16", *trained):
-        out.cannot("implementation.training_dtype", f"{dtype} is not exported; set the trainer's number format by hand")
-
-
 def without_role(plan: Plan, role: str) -> Plan:
     """The plan without a role; a pool that nobody is left on goes too."""
     pools = [p.model_copy(update={"roles": tuple(r for r in p.roles if r != role)}) for p in plan.pools]

@@ -12,6 +12,7 @@ from profiles.engine_facts import engine_names
 from profiles.errors import InputError
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
+from simulator.cost.speculation import draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
@@ -92,6 +93,8 @@ class Setup:
         States in host memory by role.
     schedule, steps_in_flight, in_flight_updates
         As in a plan.
+    drafts
+        Whether its engines draft tokens; how many of them are kept no settings say.
     notes
         What is read another way than it is meant.
     """
@@ -110,6 +113,7 @@ class Setup:
     schedule: Schedule = "sync"
     steps_in_flight: int = 1
     in_flight_updates: bool = False
+    drafts: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -151,6 +155,8 @@ def setup_as_read(setup: Setup, source: Source) -> Source:
         "workload": {**known["workload"], **work},
         "implementation": {**known["implementation"], "packed_tokens": None, **setup.implementation},
     }
+    if not setup.drafts:
+        sections["speculation"] = None
     job = job_from_mapping({**known, **sections}, setup.source, Path())
     return Source(plan_of(setup, job, source.plan.pools[0].device), job)
 
@@ -226,9 +232,11 @@ def _generation(setup: Setup, pool: Pool, facts: Facts) -> GenerationLayout:
 
 
 def cache_of_share(facts: Facts, layout: GenerationLayout, share: float, static: bool = False) -> int:
-    """What an engine's share of a GPU's memory leaves for its cache beside weights and workspace, bytes."""
+    """What an engine's share of a GPU's memory leaves for its cache beside weights, drafts' and workspace, bytes."""
     spec, columns = facts.roles["actor"], GenerationLayouts.of([layout])
     precision = DTYPE_BYTES[spec.precision]
     weights = float(engine_memory.generation_weight_bytes(spec.shape, columns, precision)[0])
+    if facts.speculation is not None:
+        weights += float(draft_weight_bytes(facts, spec.shape, columns, precision)[0])
     workspace = 0.0 if static else float(engine_memory.generation_working_bytes(facts, spec.shape, columns)[0])
     return max(int(share * facts.memory_capacity_bytes - weights - workspace), 0)

@@ -23,8 +23,8 @@ sizes) has 14 us base latency and 8.5 us per network hop, up the tree and down a
 def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats) -> Priced:
     """Collectives of one layer: an all-reduce after attention and one after the feed-forward.
 
-    With attention copies the second is a gather before the experts and a scatter after them, over all ``tp`` GPUs;
-    it moves what an all-reduce moves. A dense feed-forward stays with its attention copy.
+    With attention copies the second is a gather before the experts and a scatter after them, over all ``tp`` GPUs: they
+    are NCCL's, whose latency is above that of the engines' own all-reduce. A dense feed-forward stays with its copy.
 
     Parameters
     ----------
@@ -44,8 +44,21 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
     if shape.moe is None:
         return first * 2.0
     share = shape.num_moe_layers / shape.num_layers
-    whole = decode_all_reduce(facts, rows * token, np.broadcast_to(layouts.tp[:, None], rows.shape))
+    tp = np.broadcast_to(layouts.tp[:, None], rows.shape)
+    whole = decode_all_reduce(facts, rows * token, tp)
+    copies = layouts.attention_dp[:, None] > 1
+    if np.any(copies):
+        whole = where(
+            copies & (tp <= facts.group.nvlink_domain_gpus), _gather_and_scatter(facts, rows * token, tp), whole
+        )
     return first * (2.0 - share) + whole * share
+
+
+def _gather_and_scatter(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
+    """Tokens of all attention copies to every rank, and the sums of their experts back, inside an NVLink domain."""
+    inside = np.minimum(ranks, facts.group.nvlink_domain_gpus)
+    there = facts.device.collective("all_gather", num_bytes, inside)
+    return there + facts.device.collective("reduce_scatter", num_bytes, inside)
 
 
 def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:

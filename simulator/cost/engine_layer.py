@@ -85,10 +85,34 @@ def layer_work(
     Source: measured GEMM and MoE tables of one GPU; small kernels are their bytes at 0.8 of the bandwidth plus a launch
     each.
     """
-    tp, copies = layouts.tp[:, None], layouts.attention_dp[:, None]
+    copy = copy_work(facts, shape, layouts, rows / layouts.attention_dp[:, None], precision, sustained)
+    return copy if shape.moe is None else copy + expert_work(facts, shape, layouts, rows, precision)
+
+
+def copy_work(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, own: Floats, precision: str, sustained: bool = False
+) -> Priced:
+    """The part of ``layer_work`` that each attention copy does for itself, by the tokens of one copy.
+
+    Parameters
+    ----------
+    facts, shape, layouts, precision, sustained
+        As ``layer_work``.
+    own
+        Tokens of a step in one copy, ``[C, S]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``own``.
+
+    Notes
+    -----
+    Source: as ``layer_work``.
+    """
     formats = formats_of(shape, precision)
     products = held_gemms if sustained else run_gemms
-    own, ranks = rows / copies, np.broadcast_to(attention_ranks(layouts), rows.shape)
+    ranks = np.broadcast_to(attention_ranks(layouts), own.shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
@@ -105,11 +129,31 @@ def layer_work(
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
         work = work + products(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
-    if shape.moe is None:
-        return work
-    groups = layouts.ep[:, None] + 0 * ranks
-    experts = moe.experts_decode(facts, shape, rows, tp + 0 * ranks, groups, formats.experts, formats.shared_experts)
-    return work + experts * (shape.num_moe_layers / shape.num_layers)
+    return work
+
+
+def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:
+    """The part of ``layer_work`` that all ranks of a stage do together: the experts of an average layer.
+
+    Parameters
+    ----------
+    facts, shape, layouts, rows, precision
+        As ``layer_work``.
+
+    Returns
+    -------
+    Priced
+        Seconds, the shape of ``rows``.
+
+    Notes
+    -----
+    Source: as ``layer_work``.
+    """
+    formats = formats_of(shape, precision)
+    same = np.zeros(rows.shape, dtype=np.int64)
+    tp, groups = layouts.tp[:, None] + same, layouts.ep[:, None] + same
+    experts = moe.experts_decode(facts, shape, rows, tp, groups, formats.experts, formats.shared_experts)
+    return experts * (shape.num_moe_layers / shape.num_layers)
 
 
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:

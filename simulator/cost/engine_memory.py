@@ -35,10 +35,11 @@ def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, preci
 
 
 def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Activations of the largest step (a full prefill chunk) and fp32 logits of the sampled sequences.
+    """Activations of the largest step (a full prefill chunk), logits of the sampled sequences, and the sampler's own.
 
     No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
-    attention's (query, key, value, output) and the feed-forward's (gate, up, product).
+    attention's (query, key, value, output) and the feed-forward's (gate, up, product). What an engine's sampler has
+    for every slot and word of the vocabulary each rank holds whole.
 
     Parameters
     ----------
@@ -53,10 +54,11 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * mlp_width(shape))
     width = 2 * shape.hidden + inner / layouts.tp
     logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
+    sampler = layouts.max_num_seqs * shape.vocab * facts.generation.sampler_bytes_per_logit
     chunk: float | Floats = facts.generation.max_batched_tokens
     if facts.generation.static_batches:
         chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
-    return np.asarray(chunk * width * facts.activation_bytes + logits, dtype=np.float64)
+    return np.asarray(chunk * width * facts.activation_bytes + logits + sampler, dtype=np.float64)
 
 
 def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:

@@ -47,6 +47,7 @@ def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, prec
         max_num_seqs=layout.max_num_seqs,
         token_budget=int(engine.max_batched_tokens) * layout.attention_dp,
         kv_tokens=kv_tokens(facts, shape, layout, precision),
+        copies=layout.attention_dp,
     )
 
 

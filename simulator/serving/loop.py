@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
     """Run ``load`` to its end; raises as ``serving.run.check``."""
     check(scheduler, load)
-    return _Loop(scheduler, load, prices).run()
+    loop = _Loop(scheduler, load, prices, load.lengths())
+    loop.run()
+    kept = np.asarray(loop.latencies[load.warm_up :])
+    (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
+    tokens = sum(response for _, response in loop.lengths)
+    return Served(ttft, tpot, ttft_median, tpot_median, tokens / loop.now, loop.now, loop.evictions)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Request:
     """A request in the engine: ``made`` response tokens so far, ``cached`` tokens computed of what it must read.
 
@@ -47,13 +52,14 @@ class _Request:
         return self.prompt + self.made - self.cached
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Loop:
     """The state of a run; ``ticks`` counts steps with decodes, ``held`` the cache tokens given away."""
 
     scheduler: Scheduler
     load: Load
     prices: StepPrices
+    lengths: list[tuple[int, int]]
     now: float = 0.0
     planned: float = 0.0
     front_free: float = 0.0
@@ -72,8 +78,7 @@ class _Loop:
     ends: list[tuple[int, int, _Request]] = field(default_factory=list)
     latencies: list[tuple[float, float]] = field(default_factory=list)
 
-    def run(self) -> Served:
-        self.lengths = self.load.lengths()
+    def run(self) -> None:
         for _ in range(min(self.load.concurrency, self.load.num_requests)):
             self._send()
         while len(self.latencies) < self.load.num_requests:
@@ -86,10 +91,6 @@ class _Loop:
                 self._decode(evicted)
             else:
                 self.now = self.planned = self.arrivals[0][0]
-        kept = np.asarray(self.latencies[self.load.warm_up :])
-        (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
-        tokens = sum(response for _, response in self.lengths)
-        return Served(ttft, tpot, ttft_median, tpot_median, tokens / self.now, self.now, self.evictions)
 
     def _send(self) -> None:
         """The client sends the next request; the front end takes it when it is done with those before."""
@@ -118,7 +119,7 @@ class _Loop:
         budget = self.scheduler.token_budget - beside
         plan = []
         for request in self.partial:
-            size = min(request.missing, budget)
+            size = min(request.missing, budget, self.scheduler.longest_chunk)
             if size > 0:
                 plan.append((request, size))
                 budget -= size
@@ -126,11 +127,13 @@ class _Loop:
 
     def _admit(self, budget: int, beside: int) -> list[tuple[_Request, int]]:
         rules, plan = self.scheduler, list[tuple[_Request, int]]()
+        if not self.waiting:
+            return plan
         alone = beside + len(self.partial) == 0
         kept = rules.keeps_for_running * self.to_come  # before this step's admissions, whose own share comes on top
         while self.waiting and budget > 0 and self.decoding + len(self.partial) < rules.max_num_seqs:
             request = self.waiting[0]
-            size = min(request.missing, budget) if rules.chunked else request.missing
+            size = min(request.missing, budget, rules.longest_chunk) if rules.chunked else request.missing
             if size > budget and not (alone and not plan):
                 break
             response = rules.admits_with_output * (request.response - request.made)
@@ -193,15 +196,24 @@ class _Loop:
         self._drop_evicted()
         steps = min(self.ends[0][0] - self.ticks, (rules.kv_tokens - self.held) // self.decoding)
         steps = 1 if evicted else steps  # what was evicted may come back in the next step
+        if steps == 1:
+            self.planned = self.now
+            self.now += self.prices.decode_step_s(self.decoding, self.context)
+        else:
+            steps = self._decode_until_seen(steps)
+        self._advance(steps)
+        self._finish()
+
+    def _decode_until_seen(self, steps: int) -> int:
+        """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
         times = self.prices.decode_steps_s(self.decoding, self.context, steps)
         starts = self.now + np.concatenate([[0.0], np.cumsum(times)])
         taken = steps
         if self.arrivals and not self.waiting:
-            seen = int(np.searchsorted(starts, self.arrivals[0][0], side="left")) + int(rules.plans_ahead)
+            seen = int(np.searchsorted(starts, self.arrivals[0][0], side="left")) + int(self.scheduler.plans_ahead)
             taken = max(1, min(steps, seen))
         self.now, self.planned = float(starts[taken]), float(starts[taken - 1])
-        self._advance(taken)
-        self._finish()
+        return taken
 
     def _drop_evicted(self) -> None:
         """Forget ends of requests that were evicted since: they have a new base, or none."""
@@ -219,8 +231,8 @@ class _Loop:
             request = end[2]
             self._leave(request)
             request.state = "done"
-            tokens = max(request.response - 1, 1)
-            self.latencies.append((request.first_s - request.sent_s, (self.now - request.first_s) / tokens))
+            ttft, tokens = request.first_s - request.sent_s, max(request.response - 1, 1)
+            self.latencies.append((ttft, (self.now - request.first_s) / tokens))
             if self.sent < self.load.num_requests:
                 self._send()
         while self.newest and self.newest[-1].state in ("done", "waiting"):

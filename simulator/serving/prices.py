@@ -7,9 +7,10 @@ decodes share the GEMMs, so a prompt beside decodes reads no weights of its own.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,8 +38,9 @@ class TabulatedPrices:
 
     Parameters
     ----------
-    tokens, linear_s
-        Grid of tokens in a step, and seconds of all layers without attention there, shape ``[T]``.
+    tokens, linear_s, copy_s
+        Grid of tokens in a step, seconds of all layers without attention there, and of them what an attention copy does
+        alone where all copies are as full, shape ``[T]``.
     sequences, contexts, decode_s
         Grid of decoding sequences and mean context, and attention of all layers, shapes ``[B]``, ``[K]``, ``[B, K]``.
     lengths, prefill_s
@@ -49,12 +51,15 @@ class TabulatedPrices:
         Host time of a step and of each sequence in it; least GPU time of a step, launched from the host.
     host_overlaps
         The host works on the next step while the GPU computes this one, so a step takes the longer of the two.
+    copies
+        Attention copies. They meet in every mixture, so that a step lasts as long as the one with most prompt tokens.
 
     With pipeline stages a step deals its tokens over as many groups that follow each other.
     """
 
     tokens: Floats
     linear_s: Floats
+    copy_s: Floats
     sequences: Floats
     contexts: Floats
     decode_s: Floats
@@ -67,11 +72,16 @@ class TabulatedPrices:
     decode_floor_s: float
     prefill_floor_s: float
     host_overlaps: bool = False
+    copies: int = 1
 
     # A step looks four of them up, which an index does ten times faster than an interpolation.
     @cached_property
     def _linear(self) -> list[float]:
         return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _copy(self) -> list[float]:
+        return _dense(self.tokens, self.copy_s)
 
     @cached_property
     def _head(self) -> list[float]:
@@ -82,44 +92,88 @@ class TabulatedPrices:
         return _dense(self.lengths, self.prefill_s)
 
     @cached_property
-    def _rows(self) -> dict[int, Floats]:
+    def _rows(self) -> dict[int, tuple[Floats, list[float]]]:
         return {}
+
+    @cached_property
+    def _contexts(self) -> list[float]:
+        return [*map(float, self.contexts)]
 
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
         mean = context_tokens / active + np.arange(steps)
-        fixed = self._linear[min(active, len(self._linear) - 1)] + self._head[min(active, len(self._head) - 1)]
-        gpu = fixed + np.interp(mean, self.contexts, self._row(active))
-        return np.asarray(self._with_host(np.maximum(gpu, self.decode_floor_s), active), dtype=np.float64)
+        gpu = self._fixed_s(active, active) + np.interp(mean, self.contexts, self._row(active)[0])
+        host = self._host_s(active)
+        gpu = np.maximum(gpu, self.decode_floor_s)
+        return np.asarray(np.maximum(gpu, host) if self.host_overlaps else gpu + host, dtype=np.float64)
+
+    def decode_step_s(self, active: int, context_tokens: int) -> float:
+        """See ``StepPrices``."""
+        gpu = self._fixed_s(active, active) + self._attention_s(active, context_tokens)
+        return self._with_host(max(gpu, self.decode_floor_s), active)
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
         rows = active + sum(new for new, _ in chunks)
-        gpu = self._linear[min(rows, len(self._linear) - 1)] + self._head[min(heads, len(self._head) - 1)]
+        gpu = self._fixed_s(rows, heads)
         if active:
-            gpu += float(np.interp(context_tokens / active, self.contexts, self._row(active)))
-        for new, past in chunks:
-            gpu += self._prefill[past + new] - self._prefill[past]
-        return float(self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks)))
+            gpu += self._attention_s(active, context_tokens)
+        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(active, rows, chunks)
+        return self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
 
-    def _with_host(self, gpu: Any, sequences: int) -> Any:
-        host = self.host_s + self.host_s_per_sequence * sequences
-        return np.maximum(gpu, host) if self.host_overlaps else gpu + host
+    def _fixed_s(self, rows: int, heads: int) -> float:
+        """All layers without attention, and the head."""
+        return self._linear[min(rows, len(self._linear) - 1)] + self._head[min(heads, len(self._head) - 1)]
 
-    def _row(self, active: int) -> Floats:
+    def _attention_s(self, active: int, context_tokens: int) -> float:
+        """Attention of one step's decodes; numpy's interpolation takes several times as long for a single value."""
+        contexts, row = self._contexts, self._row(active)[1]
+        mean = context_tokens / active
+        high = min(max(bisect_left(contexts, mean), 1), len(contexts) - 1)
+        low = contexts[high - 1]
+        weight = min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
+        return row[high - 1] + (row[high] - row[high - 1]) * weight
+
+    def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
+        """Attention of prompts, over all copies if these are as full."""
+        prices = self._prefill
+        return sum(prices[past + new] - prices[past] for new, past in chunks)
+
+    def _fullest_copy_s(self, active: int, rows: int, chunks: Sequence[Chunk]) -> float:
+        """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.
+
+        Chunks are dealt over the copies in turn, as evenly as whole prompts can lie.
+        """
+        hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
+        fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
+        as_full = active + self.copies * sum(new for new, _ in fullest)
+        last = len(self._copy) - 1
+        return self.copies * self._prompts_s(fullest) + self._copy[min(as_full, last)] - self._copy[min(rows, last)]
+
+    def _with_host(self, gpu: float, sequences: int) -> float:
+        host = self._host_s(sequences)
+        return max(gpu, host) if self.host_overlaps else gpu + host
+
+    def _host_s(self, sequences: int) -> float:
+        return self.host_s + self.host_s_per_sequence * sequences
+
+    def _row(self, active: int) -> tuple[Floats, list[float]]:
         """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
         if active not in self._rows:
             high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
             low = self.sequences[high - 1]
             weight = (active - low) / (self.sequences[high] - low)
-            row = self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight
-            self._rows[active] = np.asarray(row, dtype=np.float64)
+            row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            self._rows[active] = row, row.tolist()
         return self._rows[active]
 
 
 def _dense(sizes: Floats, seconds: Floats) -> list[float]:
     """Seconds of every whole size from 0 to the largest."""
-    return [float(s) for s in np.interp(np.arange(sizes[-1] + 1), sizes, seconds)]
+    dense: list[float] = np.interp(
+        np.arange(sizes[-1] + 1), sizes, seconds
+    ).tolist()  # ten times faster than one by one
+    return dense
 
 
 def tabulate(
@@ -142,7 +196,9 @@ def tabulate(
     operators = float(engine_launches.operators_of_layer(facts, shape, layouts, precision)[0])
     tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
     rows = np.maximum(tokens / groups, 1.0)[None, :]
-    linear = engine_layer.layer_work(facts, shape, layouts, rows, precision, sustained)
+    copies = layouts.attention_dp[:, None]
+    copy = engine_layer.copy_work(facts, shape, layouts, rows / copies, precision, sustained)
+    linear = copy if shape.moe is None else copy + engine_layer.expert_work(facts, shape, layouts, rows, precision)
     linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
     linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
     sequences = _grid(1, int(engine.max_num_seqs))
@@ -159,6 +215,7 @@ def tabulate(
     return TabulatedPrices(
         tokens,
         linear.s[0],
+        copy.s[0] * layers,
         sequences,
         contexts,
         decode.s.reshape(many.shape) * layers,
@@ -171,6 +228,7 @@ def tabulate(
         launch * layers,
         engine.prefill_launch_s_per_layer * layers * operators,
         engine.plans_ahead,
+        int(copies[0, 0]) if shape.moe else 1,
     )
 
 

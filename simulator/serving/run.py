@@ -35,6 +35,10 @@ class StepPrices(Protocol):
         """
         ...
 
+    def decode_step_s(self, active: int, context_tokens: int) -> float:
+        """One decode step."""
+        ...
+
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """One step that computes ``chunks`` beside ``active`` decodes and samples ``heads`` sequences in all."""
         ...
@@ -57,8 +61,8 @@ class Scheduler:
         Shares of the response still to come that must have room in the cache when a request is admitted: of its own
         response, and of the responses that run. (1, 1) never evicts; (0, 0) takes cache as it grows. When the cache
         is full the newest request is evicted and computed again.
-    max_num_seqs, token_budget
-        Sequences in flight, and tokens of one step.
+    max_num_seqs, token_budget, copies
+        Sequences in flight, tokens of one step, and attention copies that share both: a prompt lies in one of them.
     kv_tokens
         Tokens that the cache holds.
     """
@@ -71,6 +75,12 @@ class Scheduler:
     max_num_seqs: int
     token_budget: int
     kv_tokens: int
+    copies: int = 1
+
+    @property
+    def longest_chunk(self) -> int:
+        """Tokens of one prompt in a step, where it may be cut."""
+        return self.token_budget // self.copies
 
 
 @dataclass(frozen=True)

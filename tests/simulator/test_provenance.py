@@ -32,6 +32,7 @@ NO_PART_OF_A_PRICE = {
     "kv_memory_share",
     "kv_share_of_free",
     "memory_reserve_bytes",  # memory
+    "sampler_bytes_per_logit",
     "front_end_s",
     "front_end_s_per_prompt_token",  # serving, which has no provenance
     "wake_s",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from hybridmap.exports.export import Default, Export, Settings, Times, algorithm_keys, header, notes_text
+from hybridmap.exports.formats import vllm_drafts
 from hybridmap.exports.imported import setup_as_read
 from hybridmap.exports.nemo_rl.follow import followed
 from hybridmap.exports.nemo_rl.import_run import setup_of
@@ -194,6 +195,9 @@ def _generation(source: Source, out: Settings) -> None:
     )
     if source.facts.roles["actor"].precision == "fp8_block":
         out.put({"policy.generation.vllm_cfg.precision": "fp8"})
+    drafts = vllm_drafts(source)
+    if drafts is not None:  # arguments of vLLM itself (nemo_rl/models/generation/vllm/config.py:55)
+        out.put({"policy.generation.vllm_kwargs.speculative_config": drafts})
     if plan.schedule == "sync":
         return
     out.put({"policy.generation.vllm_cfg.async_engine": True, "loss_fn.use_importance_sampling_correction": True})

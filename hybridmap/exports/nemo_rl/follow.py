@@ -11,13 +11,13 @@ from hybridmap.exports.follow import (
     even_micro_batch,
     in_one_unit,
     keeps_samples,
-    note_not_exported,
     require_it_fits,
     scored_as_trained,
     smallest,
     whole_pool,
     with_fitting_cache,
 )
+from hybridmap.exports.formats import Formats, in_formats_of
 from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
 from hybridmap.exports.recompute import note_selective
 from hybridmap.exports.verl.places import uses_fsdp
@@ -56,7 +56,8 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 
 
 def _work(source: Source, out: Points) -> Source:
-    note_not_exported(source, out, ("fp8_block",), () if uses_fsdp(source) else ("fp8_block",))
+    trained = () if uses_fsdp(source) else ("fp8_block",)
+    source = in_formats_of(source, out, SYSTEM, Formats(("fp8_block",), trained, ("own layers", "draft model")))
     if source.has("reward"):
         out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:

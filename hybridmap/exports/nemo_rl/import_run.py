@@ -55,6 +55,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
             "reference": ("swap",),
         },
         **_schedule(keys),
+        drafts=any(key.startswith("policy.generation.vllm_kwargs.speculative_config") for key in keys.given),
         notes=tuple(_notes(keys)),
     )
 

@@ -14,12 +14,12 @@ from hybridmap.exports.follow import (
     even_micro_batch,
     in_one_unit,
     keeps_samples,
-    note_not_exported,
     require_it_fits,
     scored_as_trained,
     smallest,
     with_fitting_cache,
 )
+from hybridmap.exports.formats import Formats, in_formats_of
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError
@@ -46,7 +46,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     out = Points()
     source = _algorithm(as_ppo(source, out, SYSTEM), out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
-    note_not_exported(source, out)
+    source = in_formats_of(source, out, SYSTEM, Formats(source="openrlhf/trainer/ray/vllm_engine.py:264"))
     source = _generation(source, out)
     source = _apart(source, out)
     source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)

@@ -44,6 +44,7 @@ def as_written(script: str, name: str, source: Source) -> Source:
 def _script(head: list[str], values: dict[str, Any], source: Source) -> str:
     name = source.model("actor").split("/")[-1]
     file = name.removesuffix("-Instruct").replace("Qwen", "qwen", 1) + ".sh"
+    served = ", in FP8 by blocks of 128" if source.facts.roles["actor"].precision == "fp8_block" else ""
     program = "train_async.py" if is_asynchronous(source) else "train.py"
     lines = [
         "#!/usr/bin/env bash",
@@ -53,7 +54,7 @@ def _script(head: list[str], values: dict[str, Any], source: Source) -> str:
         *head[1:],
         "set -euo pipefail",
         f': "${{SLIME:?set SLIME to a checkout of slime {VERSION}}}"',
-        ': "${HF_CHECKPOINT:?set HF_CHECKPOINT to the folder of the model}"',
+        f': "${{HF_CHECKPOINT:?set HF_CHECKPOINT to the folder of the model{served}}}"',
         ': "${REF_LOAD:=${HF_CHECKPOINT}_torch_dist}"  # made by tools/convert_hf_to_torch_dist.py',
         ': "${PROMPT_DATA:?set PROMPT_DATA to a jsonl file of prompts}"',
         f': "${{MODEL_ARGUMENTS:=$SLIME/{MODEL_ARGUMENTS}/{file}}}"',

@@ -11,13 +11,13 @@ from hybridmap.exports.follow import (
     even_micro_batch,
     in_one_unit,
     keeps_samples,
-    note_not_exported,
     require_it_fits,
     scored_as_trained,
     smallest,
     whole_pool,
     with_fitting_cache,
 )
+from hybridmap.exports.formats import Formats, in_formats_of
 from hybridmap.exports.imported import newest
 from hybridmap.exports.nemo_rl.follow import for_megatron
 from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 SYSTEM = "slime"
 RUNS = tuple(name for name, algorithm in ALGORITHMS.items() if "slime" in algorithm.estimators)
 """Algorithms that are exported to it."""
+
+
+FORMATS = Formats(
+    served=("fp8_block",),
+    drafters=("own layers",),
+    adapters=False,
+    source="slime/utils/arguments.py, slime/backends/megatron_utils/arguments.py:151",
+)
+"""Engines in FP8 are given a checkpoint in it (scripts/run-qwen3-30B-A3B.sh:32); Megatron-Core is told bf16."""
 
 
 def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
@@ -52,7 +61,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 
 
 def _work(source: Source, out: Points) -> Source:
-    note_not_exported(source, out)
+    source = in_formats_of(source, out, SYSTEM, FORMATS)
     source = _engines(source, out)
     if source.has("reward"):
         out.cannot("reward", f"a reward model ({source.model('reward')}) is a server of its own; give --rm-url by hand")

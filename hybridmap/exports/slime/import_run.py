@@ -92,6 +92,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         _engine(keys),
         {"actor": ("parameters", "optimizer") if offloads else (), "reference": ("swap",)},
         schedule="one-step-off" if keys.get("program") == "train_async.py" else "sync",
+        drafts=keys.get("sglang-speculative-algorithm") is not None,
         notes=tuple(_notes(keys)),
     )
 
@@ -163,6 +164,8 @@ def _notes(keys: Keys) -> list[str]:
     out = []
     if keys.get("dynamic-sampling-filter-path"):
         out.append("dynamic sampling: prompts that are sampled and dropped are not priced")
+    if keys.get("sglang-speculative-algorithm") is not None:
+        out.append("--sglang-speculative-algorithm: drafts are priced from a job file alone (speculation)")
     if keys.get("partial-rollout"):
         out.append("--partial-rollout: aborted samples that go on later are priced as if they were generated at once")
     if keys.get("rollout-max-prompt-len") is None and keys.get("rollout-max-context-len") is None:

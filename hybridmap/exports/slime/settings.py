@@ -131,7 +131,7 @@ def _engine(source: Source, out: Settings) -> None:
             "sglang-max-running-requests": layout.max_num_seqs,
         }
     )
-    rare: dict[str, Any] = {}
+    rare = _drafts(source)
     if layout.pp > 1:
         rare["sglang-pp-size"] = layout.pp
     if layout.ep > 1:
@@ -139,3 +139,16 @@ def _engine(source: Source, out: Settings) -> None:
     if layout.attention_dp > 1:
         rare |= {"sglang-dp-size": layout.attention_dp, "sglang-enable-dp-attention": True}
     out.put(rare)
+
+
+def _drafts(source: Source) -> dict[str, Any]:
+    """Drafts by the model's own layers, as slime's recipe has them (scripts/run-deepseek-r1.sh:129)."""
+    section = source.job.speculation
+    if section is None:
+        return {}
+    return {
+        "sglang-speculative-algorithm": "EAGLE",
+        "sglang-speculative-num-steps": section.draft_tokens,
+        "sglang-speculative-eagle-topk": 1,
+        "sglang-speculative-num-draft-tokens": section.draft_tokens + 1,
+    }

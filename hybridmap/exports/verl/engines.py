@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.formats import vllm_drafts
 from hybridmap.exports.verl.layouts import token_budget
 from hybridmap.exports.verl.places import REWARD, ROLLOUT, home, own_pools
+from hybridmap.exports.verl.programs import MAIN, program_for
 from hybridmap.exports.weights import MOST_UTILIZATION, utilization
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Settings, Source
 
+MTP = "actor_rollout_ref.model.mtp"
+"""Where the model's own prediction layers stand."""
 REWARD_SHARE = 0.25
 """Of a GPU's memory, for the weights of a reward model that an inference engine serves beside other models."""
 REWARD_TOKENS = 8192
@@ -38,15 +42,17 @@ def rollout_keys(source: Source, out: Settings) -> None:
             "max_num_seqs": layout.max_num_seqs,
             "max_num_batched_tokens": int(source.facts.generation.max_batched_tokens),
             "gpu_memory_utilization": utilization(source),
-            "free_cache_engine": True,
             "enforce_eager": False,
         },
         ROLLOUT,
     )
+    if program_for(source.plan) is MAIN:  # the others set it themselves, since their engines never free it
+        out.put({f"{ROLLOUT}.free_cache_engine": True})
     if (
         source.facts.roles["actor"].precision == "fp8_block"
     ):  # verl quantizes by blocks of 128 (vllm_async_server.py:1244)
         out.put({f"{ROLLOUT}.quantization": "fp8"})
+    out.put(_draft_keys(source, name))
     packed = token_budget(source, score)
     if packed is None:
         out.put({f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": score.micro_batch})
@@ -54,6 +60,22 @@ def rollout_keys(source: Source, out: Settings) -> None:
         out.put({"log_prob_use_dynamic_bsz": True, "log_prob_max_token_len_per_gpu": packed}, ROLLOUT)
     if name == "vllm":
         out.put({f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes": layout.kv_cache_bytes})
+
+
+def _draft_keys(source: Source, engine: str) -> dict[str, Any]:
+    """Drafts by the model's own layers (workers/config/model.py:30), or by a draft model, which is vLLM's argument."""
+    section, config = source.job.speculation, vllm_drafts(source)
+    if section is None:
+        return {}
+    if section.draft is not None:
+        return {f"+{ROLLOUT}.engine_kwargs.vllm.speculative_config": config}
+    count = {"num_speculative_tokens": section.draft_tokens}
+    if engine == "sglang":
+        count = {
+            "speculative_num_steps": section.draft_tokens,
+            "speculative_num_draft_tokens": section.draft_tokens + 1,
+        }
+    return {f"{MTP}.{key}": value for key, value in ({"enable": True, "enable_rollout": True} | count).items()}
 
 
 def reward_keys(source: Source, out: Settings) -> None:

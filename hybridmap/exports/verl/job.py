@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.models import known_model
 from hybridmap.exports.verl.batches import section_of, trains_with_fsdp
+from hybridmap.exports.verl.engines import MTP
 from hybridmap.exports.verl.limits import require_text
 from hybridmap.exports.verl.places import ACTOR, ROLLOUT
 from hybridmap.exports.verl.programs import FULLY_ASYNC
@@ -119,6 +120,13 @@ def _as_served(config: VerlConfig, role: str, model: str) -> str | dict[str, str
     """A model with the number format that its engine gets: verl's FP8 is by blocks (vllm_async_server.py:1244)."""
     served = role == "actor" and config.get(f"{ROLLOUT}.quantization") == "fp8"
     return {"shape": model, "precision": "fp8_block"} if served else model
+
+
+def drafts_tokens(config: VerlConfig) -> bool:
+    """Whether the rollout's engines draft tokens; how many of them are kept no key says."""
+    own = bool(config.given.get(f"{MTP}.enable")) and bool(config.given.get(f"{MTP}.enable_rollout"))
+    place = f"{ROLLOUT}.engine_kwargs.vllm.speculative_config"
+    return own or any(key.startswith(place) for key, value in config.given.items() if value is not None)
 
 
 def _model(config: VerlConfig, role: str, given: Given) -> str:

@@ -171,7 +171,10 @@ def _on_fsdp(config: VerlConfig, roles: tuple[str, ...], facts: Facts) -> Iterat
         if not config.get(f"{section}.reshard_after_forward"):
             yield f"{section}.reshard_after_forward=False: priced as if the weights were gathered again (ZeRO 3)"
         if config.get(f"{section}.offload_policy"):
-            yield f"{section}.offload_policy: FSDP2's own offload while it trains is not priced"
+            yield (
+                f"{section}.offload_policy: priced as states that wait in host memory between calls; FSDP2 also leaves "
+                "them there while it trains, and lets the CPU step"
+            )
         if context_degree(config, role) > 1 and role != "critic":
             old = f"{ACTOR if role == 'actor' else REF}.ulysses_sequence_parallel_size"
             if config.get(old) > 1 and old in config.given:

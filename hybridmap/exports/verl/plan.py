@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridmap.exports.imported import cache_of_share
 from hybridmap.exports.verl.batches import context_degree, is_dynamic, micro_batch, section_of, trains_with_fsdp
 from hybridmap.exports.verl.limits import notes_on
 from hybridmap.exports.verl.places import ROLLOUT
 from hybridmap.exports.verl.programs import FULLY_ASYNC, ONE_STEP_OFF
 from profiles.errors import InputError, UnknownNameError
-from simulator.cost import engine_memory
 from simulator.cost.kv_budget import bytes_of_tokens
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import (
@@ -81,7 +81,9 @@ def _entry(config: VerlConfig, role: str, pool: Pool, pools: Mapping[str, Pool],
     layout = _layout(config, role, pool, facts)
     states = ("parameters",) if not trained else ("parameters", "optimizer")
     keys = {"parameters": "param_offload", "optimizer": "optimizer_offload"}
-    offload = tuple(state for state in states if config.get(f"{section}.{keys[state]}"))
+    # FSDP keeps a reference's parameters in host memory, whatever its keys say (engine/fsdp/transformer_impl.py:459).
+    streamed = trains_with_fsdp(config) and (not trained or bool(config.get(f"{section}.offload_policy")))
+    offload = tuple(state for state in states if streamed or config.get(f"{section}.{keys[state]}"))
     engine = pools.get("rollout", pool)
     return RolePlan(
         role=role,
@@ -204,10 +206,7 @@ def _kv_cache(config: VerlConfig, layout: GenerationLayout, facts: Facts) -> int
     stated = f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes"
     if config.get(stated) is not None:
         return config.whole(stated, MOST_BYTES)
-    spec, columns = facts.roles["actor"], GenerationLayouts.of([layout])
-    weights = float(engine_memory.generation_weight_bytes(spec.shape, columns, 2.0)[0])
-    workspace = float(engine_memory.generation_working_bytes(facts, spec.shape, columns)[0])
-    share = config.share(f"{ROLLOUT}.gpu_memory_utilization") * facts.memory_capacity_bytes
+    left = cache_of_share(facts, layout, config.share(f"{ROLLOUT}.gpu_memory_utilization"))
+    columns = GenerationLayouts.of([layout])
     tokens = np.asarray([layout.max_num_seqs * facts.workload.padded_length])
-    useful = float(bytes_of_tokens(facts, spec.shape, columns, tokens)[0])
-    return max(int(min(share - weights - workspace, useful)), 0)
+    return min(left, int(bytes_of_tokens(facts, facts.roles["actor"].shape, columns, tokens)[0]))

@@ -7,6 +7,7 @@ import yaml
 
 from benchmarks.validation import accuracy, calibrate
 from benchmarks.validation.accuracy import accuracy_text
+from benchmarks.validation.headline import headline
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
 from simulator.uncertainty import load_calibration
@@ -104,6 +105,30 @@ def test_the_page_has_every_part_and_no_placeholder(two_devices):
     text = accuracy_text(frame([0.9, 1.2]), "accuracy.png")
     assert "<!--" not in text and "](accuracy.png)" in text and "| training | step_time_s |" in text
     assert "a100-80gb-sxm" in text and "`sustained_flop_per_s.bf16`" in text
+
+
+def test_the_page_begins_with_one_short_table_and_the_picture(two_devices):
+    lines = accuracy_text(frame([0.9, 1.2]), "accuracy.png").splitlines()
+    first = lines.index("![Predicted over measured](accuracy.png)")
+    assert sum(line.startswith("|") for line in lines[:first]) <= 2 + 6
+    assert any(line.startswith("| step of training, s |") for line in lines[:first])
+
+
+def test_a_line_of_the_headline_weighs_kinds_by_their_rows():
+    lines = [
+        {
+            "table": "rl",
+            "quantity": "step_time_s",
+            "model_kind": kind,
+            "rows": rows,
+            "mean": 0.1,
+            "worst": worst,
+            "naive": n,
+        }
+        for kind, rows, worst, n in (("dense", 1, 0.3, 0.2), ("moe", 3, 0.5, 0.6))
+    ]
+    (line,) = headline(lines)
+    assert list(line.values()) == ["step of RL, s", 4, "10%", "10%", "50%", "50%"]
 
 
 def test_the_page_of_nothing_predicted(two_devices):

@@ -23,6 +23,11 @@ def reasons(*rows: dict[str, Any]) -> list[str]:
         ({"model": "Qwen/Qwen3-30B-A3B", "tp": 6, "num_gpus": 6, "moe_ep": 3, "attention_dp": 3}, "do not divide 128"),
         ({"model": "meta-llama/Llama-3.1-405B", "tp": 4}, "weights of 189 GiB a GPU exceed its 79 GiB"),
         ({"tpot_ms": 1.0, "ttft_ms": None}, "would read weights at over 13.4 TB/s"),
+        (
+            {"tpot_ms": None, "ttft_ms": None, "concurrency": None, "row_kind": "offline throughput"}
+            | {"output_len": 32768, "throughput_tokens_per_s": 12000, "num_requests": 512},
+            "TB/s of cache beside",
+        ),
         ({"throughput_tokens_per_s": 1e6}, "1,000,000 tokens/s imply 65,524 TFLOP/s of 3,956"),
     ],
 )

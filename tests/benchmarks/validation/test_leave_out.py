@@ -10,6 +10,7 @@ from benchmarks.validation.families import family_of
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.leave_out import Errors, Fit, fitted_values, least_absolute
 from benchmarks.validation.order import order_and_regret
+from benchmarks.validation.overrides import current_value
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
 
@@ -19,7 +20,9 @@ STEP = next(c for c in fit_constants() if c.constant == "step_fixed_s")
 def errors(best, families):
     """Rows that a constant of 0 to 10 predicts exactly at ``best``."""
     values = np.linspace(0.0, 10.0, 11)
-    return Errors(values, np.stack([values - b for b in best]), tuple(families))
+    return Errors(
+        values, np.stack([values - b for b in best]), tuple(families), tuple(f"r{i}" for i in range(len(best)))
+    )
 
 
 def test_a_family_counts_once_however_many_rows_it_has():
@@ -32,6 +35,27 @@ def test_a_left_out_family_has_no_say():
     assert fitted_values([(fit, found)], "b") == {STEP: pytest.approx(2.0, abs=0.1)}
     assert fitted_values([(fit, found)], "elsewhere") == {}, "its constants stay as they are"
     assert fitted_values([(fit, found.without("a"))], "b") == {}, "nothing to fit it on is left"
+
+
+def test_constants_that_share_rows_share_their_error():
+    """Each of two constants alone would make the rows right; refitted in turn they do so together."""
+    values = np.linspace(0.0, 10.0, 11)
+    rows = tuple(f"r{i}" for i in range(20))
+    committed = float(current_value(STEP))
+    ratio = np.stack([values - committed - 1.0 for _ in rows])
+    other = next(c for c in fit_constants() if c.constant == "adapter_ratio")
+    second = np.stack([values - float(current_value(other)) - 1.0 for _ in rows])
+    found = [(Fit(c), Errors(values, r, ("a",) * 20, rows)) for c, r in ((STEP, ratio), (other, second))]
+    fitted = fitted_values(found)
+    moved = [fitted[c] - float(current_value(c)) for c in (STEP, other)]
+    assert sum(moved) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_family_with_many_rows_gives_some_of_each_part():
+    frame = pd.DataFrame({"family": ["a"] * 100 + ["b"] * 3, "id": [f"i{i}" for i in range(103)]})
+    kept = leave_out.spread(frame)
+    assert kept.groupby("family").size().to_dict() == {"a": leave_out.ROWS_OF_A_FAMILY, "b": 3}
+    assert {"i0", "i99"} <= set(kept["id"])
 
 
 def test_families():

@@ -15,7 +15,7 @@ from tests.hybridmap.conftest import invoke
 from tests.hybridmap.docs.shown import LEFT_OUT, WALKS, shows
 from tests.hybridmap.docs.test_commands import FENCE, PAGES, ROOT, commands_of
 
-WITHOUT_LIMIT = ("calibrate", "watch")
+WITHOUT_LIMIT = ("calibrate", "compare", "watch")
 
 
 def shown_on(page):

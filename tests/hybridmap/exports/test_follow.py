@@ -47,7 +47,7 @@ def exports():
                 yield name, system, export_plan(file, name, system)
             except InputError as error:
                 assert system in ("nemo-rl", "slime")
-                assert "NeMo-RL's GRPO loop" in str(error) or "slime runs" in str(error)
+                assert re.search("NeMo-RL's GRPO loop|slime runs|slime has no LoRA", str(error))
 
 
 def planned(raw):
@@ -304,3 +304,17 @@ def test_the_time_of_what_is_written_stands_beside_the_plans(run, planned, tmp_p
     script = (tmp_path / "launch" / "run_verl.sh").read_text()
     assert re.search(r"^# plan [\d.,]+ s an iteration, as written [\d.,]+ s", script, re.MULTILINE)
     assert "ALGORITHM: algorithm.use_kl_in_reward=True" in done.stderr
+
+
+def test_verls_fsdp_keeps_a_reference_in_host_memory():
+    """It gives FSDP a CPU offload wherever an engine only goes forward; a script that says otherwise is read so too."""
+    file = plan_file("grpo-fsdp")
+    assert file.plan.role("reference").offload == ()
+    ours, points = followed(source_of(file))
+    assert ours.plan.role("reference").offload == ("parameters",)
+    assert "reference.offload" in {point.place for point in points}
+    script = export_plan(file, "grpo-fsdp", "verl").files["run_verl.sh"]
+    said = "actor_rollout_ref.ref.fsdp_config.param_offload"
+    assert f"{said}=True" in script
+    denied = as_written(script.replace(f"{said}=True", f"{said}=False"), "run_verl.sh", ours)
+    assert denied.plan.role("reference").offload == ("parameters",)

@@ -303,6 +303,7 @@ def test_what_has_no_price_is_noted(tmp_path):
     )
     run = import_verl(config_of(tmp_path, f"{START} {words}"), GIVEN)
     assert not [v for v in check_plan(run.plan, run.job.facts()) if v.rule != "memory"]
+    assert run.plan.role("actor").offload == ("parameters", "optimizer")  # by offload_policy
     notes = "\n".join(run.notes)
     parts = (
         "filter_groups",

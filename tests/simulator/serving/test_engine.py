@@ -1,5 +1,7 @@
 """Protects serving on a profiled engine: tables against direct prices, the cache, and a published row per engine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,10 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
             one = np.asarray([[float(active)]])
             direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
-            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
+            assert prices.decode_step_s(active, active * context) == pytest.approx(direct, rel=0.02)
+            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(
+                prices.decode_step_s(active, active * context), rel=1e-12
+            )
 
 
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
@@ -43,6 +48,27 @@ def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
     assert together < 0.75 * alone
     pieces = sum(prices.mixed_step_s(0, 0, [(1024, past)], 1) for past in (0, 1024, 2048, 3072))
     assert pieces == pytest.approx(prices.mixed_step_s(0, 0, [(4096, 0)], 1), rel=0.15)
+
+
+def test_a_step_waits_for_the_copy_with_most_prompt_tokens() -> None:
+    facts = make_facts("grpo", "qwen3-30b-a3b", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
+    layouts, mixture = GenerationLayouts.of([layout(4, attention_dp=4, ep=4)]), load_model("qwen3-30b-a3b")
+    prices = tabulate(facts, mixture, layouts, "bf16", 16384, 4096)
+    quick = replace(prices, prefill_floor_s=0.0, host_s_per_sequence=0.0)
+    even = quick.mixed_step_s(64, 64 * 500, [(1024, 0)] * 4, 68)
+    assert even < quick.mixed_step_s(64, 64 * 500, [(1024, 0)] * 5, 69)
+    assert even < quick.mixed_step_s(64, 64 * 500, [(4096, 0)], 68), "one copy has all of the prompt"
+    ideal = replace(quick, copies=1)
+    assert ideal.mixed_step_s(64, 64 * 500, [(1024, 0)] * 4, 68) == pytest.approx(even, rel=1e-9)
+    assert ideal.mixed_step_s(64, 64 * 500, [(1024, 0)], 65) < quick.mixed_step_s(64, 64 * 500, [(1024, 0)], 65)
+
+
+def test_a_sampler_holds_room_for_every_slot_and_word() -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@0.10")
+    plain = replace(facts, generation=replace(facts.generation, sampler_bytes_per_logit=0.0))
+    held = [kv_tokens(f, QWEN, layout(2, slots=2048), "bf16") for f in (facts, plain)]
+    room = 46 * 2048 * QWEN.vocab * 0.9  # of free memory
+    assert held[1] - held[0] == pytest.approx(room / (2 * 128 * 4 * 64 * 2), abs=2)
 
 
 def test_the_cache_is_what_the_engines_rule_leaves() -> None:

@@ -19,6 +19,9 @@ class LinearPrices:
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> np.ndarray:
         return 1.0 + 0.01 * active + 1e-4 * (context_tokens + active * np.arange(steps))
 
+    def decode_step_s(self, active: int, context_tokens: int) -> float:
+        return float(self.decode_steps_s(active, context_tokens, 1)[0])
+
     def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
         return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
@@ -93,7 +96,7 @@ class Reference:
         budget, out = self.rules.token_budget - beside, []
         begun = [r for r in self.inside if not r["decodes"]]
         for r in begun:
-            size = min(self.missing(r), budget)
+            size = min(self.missing(r), budget, self.rules.longest_chunk)
             if size > 0:
                 out.append((r, size))
                 budget -= size
@@ -101,7 +104,7 @@ class Reference:
         admitted = 0
         while not evicted and self.waiting and budget > 0 and len(self.inside) < self.rules.max_num_seqs:
             r = self.waiting[0]
-            size = min(self.missing(r), budget) if self.rules.chunked else self.missing(r)
+            size = min(self.missing(r), budget, self.rules.longest_chunk) if self.rules.chunked else self.missing(r)
             if size > budget and (beside or begun or admitted):
                 break
             own = self.rules.admits_with_output * (r["response"] - r["made"])
@@ -130,7 +133,7 @@ class Reference:
         if plan:
             self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
         else:
-            self.now += float(self.prices.decode_steps_s(len(decoding), context, 1)[0])
+            self.now += self.prices.decode_step_s(len(decoding), context)
         for r, size in plan:
             r["cached"] += size
         for r in decoding:
