@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.checkpoint.files import prepare
-from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
+from executor.controller.pools import (
+    degrees_of,
+    generate_ahead,
+    require_devices,
+    require_kinds,
+    require_supported,
+    resource_pools,
+)
 from executor.engines.support import require_adapters_run, require_engines_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
 from executor.recovery.load import candidates, require_free
@@ -213,6 +220,8 @@ def require_runnable(plan: Plan, engines: EnginesSection) -> None:
         raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(RUNNABLE))} can run")
     require_supported(plan)
     require_engines_run(plan, engines)
+    for entry in plan.roles:
+        degrees_of(entry, plan.pool_of(entry.role).num_gpus)
 
 
 def adapters_of(job_facts: JobFacts, config: RunConfig) -> Adapters | None:

@@ -144,16 +144,23 @@ def generate_ahead(plan: Plan) -> int:
 
 
 def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
-    """Training and generation degrees of a role; ``InputError`` if its layouts do not fill its pool."""
+    """Training and generation degrees of a role; ``NotYetError`` if its layouts do not fill its pool.
+
+    A role that only scores has as many replicas as fill it: the plan may leave devices idle, which is no faster.
+    """
     base = entry.training or entry.inference
     if base is None and entry.generation is not None:
         base = _as_parallel(entry.generation)
     if base is None:
         raise InputError(f"{entry.role}: the plan gives no layout")
     shared = None if entry.separate_generation else entry.generation
+    model_ranks = base.tp * base.pp
+    if entry.training is None and entry.generation is None and num_ranks % (model_ranks * base.dp) == 0:
+        dp = num_ranks // model_ranks
+        return Degrees(base.pp, base.tp, dp, base.pp, base.tp)
     for layout in (base, entry.inference, shared):
         if layout is not None and layout.dp * layout.tp * layout.pp != num_ranks:
-            raise InputError(
+            raise NotYetError(
                 f"{entry.role}: dp {layout.dp} x tp {layout.tp} x pp {layout.pp} does not fill pool {entry.pool} of "
                 f"{num_ranks} devices"
             )

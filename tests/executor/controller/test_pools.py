@@ -79,6 +79,14 @@ def test_a_layout_must_fill_its_pool():
         degrees_of(colocated("ppo", (1, 2, 2)).role("actor"), 8)
 
 
+def test_what_only_scores_has_as_many_replicas_as_fill_its_pool():
+    """The mapper may leave devices of a pool idle: a small reference beside an actor of two."""
+    entry = colocated("ppo", (1, 2, 1)).role("reference")
+    assert degrees_of(entry, 8) == Degrees(1, 2, 4, 1, 2)
+    with pytest.raises(InputError, match=r"reference: dp 1 x tp 2 x pp 1 does not fill pool A of 3 devices"):
+        degrees_of(entry, 3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"), [({"role": "reference", "offload": ("swap",)}, "reference: offload by swap")]
 )

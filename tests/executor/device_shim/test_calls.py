@@ -7,12 +7,14 @@ the device as often as a number says, however many rows, layers and parameters t
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from executor.engines.registry import GENERATION, TRAINING
 
 NUM_TOKENS = 6
+TABLE = Path(__file__).parent / "calls.md"
 WAITS = {
     "log_probs": 1,  # its result
     "values": 1,
@@ -30,10 +32,9 @@ LARGEST_SHARD = {"fsdp2, tensor parallel": 64 * 32 // 4, "fsdp2 critic": 64 * 32
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory):
+def calls():
     """In a process of its own: a backend of torch stays registered."""
-    folder = str(tmp_path_factory.mktemp("model"))
-    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.device_shim.calls", folder]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.device_shim.calls"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
@@ -59,3 +60,14 @@ def test_loading_makes_no_whole_tensor(calls):
     found = {call["engine"]: call["largest_bytes"] for call in calls if call["call"] == "load"}
     for engine, elements in LARGEST_SHARD.items():
         assert found[engine] <= 4 * elements
+
+
+def test_the_table_is_what_the_calls_do(calls):
+    """``calls.md``: engines, calls, tensors of the host and waits as they are, peaks within a tenth."""
+    written = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.read_text().splitlines() if "|" in line
+    ]
+    found = [[c["engine"], c["call"], str(sum(c["on_host"].values())), str(sum(c["syncs"].values()))] for c in calls]
+    assert [row[:4] for row in written[2:]] == found
+    peaks = [float(row[4]) for row in written[2:]]
+    assert peaks == pytest.approx([c["peak_bytes"] / 1024 for c in calls], rel=0.1, abs=0.1)
