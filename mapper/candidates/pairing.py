@@ -107,14 +107,19 @@ def engines_beside(
     transition_s = _transition_s(engines.facts, engines.role, alone.layouts.weights, rows.engine, left, right)
     added = _engine_bytes(engines.facts, engines.role, alone.take(left), rows.take(right))
     beside = Beside(few[left], right, transition_s, added)
-    return beside.take(_unbeaten(engines.facts, shards, rows, beside)) if best else beside
+    return beside.take(_unbeaten(engines, shards, rows, beside)) if best else beside
 
 
-def _unbeaten(facts: Facts, shards: Shards, rows: EngineCandidates, beside: Beside) -> Ints:
-    """Pairs that no other of the same shards on as many GPUs beats; of those that may be plain, on as many stages."""
-    engine = rows.engine.take(beside.engine)
-    seconds = beside.transition_s + rows.seconds[beside.engine]
-    values = np.stack([seconds, beside.added_bytes], axis=1)
+def _unbeaten(engines: EnginePrices, shards: Shards, rows: EngineCandidates, beside: Beside) -> Ints:
+    """Pairs that no other of the same shards on as many GPUs beats; of those that may be plain, on as many stages.
+
+    A second generation of an iteration (ReMax's greedy one) needs no transition, so its seconds count by themselves.
+    """
+    engine, facts = rows.engine.take(beside.engine), engines.facts
+    seconds = rows.seconds[beside.engine]
+    again = sum(call.kind == "generate" for call in facts.dataflow.calls_of(engines.role)) > 1
+    columns = [beside.transition_s + seconds, beside.added_bytes, *([seconds] if again else [])]
+    values = np.stack(columns, axis=1)
     of_shards = beside.shards * 2**40
     best = non_dominated_by_group(of_shards + engine.num_gpus, values)
     plain = np.flatnonzero(shards.plain[beside.shards] & plain_engine(facts, engine))
