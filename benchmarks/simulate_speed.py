@@ -1,4 +1,4 @@
-"""How long one ``simulate`` takes after import, against the targets.
+"""What one ``simulate`` takes of a processor after import, against the targets.
 
     python -m benchmarks.simulate_speed [--profile]
 
@@ -29,7 +29,7 @@ REPEATS = 21
 
 @dataclass(frozen=True)
 class Case:
-    """A colocated PPO plan and the time that its simulation may take."""
+    """A colocated PPO plan and the processor's time that its simulation may take."""
 
     num_gpus: int
     model: str
@@ -42,7 +42,7 @@ class Case:
 
 CASES = (
     Case(num_gpus=128, model="codellama-34b", device="a100-80gb-sxm", prompts=1024, tp=8, pp=2, target_s=0.020),
-    Case(num_gpus=16384, model="llama-3.1-70b", device="h100-80gb-sxm", prompts=65536, tp=8, pp=8, target_s=0.200),
+    Case(num_gpus=16384, model="llama-3.1-70b", device="h100-80gb-sxm", prompts=65536, tp=8, pp=8, target_s=0.020),
 )
 
 
@@ -78,12 +78,12 @@ def plan_of(case: Case) -> Plan:
 
 
 def seconds_of(case: Case) -> tuple[float, float]:
-    """``(first, median of the rest)``: the first reads the tables it needs."""
+    """``(first, median of the rest)`` in seconds of the processor: the first reads the tables it needs."""
     facts, plan, times = facts_of(case), plan_of(case), []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.process_time()
         simulate(plan, facts)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return times[0], statistics.median(times[1:])
 
 

@@ -110,18 +110,21 @@ def engine_rows(
     options: SearchOptions,
     prune: bool,
     worth: Mask | None = None,
+    plain: Mask | None = None,
 ) -> EngineCandidates:
     """Every engine configuration on each of the numbers of GPUs ``used`` that fits beside nothing.
 
-    Of those that are not ``worth`` it, only what a plain plan may have, where one is looked for.
+    Of those that are not ``worth`` it, only what a plain plan may have, and that where it may be ``plain``.
 
     Where one stands for all numbers up to the one in ``last`` too, also those on GPUs between (``generation_layouts``).
     With ``prune``, of the rows with the same GPUs, tensor and pipeline degrees those that no other beats in time and
     memory.
     """
     facts, shape = prices.facts, prices.facts.roles[prices.role].shape
+    some = np.ones(len(used), dtype=np.bool_)
+    if worth is not None and plain is not None:
+        some, last = worth | plain, np.where(worth, last, used)
     ends = zip(used.tolist(), last.tolist(), strict=True)
-    some = np.ones(len(used), dtype=np.bool_) if worth is None else worth | (options.prefer_plain is not None)
     parts = [
         layouts.generation_layouts(facts, shape, n, options, most) if asked else _listed([])
         for (n, most), asked in zip(ends, some.tolist(), strict=True)
@@ -145,8 +148,8 @@ def engine_rows(
     best = non_dominated_by_group(alike, values)
     if options.prefer_plain is None:
         return rows.take(best)
-    plain = np.flatnonzero(plain_engine(facts, rows.engine))
-    return rows.take(np.union1d(best, plain[non_dominated_by_group(alike[plain], values[plain])]))
+    simple = np.flatnonzero(plain_engine(facts, rows.engine))
+    return rows.take(np.union1d(best, simple[non_dominated_by_group(alike[simple], values[simple])]))
 
 
 def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.candidates import layouts
-from mapper.candidates.engine import EngineCandidates, EnginePrices, bytes_apart, engine_rows
+from mapper.candidates.engine import EnginePrices, bytes_apart, engine_rows
 from mapper.candidates.floors import least_seconds
-from mapper.candidates.plain import plain_engine, plain_rows
+from mapper.candidates.pairing import Shards, engines_beside, joined_with_engines, may_be_plain
+from mapper.candidates.plain import plain_engine
 from mapper.candidates.pruning import pruned_rows
 from mapper.candidates.relaxation import Credit
 from mapper.candidates.stepwise import price_early, price_in_turn, price_others, steps_of
@@ -25,19 +26,18 @@ from mapper.candidates.weights import ListedDegrees, copies_of, pairs, smallest_
 from mapper.deadline import NEVER
 from mapper.execution_mode import GENERATOR
 from mapper.pins import pin_of
-from mapper.search_options import OFFLOADS
-from simulator.cost import memory, pricing, reshard
-from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_layouts import RoleLayouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mapper.candidates.engine import EngineCandidates
+    from mapper.candidates.pairing import Beside
+    from mapper.candidates.plain import Mask
     from mapper.candidates.scoring import PricedCandidates
     from mapper.deadline import Deadline
     from mapper.problem import Problem
     from profiles.records import Floats, Ints
-    from simulator.facts import Facts
-    from simulator.plan.layouts import GenerationLayouts, Layouts
 
 PAIRS_AT_ONCE = 100_000
 """Pairs of weights and engine configurations that are priced at once: some 100 MB."""
@@ -47,9 +47,6 @@ MANY_STEPS = 8
 
 MostSeconds = Callable[[RoleTable], "Floats"]
 """Seconds that transition and generation may take at most with each row for it to be worth keeping, ``[C]``."""
-
-AWAY = np.asarray(["parameters" in option for option in OFFLOADS])
-"""Whether the parameters of a trained role wait in host memory, by option."""
 
 
 def bounding_tables(
@@ -207,38 +204,45 @@ class RowsOnKind:
         ends, asked = np.unique(np.stack([weights.num_gpus, last]), axis=1, return_inverse=True)
         asked = asked.ravel()
         most_s = np.full(len(table), np.inf) if self.most_s is None else self.most_s(table)
-        worth = np.zeros(ends.shape[1], dtype=np.bool_)
-        np.logical_or.at(worth, asked, most_s > 0)
-        rows = engine_rows(self._engines, ends[0], ends[1], self._pin, self._problem.options, self._prune, worth)
-        num_pairs = int(np.bincount(rows.asked, minlength=ends.shape[1])[asked].sum())
-        num_pieces = max(-(-num_pairs // PAIRS_AT_ONCE), 1)
+        plain = may_be_plain(self._facts, self._problem, table)
+        worth, simple = (np.bincount(asked, weights=some, minlength=ends.shape[1]) > 0 for some in (most_s > 0, plain))
+        options = self._problem.options
+        rows = engine_rows(self._engines, ends[0], ends[1], self._pin, options, self._prune, worth, simple)
+        shards = Shards.of_rows(table, asked, most_s, plain)
+        num_pieces = self._num_pieces(shards, rows.asked)
         parts, lefts, rights = [], [], []
         for i in range(num_pieces):
             if i and deadline.is_over():
                 self._cut_short.append(ends[0])
                 break
-            piece = np.arange(i, len(table), num_pieces)
-            left, right = pairs(asked[piece], rows.asked)
-            left, right = self._worth_pairing(table.take(piece), most_s[piece], rows, left, right)
-            paired = _joined_with_engine(self._engines, table, rows, piece[left], right, self._sizes)
-            part, kept = self._worth_keeping(paired)
+            piece = np.arange(i, len(shards.first), num_pieces)
+            left, beside = self._worth_pairing(table, most_s, plain, shards, rows, piece)
+            part, kept = self._worth_keeping(joined_with_engines(self._engines, table, rows, left, beside, self._sizes))
             parts.append(part)
-            lefts.append(piece[left][kept])
-            rights.append(right[kept])
+            lefts.append(left[kept])
+            rights.append(beside.engine[kept])
         whole = joined(parts)
         whole = replace(whole, num_priced=whole.num_priced + table.num_priced + rows.num_priced)
         return whole.take(np.lexsort((np.concatenate(rights), np.concatenate(lefts))))
 
+    def _num_pieces(self, shards: Shards, answered: Ints) -> int:
+        """Pieces of which none is much more than ``PAIRS_AT_ONCE``, by rows where all of a shard's pairs are kept."""
+        asked = shards.asked[shards.of] if self._problem.every_degree or not self._prune else shards.asked
+        num_pairs = int(np.bincount(answered, minlength=int(asked.max(initial=0)) + 1)[asked].sum())
+        return max(-(-num_pairs // PAIRS_AT_ONCE), 1)
+
     def _worth_pairing(
-        self, table: RoleTable, most_s: Floats, rows: EngineCandidates, left: Ints, right: Ints
-    ) -> tuple[Ints, Ints]:
-        """Of the pairs ``(left, right)`` those whose generation is short enough, and those that may be plain."""
-        if np.all(most_s == np.inf):
-            return left, right
-        keep = rows.seconds[right] <= most_s[left]
-        if self._problem.options.prefer_plain is not None:
-            keep |= plain_rows(self._facts, table)[left] & plain_engine(self._facts, rows.engine)[right]
-        return left[keep], right[keep]
+        self, table: RoleTable, most_s: Floats, plain: Mask, shards: Shards, rows: EngineCandidates, piece: Ints
+    ) -> tuple[Ints, Beside]:
+        """Rows of the shards ``piece`` and engines beside each: those short enough, and those that may be plain."""
+        best = self._prune and not self._problem.every_degree
+        beside = engines_beside(self._engines, table, shards, rows, piece, best)
+        members = np.flatnonzero(np.isin(shards.of, piece))
+        left, right = pairs(shards.of[members], beside.shards)
+        left, beside = members[left], beside.take(right)
+        keep = beside.transition_s + rows.seconds[beside.engine] <= most_s[left]
+        keep |= plain[left] & plain_engine(self._facts, rows.engine)[beside.engine]
+        return left[keep], beside.take(keep)
 
     def _worth_keeping(self, table: RoleTable) -> tuple[RoleTable, Ints]:
         """The rows that fit, pruned, and their positions in ``table``."""
@@ -255,63 +259,6 @@ class RowsOnKind:
             return table, kept
         best = pruned_rows(table, self._problem, self.device_type)
         return table.take(best), kept[best]
-
-
-def _joined_with_engine(
-    engines: EnginePrices, table: RoleTable, rows: EngineCandidates, left: Ints, right: Ints, sizes: tuple[int, ...]
-) -> RoleTable:
-    """The pairs ``(left, right)`` of weights configurations in ``table`` and engines."""
-    facts, role = engines.facts, engines.role
-    transition = _transition_s(facts, role, table.layouts.weights, rows.engine, left, right)
-    paired, rows = table.take(left), rows.take(right)
-    training, calls = paired.layouts.weights, facts.dataflow.calls_of(role)
-    transition = transition + paired.durations_s.get("transition", 0.0)
-    engine_s = {"transition": transition, "generate": rows.seconds}
-    durations = paired.durations_s | {call.key: engine_s[call.kind] for call in calls if call.kind in engine_s}
-    unlisted = paired.credit.unlisted | (rows.engine.num_gpus != training.num_gpus)
-    return replace(
-        paired,
-        num_gpus=np.maximum(paired.num_gpus, smallest_pool(rows.engine.num_gpus, sizes)),
-        credit=replace(paired.credit, unlisted=unlisted),
-        durations_s=durations,
-        resident_bytes=paired.resident_bytes + facts.generation.memory_reserve_bytes,
-        transient_bytes=np.maximum(paired.transient_bytes, _engine_bytes(facts, role, paired, rows)),
-        layouts=replace(paired.layouts, generation=rows.engine),
-        num_priced=len(left),
-    )
-
-
-def _transition_s(
-    facts: Facts, role: str, weights: Layouts, engine: GenerationLayouts, left: Ints, right: Ints
-) -> Floats:
-    """Seconds of the transition of the pairs ``(left, right)``; those of the same ranks are priced once."""
-    spec = facts.roles[role]
-    trains = np.stack([weights.dp, weights.tp, weights.pp, weights.cp, weights.ep, weights.zero_stage, weights.vpp])
-    runs = np.stack([engine.dp, engine.tp, engine.pp, engine.ep, engine.attention_dp])
-    (first_left, of_left), (first_right, of_right) = (
-        np.unique(columns, axis=1, return_index=True, return_inverse=True)[1:] for columns in (trains, runs)
-    )
-    device_types, of_pair = np.unique(
-        of_left.ravel()[left] * len(first_right) + of_right.ravel()[right], return_inverse=True
-    )
-    i, j = np.divmod(device_types, max(len(first_right), 1))
-    training, generation = weights.take(first_left[i]), engine.take(first_right[j])
-    cost = reshard.transition_cost(facts, spec.shape, training, generation, spec.precision)
-    called = pricing.as_called(facts, pricing.call_of_kind(facts, "transition"), cost, training.num_gpus)
-    return np.asarray(called.time.s[of_pair.ravel()], dtype=np.float64)
-
-
-def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandidates) -> Floats:
-    """Most bytes per GPU that the transition or the generation of each pair adds, as ``pricing.role_memory`` counts."""
-    spec, training = facts.roles[role], paired.layouts.weights
-    alike, away = reshard.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
-    bucket = reshard.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
-    converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
-    if np.any(away):  # what was away comes back to be converted
-        states = memory.resident_bytes(facts, spec.shape, head_of(role), training, trained=True)
-        converting = converting + np.where(away, states["parameters"], 0.0)
-    running = np.where(alike & ~away, 0.0, rows.weight_bytes) + rows.running_bytes
-    return np.asarray(np.maximum(converting, running))
 
 
 def _generator_table(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mapper.model.solver import Status
     from mapper.model.variables import Choice
     from mapper.objective import Objective
-    from mapper.problem import ColocationGroup, Placement, Problem
+    from mapper.problem import Placement, Problem
     from mapper.request import SearchRequest
     from simulator.plan.plan import Plan
 
@@ -295,8 +295,32 @@ def _runners_up(
     They share what the winner left of the time limit, ``RIVAL_S`` each at most, since nothing is proven of them; each
     is the quick choice of its placement when time is up. A placement for which nothing is known then is left out.
     """
-    won = {group for group, _ in winner.pools}
-    families: list[tuple[Placement, ...]] = []
+    known = {frozenset(group for group, _ in winner.pools)}
+    families = [*_named_families(instance, problem), instance.partitions]
+    found: list[RunnerUp] = []
+    fastest: int | None = None
+    for placements in families:
+        inside = tuple(p for p in placements if frozenset(p) not in known)
+        if not inside:
+            continue
+        few = replace(instance, partitions=inside, sizes={group: instance.sizes[group] for p in inside for group in p})
+        left_s = 0.0 if deadline.is_over() else min(max(deadline.left_s, LEAST_S), RIVAL_S)
+        cutoff = fastest - 1 if fastest is not None and placements is instance.partitions else None
+        try:
+            choice, solution = best_choice(few, request.seed, left_s, cutoff=cutoff, workers=request.workers)
+        except TimeUpError:
+            continue
+        if choice is None or (cutoff is not None and solution.objective_ticks > cutoff):
+            continue
+        found.append(_rival(instance, problem, choice))
+        fastest = min(solution.objective_ticks, fastest or solution.objective_ticks)
+        known |= {frozenset(group for group, _ in choice.pools)}
+    return tuple(sorted(found, key=lambda r: (r.iteration_s, r.placement)))
+
+
+def _named_families(instance: Instance, problem: Problem) -> list[tuple[Placement, ...]]:
+    """The placements of each name, on whichever kinds of GPU."""
+    families = []
     for name in NAMED_PLACEMENTS:
         try:
             sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
@@ -304,22 +328,4 @@ def _runners_up(
             continue
         whole = {*sets, (GENERATOR,)} if problem.mode.dedicated_rollout else {*sets}
         families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
-    families.append(instance.partitions)
-    found: dict[frozenset[ColocationGroup], RunnerUp] = {}
-    for placements in families:
-        inside = tuple(p for p in placements if set(p) != won)
-        if not inside:
-            continue
-        sizes = {group: instance.sizes[group] for p in inside for group in p}
-        left_s = 0.0 if deadline.is_over() else min(max(deadline.left_s, LEAST_S), RIVAL_S)
-        try:
-            choice, _ = best_choice(
-                replace(instance, partitions=inside, sizes=sizes), request.seed, left_s, workers=request.workers
-            )
-        except TimeUpError:
-            continue
-        if choice is not None:
-            plan = build_plan(instance, choice, problem)
-            key = frozenset(group for group, _ in choice.pools)
-            found[key] = RunnerUp(plan.placement, simulate(plan, problem.facts).iteration_s, plan)
-    return tuple(sorted(found.values(), key=lambda r: (r.iteration_s, r.placement)))
+    return families

@@ -8,6 +8,7 @@ every later call of the script also waits for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError, UnknownNameError
@@ -79,6 +80,7 @@ _SCORERS: dict[str, str] = {
 }
 
 
+@cache
 def build_dataflow(algorithm: str, roles: tuple[str, ...], old_log_prob: bool = False) -> Dataflow:
     """The dataflow of ``algorithm`` for the models that are there; ``old_log_prob`` adds the actor's own scoring pass.
 
