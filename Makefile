@@ -66,11 +66,12 @@ thorough-plans: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
-# systems' packages, in an environment of their own: some gigabytes. NeMo-RL has none: NEMO_RL=CHECKOUT checks its recipes.
+# systems' packages, in an environment of their own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and
+# SLIME=CHECKOUT check their exports.
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
-	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) --out benchmarks/results/exports.md
+	$(BIN)/python -m benchmarks.exports.check --peers $(PEERS) $(if $(NEMO_RL),--nemo-rl $(NEMO_RL)) $(if $(SLIME),--slime $(SLIME)) --out benchmarks/results/exports.md
 
 $(PEERS)/.ready: benchmarks/exports/requirements.txt constraints.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)

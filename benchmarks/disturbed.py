@@ -218,13 +218,15 @@ def num_steps_wrong(curve: Sequence[Mapping[str, float]], trained: Sequence[str]
     )
 
 
-def largest_difference(found: Sequence[Mapping[str, float]], expected: Sequence[Mapping[str, float]]) -> float:
-    """The largest difference of a metric that no clock decides, relative to its larger value."""
+def largest_difference(
+    found: Sequence[Mapping[str, float]], expected: Sequence[Mapping[str, float]], least: float = 1e-12
+) -> float:
+    """The largest difference of a metric that no clock decides, relative to its larger value, or to ``least``."""
     worst = 0.0
     for mine, theirs in zip(found, expected, strict=True):
         for name, value in theirs.items():
             if not name.startswith(CLOCKED):
-                worst = max(worst, abs(mine[name] - value) / max(abs(mine[name]), abs(value), 1e-12))
+                worst = max(worst, abs(mine[name] - value) / max(abs(mine[name]), abs(value), least))
     return worst
 
 

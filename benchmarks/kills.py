@@ -1,6 +1,6 @@
 """Kill ranks of tiny runs at random moments, and see that nothing of what they learn is lost.
 
-    python -m benchmarks.kills [--kills 100] [--quick | --daemons] [--seed 0] [--out FILE.json]
+    python -m benchmarks.kills [--kills 100] [--quick] [--seed 0] [--out FILE.json]
 
 PPO, ReMax, GRPO and Safe-RLHF, colocated and split, on real ranks with the torch-native engine. In each start of a run
 a rank drawn at random is killed (SIGKILL) at a random moment of a random call of its first or second iteration, of
@@ -8,7 +8,7 @@ loading or of saving, until the run has been killed often enough; a checkpoint i
 every kill was survived, every iteration is there once, the optimizers' own counts of steps rise by as many as there are
 minibatches, and the curve (losses, rewards, gradient norms of every iteration) equals that of the same plan undisturbed
 within ``TOLERANCE`` of each value. ``--quick``: four kills of runs with one rank a pool, each in the third iteration:
-what is loaded then has learned. ``--daemons``: not ranks but each of Ray's daemons, once in each stage of a PPO run.
+what is loaded then has learned. Controllers, nodes and Ray's own daemons: ``benchmarks.kill_table``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.disturbed import (
-    NARROW,
-    SAVING,
-    TOLERANCE,
-    WIDE,
-    about_this_run,
-    outlived,
-    plan_of,
-    survived,
-    undisturbed,
-)
-from executor.faults import Fault, Victim
+from benchmarks.disturbed import NARROW, TOLERANCE, WIDE, about_this_run, plan_of, survived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,15 +31,6 @@ if TYPE_CHECKING:
 
 EARLY, LATER = range(2), range(2, 3)
 """Which calls of a kind are killed: of the first two iterations, and of the third, when a checkpoint is there."""
-DAEMONS: tuple[Victim, ...] = ("raylet", "gcs", "agent")
-MOMENTS = {
-    "generating": ("actor", "generate_sequences"),
-    "scoring": ("reference", "compute_ref_log_prob"),
-    "training": ("actor", "update_actor"),
-    "saving": ("actor", SAVING),
-    "transferring": ("actor", "transition"),
-}
-"""The call in which a daemon is ended, by what the run does then."""
 
 
 def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path, calls: range = EARLY) -> dict[str, Any]:
@@ -68,16 +48,6 @@ def disturbed(name: str, sets: Sets, kills: int, seed: int, folder: Path, calls:
         timeouts={"collective_s": 60},
     )
     return row_of(name, sets, found)
-
-
-def without_daemon(victim: Victim, moment: str, expected: list[dict[str, float]], folder: Path) -> dict[str, Any]:
-    """Run PPO on one rank, and end a daemon of its own cluster in the third iteration; what was found."""
-    (name, sets), (role, api) = next(iter(NARROW.items())), MOMENTS[moment]
-    fault = Fault(role, api, call=LATER.start, kind="kill", victim=victim)
-    found = outlived(
-        plan_of(name.split()[0], sets), expected, (fault,), folder, max_restarts=1, checkpoint={"every": 1}
-    )
-    return row_of(f"{victim}, {moment}", sets, found)
 
 
 def row_of(case: str, sets: Sets, found: Survived) -> dict[str, Any]:
@@ -103,12 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100, help="in all, spread over the cases")
     parser.add_argument("--quick", action="store_true", help="one kill of each algorithm")
-    parser.add_argument("--daemons", action="store_true", help="Ray's own processes, once in each stage")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     rows = []
-    for row in daemon_rows() if options.daemons else rank_rows(options):
+    for row in rank_rows(options):
         rows.append(row)
         print(line_of(row), flush=True)
         if options.out is not None:
@@ -132,16 +101,6 @@ def rank_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     yield disturbed(name, sets, share, options.seed, Path(folder), calls)
     finally:
         cluster.stop()
-
-
-def daemon_rows() -> Iterator[dict[str, Any]]:
-    """A row for each daemon and moment, each on a cluster that the run starts itself."""
-    name, sets = next(iter(NARROW.items()))
-    with tempfile.TemporaryDirectory() as folder:
-        expected, _ = undisturbed(plan_of(name.split()[0], sets), Path(folder) / "undisturbed", LATER.start + 3)
-        for victim in DAEMONS:
-            for moment in MOMENTS:
-                yield without_daemon(victim, moment, expected, Path(folder) / f"{victim}-{moment}")
 
 
 def document_of(rows: Sequence[Mapping[str, Any]], seed: int) -> str:

@@ -1,133 +1,184 @@
-"""A long tiny run whose workers are killed at random, and what surviving costs while nothing happens.
+"""A long tiny run whose ranks, controllers and daemons are killed from outside: what is lost, what grows.
 
-    python -m benchmarks.soak [--iterations 300] [--kills 20] [--every 5] [--seed 0] [--out FILE.json]
-    python -m benchmarks.soak --overhead [--model CONFIG] [--iterations 20] [--out FILE.json]
+    python -m benchmarks.soak [--iterations 2000] [--kills 10] [--every 10] [--seed 0] [--out FILE.json]
 
-The first counts what kills cost: iterations made again, time from notice to loaded models, optimizer steps lost or
-repeated (none may be), and that the curve is the undisturbed one. The second runs the same plan without checkpoints and
-checks, with each and with both, in turns, and gives the medians of iteration times and of what each took by its own
-clock, as shares of an iteration. Kills come after a random number of calls of a random rank, so that between two of
-them some iterations are finished, and others are lost with what came after the newest checkpoint.
+PPO on three ranks in a process of its own. At random moments, spread over the run, a process of it is ended (SIGKILL):
+a rank, one of Ray's daemons, or the controller, which is then started again with ``resume``. Checked: the curve is that
+of the same run undisturbed, no optimizer step is lost or repeated, the memory of controller and ranks is flat (the
+median of each tenth of the run within 5 % of that of all), and the folder of the run holds as many files late as it did
+early.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.disturbed import (
-    TINY,
+    MINIBATCHES,
     TOLERANCE,
     WIDE,
     about_this_run,
     config_of,
     curve_of,
     job_of,
+    largest_difference,
+    num_steps_wrong,
     plan_of,
-    survived,
+    recoveries_of,
+    trained_roles,
 )
-from executor.run import run
+from benchmarks.family import Family, Victim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CASE = "ppo split"
-VARIANTS: dict[str, dict[str, Any]] = {
-    "neither": {"checks": {"replicas_every": 0, "transitions": False}},
-    "checks": {"checks": {"replicas_every": 10}},
-    "checkpoints": {"checks": {"replicas_every": 0, "transitions": False}, "checkpoint": {"every": 10}},
-    "both": {"checks": {"replicas_every": 10}, "checkpoint": {"every": 10}},
-}
-"""As a run would have them: checks as they are by default, a checkpoint every ten iterations."""
-WARMUP = 2
+FLAT = 0.05
+"""How far the median memory of a tenth of the run may be from that of all of it."""
+VICTIMS: tuple[Victim, ...] = ("rank", "controller", "raylet", "rank", "gcs", "controller", "rank", "agent")
+"""Ended in this order, again and again."""
+LOOK_S = 0.02
+SAMPLE_S = 1.0
 
 
-def soak(iterations: int, kills: int, every: int, seed: int, folder: Path) -> dict[str, Any]:
-    """One run that is killed ``kills`` times."""
-    calls = range(max(1, 2 * iterations // (kills + 1)))
-    found = survived(
-        plan_of("ppo", WIDE[CASE]),
-        iterations,
-        kills,
-        calls,
-        random.Random(seed),
-        folder,
-        max_restarts=10,
-        checkpoint={"every": every},
+@dataclass
+class Watched:
+    """What was seen of a run from outside: who was ended where, memory by iteration, files by iteration."""
+
+    killed: list[dict[str, Any]] = field(default_factory=list)
+    memory: list[tuple[int, str, int]] = field(default_factory=list)
+    files: list[tuple[int, int]] = field(default_factory=list)
+
+
+def controller(folder: Path, iterations: int, every: int) -> None:
+    """The run itself, in a process that can be ended; again on what an earlier one saved."""
+    from executor.recovery.load import latest
+    from executor.run import run
+
+    config = config_of(on_failure="restart", max_restarts=5, checkpoint={"every": every})
+    resume = latest(folder / "checkpoints") is not None
+    run(job_of("ppo"), plan_of("ppo", WIDE[CASE]), config, folder, iterations, resume=resume)
+
+
+def started(folder: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """The controller in a process of its own."""
+    words = ["--controller", str(folder), "--iterations", str(options.iterations), "--every", str(options.every)]
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-m", "benchmarks.soak", *words], start_new_session=True)
+
+
+def num_iterations(folder: Path) -> int:
+    """Iterations that are written down; those that a restart makes again are counted once."""
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def followed(folder: Path, options: argparse.Namespace) -> Watched:
+    """Start the run, end processes of it at random moments, start it again where it was the controller; to its end."""
+    draw, seen = random.Random(options.seed), Watched()
+    step = options.iterations / (options.kills + 1)
+    moments = [round((i + draw.uniform(0.5, 1.4)) * step) for i in range(options.kills)]
+    child, sampled_s, sampled = started(folder, options), 0.0, 0
+    atexit.register(lambda: child.kill())
+    while True:
+        time.sleep(LOOK_S)
+        done = num_iterations(folder)
+        if child.poll() is not None:
+            if child.returncode == 0:
+                return seen
+            raise RuntimeError(f"the run ended by itself with {child.returncode} after {done} iterations")
+        if time.monotonic() > sampled_s + SAMPLE_S and done > sampled:  # while it starts it holds less
+            sampled_s, sampled = time.monotonic(), done
+            seen.memory += [(done, kind, size) for kind, size in Family(child.pid).memory_bytes().items()]
+            seen.files.append((done, sum(len(files) for _, _, files in os.walk(folder))))  # some vanish meanwhile
+        if len(seen.killed) < len(moments) and done >= moments[len(seen.killed)]:
+            time.sleep(draw.uniform(0.0, 0.3))
+            victim = VICTIMS[len(seen.killed) % len(VICTIMS)]
+            if not Family(child.pid).end(victim, draw):
+                continue  # it starts anew just now: at the next look
+            seen.killed.append({"victim": victim, "after_iterations": done})
+            print(f"ended {victim} after {done} iterations", flush=True)
+            if victim == "controller":
+                child.wait()
+                child = started(folder, options)
+
+
+def flatness(memory: Sequence[tuple[int, str, int]], kind: str, iterations: int) -> dict[str, Any]:
+    """Median bytes of each tenth of the run, and how far the furthest is from that of all."""
+    mine = [(done, size) for done, name, size in memory if name == kind]
+    tenths = [[size for done, size in mine if 10 * done // iterations == i] for i in range(10)]
+    medians = [statistics.median(sizes) for sizes in tenths if sizes]
+    middle = statistics.median(size for _, size in mine)
+    return {"median_bytes_by_tenth": medians, "furthest": max(abs(one / middle - 1.0) for one in medians)}
+
+
+def soak(options: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """The run undisturbed and ended again and again; what was found."""
+    controller(root / "undisturbed", options.iterations, options.every)
+    began_s = time.monotonic()
+    seen = followed(root / "killed", options)
+    curve, expected = curve_of(root / "killed"), curve_of(root / "undisturbed")
+    recoveries = recoveries_of(root / "killed")
+    tenth = options.iterations // 10
+    early = [count for done, count in seen.files if tenth < done <= 2 * tenth]
+    late = [count for done, count in seen.files if done > 9 * tenth]
+    return {
+        "iterations": len(curve),
+        "every": options.every,
+        "seconds": time.monotonic() - began_s,
+        "killed": seen.killed,
+        "recoveries": len(recoveries),
+        "controllers": 1 + sum(kill["victim"] == "controller" for kill in seen.killed),
+        "down_s": [r["down_s"] for r in recoveries],
+        "lost_iterations": sum(r["lost_iterations"] for r in recoveries),
+        "wrong_steps": num_steps_wrong(curve, trained_roles(plan_of("ppo", WIDE[CASE])), MINIBATCHES),
+        "largest_difference": largest_difference(curve, expected),
+        "memory": {kind: flatness(seen.memory, kind, options.iterations) for kind in ("controller", "ranks")},
+        "files": {"early": statistics.median(early), "late": statistics.median(late)},
+    }
+
+
+def is_sound(found: dict[str, Any]) -> bool:
+    """Whether nothing was lost and nothing grew: a new controller and a restart each open one file of events."""
+    allowed = found["files"]["early"] + found["recoveries"] + found["controllers"]
+    return (
+        not found["wrong_steps"]
+        and found["largest_difference"] <= TOLERANCE
+        and found["files"]["late"] <= allowed
+        and all(one["furthest"] <= FLAT for one in found["memory"].values())
     )
-    return {
-        "iterations": found.iterations,
-        "recoveries": len(found.down_s),
-        "every": every,
-        "seconds": found.seconds,
-        "down_s": sum(found.down_s),
-        "median_down_s": statistics.median(found.down_s) if found.down_s else 0.0,
-        "lost_iterations": found.lost_iterations,
-        "wrong_steps": found.wrong_steps,
-        "largest_difference": found.largest_difference,
-    }
-
-
-def overhead(model: Path, iterations: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Median seconds by variant; the variants take turns, so that a disturbance does not hit one alone."""
-    plan = plan_of("ppo", WIDE[CASE])
-    lines: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
-    walls: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for _ in range(rounds):
-        for name, changes in VARIANTS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                times: list[float] = []
-                config = config_of(model, **changes)
-                run(job_of("ppo"), plan, config, folder, iterations, watch=lambda i, m, t=times: t.append(time.time()))
-                lines[name] += curve_of(Path(folder))[WARMUP:]
-                walls[name] += [b - a for a, b in zip(times[WARMUP - 1 :], times[WARMUP:], strict=False)]
-    return {
-        name: {
-            "wall_s": statistics.fmean(walls[name]),
-            "median_wall_s": statistics.median(walls[name]),
-            "iteration_s": statistics.median(line["iteration_s"] for line in found),
-            "transition_s": statistics.median(line.get("seconds/transition", 0.0) for line in found),
-            "check_s": sum(line.get("checks/replicas_s", 0.0) for line in found) / len(found),
-            "blocking_s": sum(line.get("checkpoint/blocking_s", 0.0) for line in found) / len(found),
-        }
-        for name, found in lines.items()
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what was found; 0 if nothing was lost that may not be."""
+    """Print what was found; 0 if nothing was lost and nothing grew."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=300)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--every", type=int, default=5, help="iterations between checkpoints")
+    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--every", type=int, default=10, help="iterations between checkpoints")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--overhead", action="store_true")
-    parser.add_argument("--model", type=Path, default=TINY)
-    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--controller", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    from executor.launch.ray import RayLauncher
-
-    cluster, found = RayLauncher(cpu_ranks=4), {}
-    try:
-        if options.overhead:
-            found["overhead"] = overhead(options.model, options.iterations, options.rounds)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                found["soak"] = soak(options.iterations, options.kills, options.every, options.seed, Path(folder))
-    finally:
-        cluster.stop()
+    if options.controller is not None:
+        controller(options.controller, options.iterations, options.every)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        found = soak(options, Path(folder))
     print(json.dumps(found, indent=1))
     if options.out is not None:
         options.out.write_text(json.dumps({**about_this_run(), "case": CASE, **found}, indent=1) + "\n")
-    lost = found.get("soak", {"wrong_steps": 0, "largest_difference": 0.0})
-    return 0 if not lost["wrong_steps"] and lost["largest_difference"] <= TOLERANCE else 1
+    return 0 if is_sound(found) else 1
 
 
 if __name__ == "__main__":

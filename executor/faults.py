@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from profiles.errors import InputError
 
 FaultKind = Literal["error", "kill", "delay", "hang", "nan", "drop", "flip"]
-Victim = Literal["rank", "raylet", "gcs", "agent"]
+Victim = Literal["rank", "controller", "raylet", "gcs", "agent"]
 Index = Annotated[int, Field(ge=0)]
 HANG_S = 86_400.0
 
@@ -36,7 +36,8 @@ class Fault:
         the pool's other ranks are shut (not NCCL's). ``flip``: one bit of the first weight is another, before the call
         (of the optimizer's master weights where there are some).
     victim
-        Whose process ``kill`` ends: the rank's, or that of a daemon of the Ray cluster that the run started itself.
+        Whose process ``kill`` ends: the rank's, the controller's, or that of a daemon of the Ray cluster that the run
+        started itself. On a cluster that it did not start, the raylet is the node.
     pool
         Where the role has two pools (generation apart), which of them; else any.
     """
@@ -89,7 +90,7 @@ def strike(fault: Fault) -> None:
 
 
 def process_of(victim: Victim) -> int:
-    """The process of a victim, as a rank finds it: the raylet started the rank, and our process the raylet and GCS."""
+    """The process of a victim, as a rank finds it: the raylet started the rank, the controller the raylet and GCS."""
     if victim == "rank":
         return os.getpid()
     import psutil  # with Ray only
@@ -97,8 +98,8 @@ def process_of(victim: Victim) -> int:
     raylet = next((one for one in psutil.Process().parents() if one.name() == "raylet"), None)
     if raylet is None:
         raise InputError(f"a fault ends Ray's {victim}, but this rank was started by no Ray cluster")
-    if victim == "raylet":
-        return int(raylet.pid)
+    if victim in ("raylet", "controller"):
+        return int(raylet.pid if victim == "raylet" else raylet.parent().pid)
     siblings = raylet.children() if victim == "agent" else raylet.parent().children()
     sign = "/agent.py" if victim == "agent" else "gcs_server"
     return next(int(one.pid) for one in siblings if any(sign in word for word in one.cmdline()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from executor.checkpoint.files import prepare
 from executor.controller.pools import generate_ahead, require_devices, require_kinds, require_supported, resource_pools
-from executor.engines.support import require_engines_run
+from executor.engines.support import require_adapters_run, require_engines_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
 from executor.recovery.load import candidates, require_free
 from executor.recovery.run_identity import identity_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from executor.rl.data_section import DataSection
     from executor.rl.hyperparameters import Hyperparameters
     from executor.run_config import EnginesSection, RunConfig
+    from executor.weights.architecture import Adapters
     from profiles.workload import Workload
     from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
@@ -43,6 +44,17 @@ if TYPE_CHECKING:
 
     Watcher = Callable[[int, dict[str, float]], None]
     RecordsTaker = Callable[[int, Sequence[CallRecord]], None]
+
+
+class ImplementationFacts(Protocol):
+    """What a run reads of a job's ``implementation:``."""
+
+    @property
+    def lora_rank(self) -> int: ...
+    @property
+    def lora_targets(self) -> tuple[str, ...]: ...
+    @property
+    def lora_adapters(self) -> int: ...
 
 
 class JobFacts(Protocol):
@@ -54,6 +66,8 @@ class JobFacts(Protocol):
     def workload(self) -> Workload: ...
     @property
     def dataflow(self) -> Dataflow: ...
+    @property
+    def implementation(self) -> ImplementationFacts: ...
 
 
 def run(
@@ -95,6 +109,10 @@ def run(
 
     require_runnable(plan, run_config.engines)
     _require_groups(job_facts, plan, run_config.learning)
+    if run_config.environment is not None:
+        _require_turns(job_facts, plan, run_config)
+    if adapters_of(job_facts, run_config) is not None:
+        require_adapters_run(plan, run_config.engines)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
     on_skipped = on_damaged or _warned
@@ -159,7 +177,8 @@ def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _G
     faults = tuple(fault for fault in config.faults if fault.attempt == start.attempt)
     controller = Controller(launcher, deadlines(config), faults)
     controller.start(resource_pools(plan))
-    models = build_models(controller, plan, config, hyperparameters(given.job_facts, config, plan), given.engines)
+    hyper, adapters = hyperparameters(given.job_facts, config, plan), adapters_of(given.job_facts, config)
+    models = build_models(controller, plan, config, hyper, given.engines, adapters)
     models.init()
     start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.on_skipped)
     if config.checkpoint is not None and start.damaged:
@@ -196,6 +215,20 @@ def require_runnable(plan: Plan, engines: EnginesSection) -> None:
     require_engines_run(plan, engines)
 
 
+def adapters_of(job_facts: JobFacts, config: RunConfig) -> Adapters | None:
+    """The adapters that the job is priced with; ``None`` where all weights are trained."""
+    from executor.weights.architecture import Adapters
+
+    built = job_facts.implementation
+    if not built.lora_rank:
+        return None
+    if built.lora_adapters > 1:
+        raise NotYetError(
+            f"implementation.lora_adapters {built.lora_adapters} cannot run yet: a run trains the adapters of one job"
+        )
+    return Adapters(built.lora_rank, config.lora_alpha, built.lora_targets)
+
+
 def _require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) -> None:
     """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
     samples = job_facts.workload.samples_per_prompt
@@ -213,6 +246,25 @@ def _require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) 
             f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
             f"2, it is {samples}"
         )
+
+
+def _require_turns(job_facts: JobFacts, plan: Plan, config: RunConfig) -> None:
+    """Raise where responses cannot have several turns: values and token rewards would cross what nobody learned."""
+    assert config.environment is not None, "only a run with an environment asks"
+    if not algorithm_of(job_facts.algorithm).compares_responses:
+        raise NotYetError(
+            f"run.environment cannot run yet with {job_facts.algorithm}, whose advantages differ from token to token; "
+            "grpo, rloo and dapo can"
+        )
+    lacking: dict[str, object] = {"run.validation": config.validation}
+    lacking |= {"run.learning.dynamic_sampling": config.learning.dynamic_sampling}
+    lacking[f"schedule '{plan.schedule}'"] = generate_ahead(plan)
+    for name, is_given in lacking.items():
+        if is_given:
+            raise NotYetError(f"run.environment cannot run yet with {name}: its responses have one turn")
+    from executor.rl.environment import environment_class
+
+    environment_class(config.environment.name)
 
 
 def end_tokens(data: DataSection, asked: int | str) -> tuple[int, ...]:

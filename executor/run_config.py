@@ -15,6 +15,7 @@ from executor.engines.registry import (
 )
 from executor.faults import Fault
 from executor.rl.data_section import DataSection, ValidationSection
+from executor.rl.environment_section import EnvironmentSection
 from executor.rl.hyperparameters import Hyperparameters
 from executor.rl.optimizer_section import OptimizerSection
 from executor.section import Positive, Section
@@ -102,8 +103,9 @@ class RunConfig(Section):
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
     role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``validation`` scores held-out
-    prompts now and then. ``faults`` are injected into the run, to see that it survives them. ``on_failure`` and
-    ``max_restarts``: see ``recovery.supervisor.Policy``.
+    prompts now and then. ``lora_alpha`` over the job's ``lora_rank`` scales what adapters add.
+    ``environment`` answers the policy in responses of several turns. ``faults`` are injected
+    into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see ``recovery.supervisor.Policy``.
     """
 
     weights: dict[str, str]
@@ -113,6 +115,7 @@ class RunConfig(Section):
     learning_rate: Positive = 1e-6
     critic_learning_rate: Positive | None = None
     max_grad_norm: Positive = 1.0
+    lora_alpha: Positive = 16.0
     optimizer: OptimizerSection = OptimizerSection()
     iterations: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -126,6 +129,7 @@ class RunConfig(Section):
     checkpoint: CheckpointSection | None = None
     learning: Hyperparameters = Hyperparameters()
     validation: ValidationSection | None = None
+    environment: EnvironmentSection | None = None
     engines: EnginesSection = EnginesSection()
     timeouts: TimeoutsSection = TimeoutsSection()
     checks: ChecksSection = ChecksSection()

@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
 
 
-def load_job(path: StrPath) -> Job:
-    """Read a ``JOB.yaml``; raises ``profiles.errors.InputError`` with one message for whatever is wrong in it."""
+def load_job(path: StrPath, *, model_config: StrPath | None = None, allow_download: bool = False) -> Job:
+    """Read a ``JOB.yaml``; raises ``profiles.errors.InputError`` with one message for whatever is wrong in it.
+
+    ``model_config`` is the ``config.json`` of a model that the job names and nobody here knows; ``allow_download``
+    fetches such files from Hugging Face, which nothing does without it.
+    """
     from hybridmap.job import load
 
-    return load.load_job(path)
+    config = None if model_config is None else Path(model_config)
+    return load.load_job(path, model_config=config, allow_download=allow_download)
 
 
 def make_job(document: Mapping[str, Any], folder: StrPath = ".") -> Job:

@@ -77,11 +77,11 @@ def say_table(table: Table) -> None:
         typer.echo(typer.style(shown(line), bold=True) if i == 0 and sys.stdout.isatty() else shown(line))
 
 
-def new_table(columns: Sequence[str], right: Sequence[str] = (), prose: Sequence[str] = ()) -> Table:
-    """An empty table; the columns of ``right`` are numbers, those of ``prose`` may be wrapped."""
+def new_table(columns: Sequence[str], right: Sequence[str] = (), prose: Sequence[str] = (), keys: int = 1) -> Table:
+    """An empty table; columns of ``right`` are numbers, those of ``prose`` may be wrapped, ``keys`` name a row."""
     from hybridmap.table import Table
 
-    return Table(tuple(columns), frozenset(right), frozenset(prose))
+    return Table(tuple(columns), frozenset(right), frozenset(prose), keys=keys)
 
 
 @contextmanager

@@ -30,12 +30,17 @@ _BOUND = re.compile(
 
 @dataclass
 class Table:
-    """Cells by row; ``right`` are columns of numbers, ``prose`` those that may be wrapped between words."""
+    """Cells by row; ``right`` are columns of numbers, ``prose`` those that may be wrapped between words.
+
+    The first ``keys`` columns name a row. Where the table has no room and they are more than one, the last of them is a
+    label with a line for each cell behind it, below a line of the others.
+    """
 
     columns: tuple[str, ...]
     right: frozenset[str] = frozenset()
     prose: frozenset[str] = frozenset()
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    keys: int = 1
 
     def add_row(self, *cells: str) -> None:
         """Add one cell for each column."""
@@ -47,14 +52,17 @@ class Table:
         """The table less the columns in which no row says anything."""
         kept = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
         rows = [tuple(row[i] for i in kept) for row in self.rows]
-        return Table(tuple(self.columns[i] for i in kept), self.right, self.prose, rows)
+        keys = sum(i < self.keys for i in kept)
+        return Table(tuple(self.columns[i] for i in kept), self.right, self.prose, rows, keys)
 
 
 def table_lines(table: Table, width: int) -> list[str]:
     """The table within ``width`` columns, aligned if it fits; its head is the first line then, else a block a row."""
     table = table.without_empty_columns()
     widths = _widths(table, width)
-    return _stacked(table, width) if widths is None else _aligned(table, widths)
+    if widths is not None:
+        return _aligned(table, widths)
+    return _nested(table, width) if table.keys > 1 else _stacked(table, width)
 
 
 def _widths(table: Table, width: int) -> list[int] | None:
@@ -97,6 +105,23 @@ def _stacked(table: Table, width: int) -> list[str]:
             out.append(f"{table.columns[0]} {row[0]}".strip())
         pairs = zip(table.columns[1:], row[1:], strict=True)
         out += _filled([f"{name} {cell}".strip() for name, cell in pairs if cell not in ("", "-")], width)
+    return out
+
+
+def _nested(table: Table, width: int) -> list[str]:
+    """Rows below the keys that they share; a row's own key is a label, with a line for each of its cells."""
+    outer, cells = table.keys - 1, table.columns[table.keys :]
+    label = max((_size(row[outer]) for row in table.rows), default=0) + GAP
+    name = max((_size(text) for text in cells), default=0) + 2
+    out = []
+    for row in table.rows:
+        heads = [f"{key} {cell}".strip() for key, cell in zip(table.columns[:outer], row[:outer], strict=True) if cell]
+        out += [(" " * GAP).join(heads)] if heads else []
+        said = [pair for pair in zip(cells, row[table.keys :], strict=True) if pair[1] not in ("", "-")]
+        for i, (key, cell) in enumerate(said or [("", "-")]):
+            own = row[outer] if i == 0 else ""
+            first = f"  {own}{' ' * (label - _size(own))}{key}{' ' * (name - _size(key))}"
+            out += _wrap(cell, width, first, " " * _size(first))
     return out
 
 

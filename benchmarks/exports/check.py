@@ -1,6 +1,6 @@
-"""Check the exports of the example jobs with the packages they are for, and write a table.
+"""Plan the example jobs for every target, check what is exported with the packages, and write a table.
 
-    python -m benchmarks.exports.check --peers .venv-peers [--nemo-rl CHECKOUT] [--out TABLE.md]
+    python -m benchmarks.exports.check --peers .venv-peers [--nemo-rl CHECKOUT] [--slime CHECKOUT] [--out TABLE.md]
 
 ``--peers`` is an environment with verl, OpenRLHF and ``requirements.txt`` (``make check-all`` makes it). What is run:
 
@@ -10,6 +10,10 @@
 - OpenRLHF: its parser and every check between parsing and training.
 - NeMo-RL, whose package is a placeholder: with a checkout of release 0.7.0, the recipe composed on its configuration,
   every key held to its schema, and what its set-up asserts.
+- slime, which has no package: with a checkout of 0.3.1, every argument held to its parser's, its scripts' and
+  Megatron-Core's.
+
+And for each target so many plans that are drawn and not searched (``drawn.py``): written, read back, priced again.
 """
 
 from __future__ import annotations
@@ -23,38 +27,71 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.exports.drawn import round_trips
 from hybridmap.exports.systems import export_plan
+from hybridmap.exports.target_rules import TARGETS
+from hybridmap.exports.targets import plan_for
 from hybridmap.files.plan import plan_file_of
 from hybridmap.job.load import load_job
 from mapper.search.find_plan import find_plan
-from profiles.errors import InputError
+from profiles.errors import HybridmapError, InputError
 from profiles.models.catalogue import hf_id, model_names
 from simulator.plan.plan import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from hybridmap.exports.export import Export
+    from hybridmap.exports.target_rules import Target
     from hybridmap.files.plan import PlanFile
+    from hybridmap.job.job import Job
+    from mapper.result import Result
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
 CATALOGUE = HERE.parents[1] / "profiles" / "models" / "configs"
 SPLIT = "ppo-7b-16xa100"
 """The example that is checked in its split placement too, where the critic has GPUs of its own."""
-
-
 ROLLOUT = "grpo-qwen2.5-7b-8xh100"
-"""The example that is also checked with GPUs for generation alone, which is another of verl's trainers."""
+"""The example that is also checked with GPUs for generation alone: three of verl's programs and trainers."""
+APART: dict[str, dict[str, Any]] = {
+    "rollout pool": {"schedule": "async", "in_flight_updates": True},
+    "one step off": {"schedule": "one-step-off", "in_flight_updates": False},
+    "drained at updates": {"schedule": "async", "in_flight_updates": False},
+}
+SECONDS = 30.0
+"""Of each search; nothing here is said of what is best."""
+DRAWN = 200
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One export: what the package's own code said, or its error."""
+    """One export: what the package's own code said, or its error.
+
+    Parameters
+    ----------
+    job, target
+        What was planned, and for whom; a system alone for a plan that was made for none.
+    points
+        Where the system does not do what the job or the plan asks for.
+    planned_s, written_s
+        Seconds of an iteration of the plan, and of what was written.
+    answer, error
+        What the package said.
+    """
 
     job: str
-    system: str
-    points: int
-    answer: dict[str, Any] | None
-    error: str
+    target: str
+    points: int = 0
+    planned_s: float = 0.0
+    written_s: float = 0.0
+    answer: dict[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def system(self) -> str:
+        """The system of the target."""
+        return self.target.partition("/")[0]
 
 
 def write_models(folder: Path) -> None:
@@ -93,22 +130,35 @@ def planned(path: Path, placement: str = "any") -> PlanFile:
     return plan_file_of(job, result, placement, False)
 
 
-def with_rollout_pool(file: PlanFile) -> PlanFile:
+def planned_for(job: Job, target: Target) -> tuple[PlanFile, int]:
+    """The plan of a job for a target, and in how many points that is not what the job asks for."""
+
+    def search(one: Job) -> Result:
+        return find_plan(replace(one.request(), runners_up=False, time_limit_s=SECONDS))
+
+    found = plan_for(job, target, search)
+    return plan_file_of(found.job, found.result, "any", False), len(found.points)
+
+
+def with_rollout_pool(file: PlanFile, **schedule: Any) -> PlanFile:
     """The plan with as many GPUs again, on which the actor generates while it trains on samples one step old."""
     plan, actor = file.plan, file.plan.role("actor")
     assert actor.generation is not None, "the actor generates"
     size = plan.pool_of("actor").num_gpus
     pool = Pool(name="G", device=plan.pools[0].device, first_gpu=plan.num_gpus, num_gpus=size, roles=())
     roles = tuple(e.model_copy(update={"generation_pool": "G"}) if e is actor else e for e in plan.roles)
-    changed = {"pools": (*plan.pools, pool), "roles": roles, "schedule": "async", "in_flight_updates": True}
+    changed = {"pools": (*plan.pools, pool), "roles": roles, **(schedule or APART["rollout pool"])}
     cluster = [{**each, "nodes": 2 * each["nodes"]} for each in file.job["cluster"]]
     return file.model_copy(update={"plan": plan.model_copy(update=changed), "job": {**file.job, "cluster": cluster}})
 
 
 def run_check(
-    python: Path, export: Export, folder: Path, models: Path, checkout: Path | None = None
+    python: Path, export: Export, folder: Path, models: Path, checkouts: Mapping[str, Path]
 ) -> tuple[dict[str, Any] | None, str]:
     """Run the package's own checks on an export written below ``folder``."""
+    checkout = checkouts.get(export.system)
+    if checkout is None and export.system in ("nemo-rl", "slime"):
+        return None, "not checked: no checkout to check with"
     folder.mkdir(parents=True)
     for name, text in export.files.items():
         (folder / name).write_text(text)
@@ -118,6 +168,8 @@ def run_check(
         command = [str(HERE / "verl_check.py"), script, str(models), *own]
     elif export.system == "nemo-rl":
         command = [str(HERE / "nemo_rl_check.py"), str(folder / "recipe.yaml")]
+    elif export.system == "slime":
+        command = [str(HERE / "slime_check.py"), str(checkout), script]
     else:
         package = next(python.parents[1].glob("lib/python*/site-packages/openrlhf"))
         entry, config = package / "cli" / "train_ppo_ray.py", package / "utils" / "config.py"
@@ -135,44 +187,66 @@ def run_check(
     return None, (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
 
 
-def check_all(peers: Path, folder: Path, checkout: Path | None = None) -> list[Checked]:
-    """Every example job, one with rollout GPUs and one split placement, in every system, as far as can be checked."""
-    models = folder / "models"
-    write_models(models)
-    jobs = [(path.stem, planned(path)) for path in sorted(EXAMPLES.glob("*.yaml"))]
-    jobs.append((f"{ROLLOUT}, rollout pool", with_rollout_pool(planned(EXAMPLES / f"{ROLLOUT}.yaml"))))
-    jobs.append((f"{SPLIT}, split", planned(EXAMPLES / f"{SPLIT}.yaml", "split")))
-    out = []
-    for name, file in jobs:
-        for system in ("verl", "openrlhf", "nemo-rl"):
+def exports_of(jobs: Iterator[tuple[str, str, PlanFile | str, int]]) -> Iterator[tuple[Checked, Export | None]]:
+    """What is exported of plans, by job and target; a refusal is text in place of a plan."""
+    for name, target, file, points in jobs:
+        if isinstance(file, str):
+            yield Checked(name, target, error=file), None
+            continue
+        try:
+            export = export_plan(file, name, target.partition("/")[0])
+        except InputError as error:
+            yield Checked(name, target, error=f"not exported: {error}"), None
+            continue
+        times = export.times
+        yield Checked(name, target, points or len(export.points), times.planned_s, times.written_s), export
+
+
+def plans() -> Iterator[tuple[str, str, PlanFile | str, int]]:
+    """Every example planned for every target; and plans for verl with rollout GPUs, and with a critic apart."""
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        for name, target in TARGETS.items():
             try:
-                export = export_plan(file, name, system)
-            except InputError as error:
-                out.append(Checked(name, system, 0, None, f"not exported: {error}"))
-                continue
-            if system == "nemo-rl" and checkout is None:
-                out.append(Checked(name, system, len(export.points), None, "not checked: no checkout to check with"))
-                continue
-            python, place = peers / "bin" / "python", folder / name.replace(" ", "") / system
-            answer, error = run_check(python.absolute(), export, place, models, checkout)
-            out.append(Checked(name, system, len(export.points), answer, error))
+                yield (path.stem, name, *planned_for(load_job(path), target))
+            except HybridmapError as error:
+                yield path.stem, name, f"not planned: {error}", 0
+    free = planned(EXAMPLES / f"{ROLLOUT}.yaml")
+    for name, schedule in APART.items():
+        yield f"{ROLLOUT}, {name}", "verl", with_rollout_pool(free, **schedule), 0
+    yield f"{SPLIT}, split", "verl", planned(EXAMPLES / f"{SPLIT}.yaml", "split"), 0
+
+
+def check_all(peers: Path, folder: Path, checkouts: Mapping[str, Path] | None = None) -> list[Checked]:
+    """Every plan that is exported, as far as it can be checked; ``checkouts`` by system."""
+    models, python = folder / "models", (peers / "bin" / "python").absolute()
+    write_models(models)
+    out = []
+    for row, export in exports_of(plans()):
+        if export is None:
+            out.append(row)
+            continue
+        place = folder / row.job.replace(" ", "").replace(",", "") / row.target.replace("/", "-")
+        answer, error = run_check(python, export, place, models, checkouts or {})
+        out.append(replace(row, answer=answer, error=error))
     return out
 
 
-def table(rows: list[Checked], versions: str) -> str:
-    """The table, as Markdown."""
+def table(rows: list[Checked], versions: str) -> list[str]:
+    """The lines of the table of exports, as Markdown."""
     lines = [
         f"# Exports checked with the packages they are for, {date.today().isoformat()}",
         "",
-        f"In an environment with {versions} on a CPU (`make check-all` makes one), for each job's plan, what",
-        "[check.py](../exports/check.py) says. A check passes if the package's own code raises nothing.",
+        f"In an environment with {versions} on a CPU (`make check-all` makes one): each example planned for each",
+        "target, exported, and given to what [check.py](../exports/check.py) names. A check passes if the package's",
+        "own code raises nothing. `points`: where the target does not do what the job asks for, named when planning.",
         "",
-        "| job | system | points it cannot follow | passed |",
-        "|---|---|---:|---|",
+        "| job | target | plan, s | as written, s | points | passed |",
+        "|---|---|---:|---:|---:|---|",
     ]
     for row in rows:
-        lines.append(f"| {row.job} | {row.system} | {row.points} | {_outcome(row)} |")
-    return "\n".join([*lines, ""])
+        times = f"{row.planned_s:.2f} | {row.written_s:.2f} | {row.points}" if row.planned_s else " | | "
+        lines.append(f"| {row.job} | {row.target} | {times} | {_outcome(row)} |")
+    return lines
 
 
 def _outcome(row: Checked) -> str:
@@ -182,8 +256,26 @@ def _outcome(row: Checked) -> str:
         return f"parser and checks, {row.answer['flags']} words"
     if row.system == "nemo-rl":
         return f"composed, {row.answer['keys']} keys held to the schema of release 0.7.0"
+    if row.system == "slime":
+        return f"{row.answer['arguments']} arguments held to release 0.3.1"
     pools = ", ".join(f"{name} {sum(nodes)}" for name, nodes in row.answer["pools"].items())
     return f"composed ({row.answer['overrides']} overrides), validated; {row.answer['trainer']} makes {pools}"
+
+
+def drawn_table(most: int) -> list[str]:
+    """The lines of the table of drawn plans, as Markdown."""
+    lines = [
+        "",
+        f"## {most} drawn plans for each target, written, read back and priced again",
+        "",
+        "| target | plans | of draws | largest difference in time |",
+        "|---|---:|---:|---:|",
+    ]
+    for name in TARGETS:
+        trips = list(round_trips(name, most))
+        off = max(trip.off for trip in trips)
+        lines.append(f"| {name} | {len(trips)} | {trips[-1].seed + 1} | {100 * off:.4f} % |")
+    return [*lines, ""]
 
 
 def main() -> None:
@@ -191,11 +283,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, required=True)
     parser.add_argument("--nemo-rl", type=Path, help="a checkout of NeMo-RL 0.7.0")
+    parser.add_argument("--slime", type=Path, help="a checkout of slime 0.3.1")
+    parser.add_argument("--drawn", type=int, default=DRAWN, help="drawn plans for each target")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    checkouts = {name: at.absolute() for name, at in (("nemo-rl", args.nemo_rl), ("slime", args.slime)) if at}
     with tempfile.TemporaryDirectory() as folder:
-        rows = check_all(args.peers, Path(folder), args.nemo_rl.absolute() if args.nemo_rl else None)
-    text = table(rows, "verl 0.9.1 and OpenRLHF 0.11.2")
+        rows = check_all(args.peers, Path(folder), checkouts)
+    text = "\n".join(table(rows, "verl 0.9.1 and OpenRLHF 0.11.2") + drawn_table(args.drawn))
     if args.out:
         args.out.write_text(text)
     print(text)

@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir, initialize_config_module
 from omegaconf import OmegaConf
 
 MODEL_KEYS = ("actor_rollout_ref.model.path", "critic.model.path", "reward.reward_model.model_path")
@@ -27,9 +27,28 @@ def overrides_of(script):
     return [w.replace("$TRAIN_FILES", "train.parquet").replace("$VAL_FILES", "val.parquet") for w in found]
 
 
-def composed(overrides):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=overrides)
+CONFIGS = {"one_step_off_policy": "one_step_off_ppo_trainer", "fully_async_policy": "fully_async_ppo_trainer"}
+"""Folders of verl's programs beside the main one, and what their ``main`` composes."""
+
+
+def program_of(script):
+    """The folder below ``verl/experimental`` of the program that a script starts; ``None`` for the main one."""
+    found = re.search(r"-m verl\.experimental\.(\w+)\.", script.read_text())
+    return found[1] if found else None
+
+
+def composed(overrides, program=None):
+    if program is None:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            return compose("ppo_trainer", overrides=overrides)
+    import verl
+
+    folder = Path(verl.__file__).parent / "experimental" / program / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        config = compose(CONFIGS[program], overrides=overrides)
+    config.actor_rollout_ref.rollout.nnodes = config.rollout.nnodes  # as both programs' main does
+    config.actor_rollout_ref.rollout.n_gpus_per_node = config.rollout.n_gpus_per_node
+    return config
 
 
 def with_local_models(config, models):
@@ -71,6 +90,41 @@ def sizes(config):
     own = rollout.nnodes * rollout.n_gpus_per_node if rollout.nnodes else world
     assert own % replica == 0, f"{own} GPUs do not divide into replicas of {replica}"
     return {"world": world, "replicas": own // replica}
+
+
+def separate_pools(config, program):
+    """The pools of a program beside the main one: its trainer is made with its roles, and nothing is started."""
+    from torch.utils.data import RandomSampler
+    from verl.experimental.separation import utils
+
+    config.trainer.logger = ["console"]
+    roles, group = utils.create_role_worker_mapping(config)
+    manager = utils.create_resource_pool_manager(config, roles.keys())
+    given = {"config": config, "tokenizer": None, "ray_worker_group_cls": group, "device_name": "cpu"}
+    given |= {"role_worker_mapping": roles, "resource_pool_manager": manager}
+    prompts = [{"index": i} for i in range(max(config.data.train_batch_size, 1))]
+    if program == "one_step_off_policy":
+        from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
+
+        data = {"train_dataset": prompts, "val_dataset": prompts, "collate_fn": list}
+        made = OneStepOffRayTrainer(**given, **data, train_sampler=RandomSampler(prompts))
+    else:
+        from verl.experimental.fully_async_policy import fully_async_rollouter as rollouter
+        from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
+
+        made = plain(FullyAsyncTrainer)(**given)
+        rollouter.create_rl_dataset = lambda *_, **__: prompts
+        rollouter.create_rl_sampler = lambda *_: RandomSampler(prompts)
+        generates = plain(rollouter.FullyAsyncRollouter)(config=config, tokenizer=None, device_name="cpu")
+        assert generates.required_samples == config.actor_rollout_ref.actor.ppo_mini_batch_size * made.require_batches
+    pools = {name: list(nodes) for name, nodes in manager.resource_pool_spec.items()}
+    roles = {str(role): name for role, name in manager.mapping.items()}
+    return {"trainer": type(made).__name__, "pools": pools, "roles": roles}
+
+
+def plain(remote):
+    """The class behind a Ray actor."""
+    return remote.__ray_metadata__.modified_class
 
 
 def pools(config, trainer):
@@ -150,8 +204,10 @@ def main():
     script, models = Path(sys.argv[1]), Path(sys.argv[2])
     trainer = sys.argv[3] if len(sys.argv) > 3 else None
     overrides = overrides_of(script)
-    config = with_local_models(composed(overrides), models)
-    answer = {"overrides": len(overrides), "validated": validate(config), **sizes(config), **pools(config, trainer)}
+    program = program_of(script)
+    config = with_local_models(composed(overrides, program), models)
+    placed = pools(config, trainer) if program is None else separate_pools(config, program)
+    answer = {"overrides": len(overrides), "validated": validate(config), **sizes(config), **placed}
     print(f"\nANSWER {json.dumps(answer)}")
 
 

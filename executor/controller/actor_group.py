@@ -85,9 +85,9 @@ class ActorGroup:
             return self.generator.generate_sequences(prompts, suffix=suffix, **options)  # type: ignore[no-any-return]
         return self._generate_ahead(prompts, suffix, options)
 
-    def generate_more(self, prompts: Future) -> Future:
+    def generate_more(self, prompts: Future, **options: Any) -> Future:
         """Responses to further prompts of an iteration, by the weights that its first pass brought over."""
-        return self.generator.generate_sequences(prompts)  # type: ignore[no-any-return]
+        return self.generator.generate_sequences(prompts, **options)  # type: ignore[no-any-return]
 
     def generate_held_out(self, prompts: Future, *, do_sample: bool) -> Future:
         """Responses to prompts that are not learned from, by the newest weights."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from executor.engines.interfaces import EngineChoice
     from executor.rl.hyperparameters import Hyperparameters
     from executor.run_config import RunConfig
+    from executor.weights.architecture import Adapters
     from simulator.plan.plan import ParallelLayout, Plan, RolePlan
 
     Group = WorkerGroup | ActorGroup
@@ -47,7 +48,8 @@ class Models:
     """Groups as attributes: ``models.actor.generate_sequences(prompts)``. ``"reference" in models`` asks for one.
 
     ``recomputes_log_probs``: whether the trainer gives the log-probs that policy ratios are taken against.
-    ``dynamic_sampling``: whether groups that all score alike are replaced.
+    ``dynamic_sampling``: whether groups that all score alike are replaced. ``first_turn_tokens``: most tokens of the
+    first turn of responses that have several, 0 where they have one.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Models:
         *,
         recomputes_log_probs: bool = False,
         dynamic_sampling: DynamicSampling | None = None,
+        first_turn_tokens: int = 0,
     ) -> None:
+        self.first_turn_tokens = first_turn_tokens
         self.groups = dict(groups)
         self.recomputes_log_probs, self.dynamic_sampling = recomputes_log_probs, dynamic_sampling
 
@@ -88,14 +92,18 @@ def build_models(
     config: RunConfig,
     hyper: Hyperparameters,
     engines: Mapping[str, EngineChoice] | None = None,
+    adapters: Adapters | None = None,
 ) -> Models:
-    """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake)."""
+    """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake).
+
+    With ``adapters`` every trained role trains these alone.
+    """
     groups: dict[str, Group] = {}
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
     device = "cuda" if controller.launcher.uses_gpus else "cpu"
     steps = hyper.epochs * hyper.minibatches
     for entry in plan.roles:
-        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps)
+        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps, adapters)
         if entry.separate_generation:
             groups[entry.role] = _on_two_pools(controller, plan, entry, engine, shared)
             continue
@@ -110,9 +118,17 @@ def build_models(
             raise InputError(f"{plan.algorithm} without a reward model needs run.reward.function")
         options = {"engine": _function("reward", config, plan, device), **shared}
         groups["reward"] = controller.add_group("reward", CONTROLLER_POOL, WORKERS["reward"], ALONE, options)
-    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, shared)
+    played = {"environment": config.environment, "codec": TextCodec(config.data.alphabet, config.data.tokenizer)}
+    options = {**shared, **(played if config.environment is not None else {})}
+    groups[CONTROLLER] = controller.add_group(CONTROLLER, CONTROLLER_POOL, ControllerWorker, ALONE, options)
+    first = 0 if config.environment is None else config.environment.turn_tokens or hyper.max_tokens
     sampling = DynamicSampling(hyper.num_samples, hyper.most_batches) if hyper.dynamic_sampling else None
-    return Models(groups, recomputes_log_probs=hyper.recomputes_log_probs, dynamic_sampling=sampling)
+    return Models(
+        groups,
+        recomputes_log_probs=hyper.recomputes_log_probs,
+        dynamic_sampling=sampling,
+        first_turn_tokens=min(first, hyper.max_tokens),
+    )
 
 
 def _on_two_pools(
@@ -130,12 +146,16 @@ def _on_two_pools(
     return ActorGroup(trainer, generator, generate_ahead(plan))
 
 
-def engine_of(entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps: int = 1) -> EngineChoice:
+def engine_of(
+    entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps: int = 1, adapters: Adapters | None = None
+) -> EngineChoice:
     """The engine that plan and run section give a role; ``steps`` of the optimizer are made in an iteration."""
     function = config.function_of(entry.role)
     if function is not None:
         return _function(entry.role, config, plan, device)
     spec, engine = _model_spec(entry, plan, config, device, steps), config.engines.training_of(entry.role)
+    if spec.optimizer is not None:
+        spec = replace(spec, adapters=adapters)
     layout, scoring = entry.training or entry.inference, None
     if spec.scoring is not None and entry.inference is not None:
         at_once = _at_once(entry.inference)
@@ -186,13 +206,14 @@ def _model_spec(entry: RolePlan, plan: Plan, config: RunConfig, device: str, ste
     layout = entry.training or entry.inference
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles))
     optimizer = _optimizer(entry.role, config, steps) if flow.is_trained(entry.role) else None
-    generation = entry.generation
+    generation, at_once = entry.generation, _at_once(layout)
     return ModelSpec(
         path=config.weights_of(entry.role),
         seed=config.seed,
         dtype=config.dtype,
         value_head=entry.role in ("critic", "reward", "cost"),
-        **_at_once(layout),
+        micro_batch=at_once["micro_batch"],
+        token_budget=at_once["token_budget"],
         zero_stage=entry.training.zero_stage if entry.training else 0,
         optimizer=optimizer,
         max_num_seqs=generation.max_num_seqs if generation else 1,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from executor.collectives import own_group
 from executor.engines.wrapped import WrappedTrainer
 from executor.records import WeightsMoved
+from executor.weights.adapters import LearnedOnly
 from executor.weights.checksum import require_generated
 from executor.weights.counting_collectives import CountingCollectives
 from executor.weights.memory_meter import MemoryMeter
@@ -36,6 +37,8 @@ class HybridEngine(WrappedTrainer):
     The generation engine's memory is given back whenever the model trains or scores. Where each training shard lies
     inside the rank's generation shard, the trainer's memory is given back while it generates, too: going back is to
     copy the slice, without communication. Until all ranks have their weights both are there.
+
+    Of a model with adapters the generation engine gets the base once and keeps it; after that adapters alone move.
     """
 
     generator: GenerationEngine
@@ -45,7 +48,7 @@ class HybridEngine(WrappedTrainer):
         super().__init__(trainer)
         self.degrees = degrees
         self._make_generator = make_generator
-        self._is_generating = False
+        self._is_generating, self._has_base = False, False
         self._log = MoveLog()
         self._asleep: list[tuple[torch.UntypedStorage, int]] = []
 
@@ -63,6 +66,10 @@ class HybridEngine(WrappedTrainer):
         groups = [list(group) for group in self.plan.gathers]
         group: Group | None = own_group(rank, groups, self.trainer.clock) if groups else None
         self._forth: WeightMover = Resharder(self.plan, rank, self.collectives, group)
+        self._learned: WeightMover | None = None
+        if trainer.arch.adapters is not None:
+            parts = (LearnedOnly(trainer.layout), LearnedOnly(self.generator.layout))
+            self._learned = Resharder(plan_transfers(trainer.arch, *parts), rank, self.collectives)
         self._back: WeightMover | None = Resharder(back, rank, self.collectives) if back is not None else None
 
     def _planned(self) -> TransferPlan:
@@ -79,12 +86,13 @@ class HybridEngine(WrappedTrainer):
     def _plan_back(self) -> TransferPlan | None:
         """How training shards come out of generation shards without communication; ``None`` where they do not.
 
-        Experts' weights change their form in some engines, so they are not read back; offloaded ones need not be.
-        FSDP's shards are fp32, whatever generation runs in.
+        Experts' weights change their form in some engines, so they are not read back; offloaded ones need not be, and
+        a base beside adapters stays. FSDP's shards are fp32, whatever generation runs in.
         """
         trainer = self.trainer
         is_offloaded = "parameters" in trainer.spec.offload
-        if is_offloaded or trainer.arch.num_experts or isinstance(trainer.layout, FsdpLayout):
+        stays = trainer.arch.num_experts or trainer.arch.adapters is not None
+        if is_offloaded or stays or isinstance(trainer.layout, FsdpLayout):
             return None
         back = plan_transfers(trainer.arch, self.generator.layout, trainer.layout)
         return back if back.is_local else None
@@ -105,19 +113,22 @@ class HybridEngine(WrappedTrainer):
     def _transition(self) -> None:
         source, count = self.trainer.tensors(), self.collectives.count
         count.sent_bytes = count.received_bytes = 0
-        self.generator.restore()
+        if not self._has_base:
+            self.generator.restore()
         target = self.generator.tensors()
+        mover = self._learned if self._has_base and self._learned is not None else self._forth
         try:
             with MemoryMeter([*source.values(), *target.values()]) as meter:
                 shards_bytes = meter.peak_bytes
-                self._forth.move(source, target)
+                mover.move(source, target)
             self.collectives.agree(self.trainer.device, ok=True)
         except Exception:  # the trainer's weights were only read; what arrived of the others is worth nothing
             self.generator.release()
+            self._has_base = False
             raise
         bucket_bytes = meter.peak_bytes - shards_bytes
         self._log.note(WeightsMoved(count.received_bytes, count.sent_bytes, bucket_bytes, meter.peak_bytes))
-        self._is_generating = True
+        self._is_generating, self._has_base = True, self._learned is not None
         if self.trainer.spec.check_weights:
             self.require_equal_weights()
 
@@ -125,7 +136,8 @@ class HybridEngine(WrappedTrainer):
         """Give the generation engine's memory back, and have the trainer's."""
         if self._is_generating:
             self._wake_trainer()
-            self.generator.release()
+            if not self._has_base:
+                self.generator.release()
             self._is_generating = False
 
     def _send_trainer_to_sleep(self) -> None:

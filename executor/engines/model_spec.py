@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from executor.records import COLLECTIVE_TIMEOUT_S
+from executor.weights.architecture import is_learned
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from executor.rl.learning_rate import RateSchedule
+    from executor.weights.architecture import Adapters
     from simulator.plan.groups import Degrees
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -48,7 +50,8 @@ class ModelSpec:
     ``max_num_seqs`` sequences of a replica generate at once, fewer if ``kv_cache_bytes`` of a rank (0: no limit) do not
     hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
-    ``recompute`` as in plans. ``check_weights``: compare checksums after each transition.
+    ``recompute`` as in plans; with ``adapters`` they are trained, and the base stays as it is.
+    ``check_weights``: compare checksums after each transition.
     """
 
     path: str
@@ -64,9 +67,16 @@ class ModelSpec:
     scoring: Degrees | None = None
     offload: tuple[str, ...] = ()
     recompute: str = "none"
+    adapters: Adapters | None = None
     device: str = "cpu"
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
     check_weights: bool = True
+
+    def learns(self, name: str) -> bool:
+        """Whether a tensor is trained: all in a model that is, or its adapters and the score head that no base has."""
+        if self.optimizer is None:
+            return False
+        return self.adapters is None or is_learned(name)
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -54,8 +54,9 @@ class EngineSpec:
             return self._side_of(self.link, identity, address, degrees)
         if self.generation is None:
             return RoleEngine.of_trainer(self.training_engine(identity, address, degrees))
-        entry = TRAINING[self.training]
-        if entry.build_in_place is not None and is_in_place(self.training, self.generation):
+        entry, moves = TRAINING[self.training], (degrees.pg, degrees.tg) != (degrees.p, degrees.t)
+        in_place = is_in_place(self.training, self.generation) and not (self.model.adapters is not None and moves)
+        if entry.build_in_place is not None and in_place:  # a base that stays is not gathered time and again
             trainer, generator = entry.build_in_place(
                 TrainerSetup(identity, address, degrees, self.model, self.options)
             )

@@ -64,6 +64,24 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
             _require_generation(entry, entry.generation, engines)
 
 
+def require_adapters_run(plan: Plan, engines: EnginesSection) -> None:
+    """Raise ``NotYetError`` where a trained role cannot have adapters, or its generation cannot read them."""
+    able = ", ".join(name for name, entry in TRAINING.items() if entry.capabilities.adapters)
+    for entry in plan.roles:
+        if entry.training is None:
+            continue
+        name, at = engines.training_of(entry.role), f"{entry.role}: adapters (implementation.lora_rank) cannot run yet"
+        can = TRAINING[name].capabilities
+        if not can.adapters:
+            raise NotYetError(f"{at} on {name}; {able} train them")
+        if entry.training.tp > 1 and not can.adapters_tensor_parallel:
+            raise NotYetError(f"{at} with tp {entry.training.tp} on {name}; torch-native has both")
+        if entry.separate_generation:
+            raise NotYetError(f"{at} where generation has a pool of its own; on the trainer's pool they do")
+        if entry.generation is not None and not GENERATION[engines.generation].capabilities.adapters:
+            raise NotYetError(f"{at} where {engines.generation} generates; torch-native does with them")
+
+
 def _settled(name: str) -> str:
     if name == AS_PLANNED:
         raise InputError("engines as-planned need the job that the plan was made for: run it by 'hybridmap run'")

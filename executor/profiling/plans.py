@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from profiles.workload import LengthDistribution, Workload
@@ -20,11 +20,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class ProbeImplementation:
+    """All weights are trained."""
+
+    lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
+    lora_adapters: int = 1
+
+
+@dataclass(frozen=True)
 class ProbeJob:
     """The part of a job that a run reads."""
 
     algorithm: str
     workload: Workload
+    implementation: ProbeImplementation = field(default_factory=ProbeImplementation)
 
     @property
     def dataflow(self) -> Dataflow:

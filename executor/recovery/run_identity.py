@@ -29,6 +29,7 @@ SAME = (
     "optimizer",
     "seed",
     "dtype",
+    "environment",
 )
 """Keys of the run section that decide what is learned, besides ``learning`` and ``weights``."""
 
@@ -53,6 +54,9 @@ def identity_of(job_facts: JobFacts, plan: Plan, config: RunConfig, hyper: Hyper
     }
     work = dataclasses.asdict(job_facts.workload)
     given = {"algorithm": plan.algorithm, "workload": work, "learning": learning, "weights": weights, **found}
+    if job_facts.implementation.lora_rank:
+        built = job_facts.implementation
+        given["adapters"] = {"rank": built.lora_rank, "targets": built.lora_targets, "alpha": config.lora_alpha}
     document: dict[str, Any] = json.loads(json.dumps(given))
     return document
 

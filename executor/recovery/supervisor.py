@@ -142,7 +142,7 @@ class Supervisor:
     def run(self, start: Start, attempt: Callable[[Start], T]) -> T:
         """Make attempts until one comes to its end; raises what the policy does not let a run survive."""
         self._furthest = self._furthest_before = start.iteration
-        (self._folder / FAILURES).unlink(missing_ok=True)  # of an earlier run
+        self._lines = self._lines_before(start)
         while True:
             try:
                 return attempt(start)
@@ -155,6 +155,14 @@ class Supervisor:
                     raise
                 # what was left a moment ago found no place: it is going, too
                 start = self._next(start, Failure(-1, "start", "-", 0, str(error), ""), error)
+
+    def _lines_before(self, start: Start) -> str:
+        """What a run that resumes in its own folder has survived so far; those of an earlier run there are removed."""
+        path = self._folder / FAILURES
+        if start.iteration and path.exists():
+            return path.read_text(encoding="utf-8")
+        path.unlink(missing_ok=True)
+        return ""
 
     def finished(self, iteration: int) -> None:
         """Tell that ``iteration`` iterations are through."""

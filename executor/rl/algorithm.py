@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from executor.rl.dynamic_sampling import scored_groups
+from executor.rl.environment import played
 from executor.rl.losses import clipped_policy
 
 if TYPE_CHECKING:
@@ -58,10 +59,14 @@ def policy_weights(rows: TensorDict) -> torch.Tensor:
 def rollout(models: Models, prompts: Future) -> Future:
     """``prompts`` with responses, and the log-probs that ratios are taken against: the engine's, or the trainer's.
 
+    With an environment they have several turns.
     With dynamic sampling the responses are scored, too, and may be to other prompts.
     """
     sampling = models.dynamic_sampling
-    answered = prompts | models.actor.generate_sequences(prompts)
+    if models.first_turn_tokens:
+        answered = played(models, prompts, models.first_turn_tokens)
+    else:
+        answered = prompts | models.actor.generate_sequences(prompts)
     batch = answered if sampling is None else scored_groups(models, answered, sampling)
     return batch | models.actor.compute_log_prob(batch) if models.recomputes_log_probs else batch
 

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from executor.rl.advantages import gae, group_relative, normalised, over_tokens
 from executor.rl.kl import FixedKl, kl_estimate, token_rewards
+from executor.rl.sequences import written
 
 if TYPE_CHECKING:
     from executor.rl.kl import AdaptiveKl
@@ -40,14 +41,14 @@ def gae_on(scores: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDi
 
 def response_rewards(batch: TensorDict, how: Estimation) -> torch.Tensor:
     """Scores less the KL of the whole response, ``[B]``."""
-    penalty = (token_kl(batch) * batch["response_mask"]).sum(1)
+    penalty = (token_kl(batch) * written(batch)).sum(1)
     return torch.sub(batch["scores"], penalty, alpha=how.kl.coefficient)
 
 
 def relative_to_group(rewards: torch.Tensor, batch: TensorDict, how: Estimation) -> TensorDict:
     """Advantages from ``rewards [B]`` relative to the other responses to the same prompt."""
     relative = group_relative(rewards, batch["group"], scale=how.scale_advantages, eps=how.advantage_eps)
-    advantages = over_tokens(relative, batch["response_mask"])
+    advantages = over_tokens(relative, written(batch))
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 
@@ -61,4 +62,4 @@ def token_kl(batch: TensorDict) -> torch.Tensor:
 
 def mean_kl(batch: TensorDict) -> float:
     """KL summed over a response, mean over rows: what adaptive control steers."""
-    return float((token_kl(batch) * batch["response_mask"]).sum(1).mean())
+    return float((token_kl(batch) * written(batch)).sum(1).mean())

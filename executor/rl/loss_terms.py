@@ -9,7 +9,7 @@ import torch
 
 from executor.rl import losses
 from executor.rl.mismatch import importance
-from executor.rl.sequences import pretraining_of, sequences_of
+from executor.rl.sequences import pretraining_of, sequences_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ def policy_loss_terms(batch: TensorDict, runnable: Runnable, hyper: Hyperparamet
 
     rows["loss_weights"] = loss_weights(rows["target_mask"], hyper.loss_aggregation)
     if hyper.importance != "none":
-        given = (rows["log_probs"], rows["rollout_log_probs"], rows["response_mask"])
+        given = (rows["log_probs"], rows["rollout_log_probs"], written(rows))
         rows["importance"] = importance(*given, hyper.importance, hyper.importance_cap)
     has_kl = "ref_log_probs" in batch.keys() and runnable.kl_place(hyper.kl_in) == "loss"  # noqa: SIM118
 

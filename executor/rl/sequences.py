@@ -17,8 +17,14 @@ def sequences_of(batch: TensorDict) -> tuple[TensorDict, int]:
     rows = batch.clone(recurse=False)
     rows["tokens"] = torch.cat([batch["prompts"], batch["responses"]], dim=1)
     rows["token_mask"] = torch.cat([batch["prompt_mask"], batch["response_mask"]], dim=1)
-    rows["target_mask"] = batch["response_mask"] & real_rows(batch)[:, None]
+    rows["target_mask"] = written(batch) & real_rows(batch)[:, None]
     return rows, batch["prompts"].shape[1]
+
+
+def written(batch: TensorDict) -> torch.Tensor:
+    """The tokens of responses that the policy wrote, bool ``[B, R]``: all but those of an environment."""
+    found: torch.Tensor = batch.get("loss_mask", None)
+    return batch["response_mask"] if found is None else found
 
 
 def pretraining_of(batch: TensorDict) -> TensorDict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -30,12 +30,52 @@ SCALINGS = {
 """Ways to stretch rotary angles over longer contexts, by transformers' names, and the numbers that each needs."""
 
 
+TARGETS = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "output": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""Projections of a layer by the names that jobs have for those with adapters."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Low-rank adapters: ``W [m, n]`` becomes ``W + alpha / rank * B A`` with ``A [rank, n]`` and ``B [m, rank]``.
+
+    Source: LoRA (Hu et al. 2021); ``targets`` are keys of ``TARGETS``.
+    """
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...] = tuple(TARGETS)
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Those of a layer that have adapters, by the ends of their names."""
+        return tuple(name for target in self.targets for name in TARGETS[target])
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a tensor is a factor of an adapter."""
+    return name.endswith((".lora_A.weight", ".lora_B.weight"))
+
+
+def is_learned(name: str) -> bool:
+    """Whether a model with adapters trains a tensor: the adapters, and a score head, which no base model has."""
+    return is_adapter(name) or name == SCORE
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A decoder as weight maps see it: its shape, and the constants that passes need besides.
 
     ``has_score`` replaces the vocabulary head by one score per token. ``rope_scaling`` has transformers' parameters,
-    ``rope_type`` among them; empty where angles are not scaled.
+    ``rope_type`` among them; empty where angles are not scaled. ``adapters`` are tensors of the model, too.
     """
 
     shape: ModelShape
@@ -43,6 +83,12 @@ class Architecture:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     rope_scaling: tuple[tuple[str, Any], ...] = ()
+    adapters: Adapters | None = None
+
+    @property
+    def adapter_scale(self) -> float:
+        """What the output of an adapter is multiplied by."""
+        return self.adapters.scale if self.adapters else 0.0
 
     @property
     def rope_type(self) -> str:
@@ -119,13 +165,28 @@ class Architecture:
     def _made(self) -> dict[str, Tensor]:
         found = [Tensor(EMBEDDING, (self.vocab, self.hidden), -1)]
         for layer in range(self.num_layers):
-            found += self._attention(layer) + self._mlp(layer)
+            blocks = self._attention(layer) + self._mlp(layer)
+            found += blocks + self._adapters(blocks, layer)
         found.append(Tensor(NORM, (self.hidden,), self.num_layers))
         if self.has_score:
             found.append(Tensor(SCORE, (1, self.hidden), self.num_layers))
         elif self.has_head:
             found.append(Tensor(HEAD, (self.vocab, self.hidden), self.num_layers))
         return {tensor.name: tensor for tensor in found}
+
+    def _adapters(self, blocks: list[Tensor], layer: int) -> list[Tensor]:
+        """Both factors of each projection of a layer that has an adapter."""
+        has = self.adapters
+        if has is None:
+            return []
+        shapes = {tensor.name: tensor.shape for tensor in blocks}
+        found = []
+        for projection in has.projections:
+            name = f"model.layers.{layer}.{projection}"
+            out, width = shapes[f"{name}.weight"]
+            found.append(Tensor(f"{name}.lora_A.weight", (has.rank, width), layer))
+            found.append(Tensor(f"{name}.lora_B.weight", (out, has.rank), layer))
+        return found
 
     def expert_names(self, layer: int, expert: int) -> tuple[str, str, str]:
         """Gate, up and down projection of an expert."""
@@ -198,9 +259,12 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
     return parse_config(raw, str(file))
 
 
-def read_architecture(path: str | Path, *, has_score: bool = False) -> Architecture:
+def read_architecture(path: str | Path, *, has_score: bool = False, adapters: Adapters | None = None) -> Architecture:
     """Read ``config.json``, or the one in the folder ``path``; ``InputError`` says what cannot run."""
-    return architecture_of(read_config(path), str(path), has_score=has_score)
+    found = architecture_of(read_config(path), str(path), has_score=has_score)
+    if adapters is not None and found.num_experts:
+        raise NotYetError(f"{path}: adapters beside experts cannot run yet; train all weights (lora_rank 0)")
+    return replace(found, adapters=adapters)
 
 
 def architecture_of(document: Mapping[str, Any], source: str, *, has_score: bool = False) -> Architecture:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from executor.weights.architecture import SCORE, read_config
+from executor.weights.adapters import LearnedOnly
+from executor.weights.architecture import is_learned, read_config
 from executor.weights.files import open_weights
 from executor.weights.move import Resharder, view_of
 from executor.weights.native_layout import WholeLayout
@@ -41,7 +42,8 @@ def fill(arch: Architecture, stored: Iterable[Stored], local: Mapping[str, torch
 def reader_of(arch: Architecture, path: str, seed: int) -> Reader:
     """Reads boxes from the ``*.safetensors`` of a folder; what a ``config.json`` alone leaves open is drawn by seed.
 
-    ``InputError`` for a tensor that is missing or has another shape; a score head that no file has is drawn.
+    ``InputError`` for a tensor that is missing or has another shape; what is learned beside a base is drawn where no
+    file has it.
     """
     folder = Path(path)
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
@@ -67,7 +69,7 @@ def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
 
     def read(tensor: Tensor, box: Box) -> torch.Tensor:
         if tensor.name not in places:
-            if tensor.name == SCORE:
+            if is_learned(tensor.name):
                 return draw(tensor, box)
             raise InputError(f"{folder}: weight {tensor.name} is missing")
         whole = places[tensor.name].get_slice(tensor.name)
@@ -84,8 +86,10 @@ def _file_reader(folder: Path, files: list[Path], draw: Reader) -> Reader:
 def gather_whole(
     arch: Architecture, layout: Layout, rank: int, tensors: Mapping[str, torch.Tensor], collectives: CountingCollectives
 ) -> dict[str, torch.Tensor] | None:
-    """The whole checkpoint on rank 0, ``None`` elsewhere; every rank calls this."""
-    whole = WholeLayout(arch, layout.num_ranks, frozenset({0}))
+    """The whole checkpoint, or all its adapters, on rank 0, ``None`` elsewhere; every rank calls this."""
+    whole: Layout = WholeLayout(arch, layout.num_ranks, frozenset({0}))
+    if arch.adapters is not None:
+        whole = LearnedOnly(whole)
     plan = plan_transfers(arch, layout, whole)
     some = next(iter(tensors.values()))
     target = {stored.name: some.new_empty(stored.shape) for stored in whole.stored(rank)}

@@ -26,13 +26,16 @@ ROWS = (
     "lm_head.weight",
 )
 COLUMNS = ("o_proj.weight", "down_proj.weight", "w2.weight")
+SPLIT_OUT = tuple(f"{name}_proj.lora_B.weight" for name in ("q", "k", "v", "gate", "up"))
+SPLIT_IN = tuple(f"{name}_proj.lora_A.weight" for name in ("o", "down"))
+"""The factor of an adapter that is cut as its projection is; the other one is whole on every rank."""
 
 
 def cut_dimension(name: str) -> int | None:
     """The dimension that tensor parallelism cuts, ``None`` for a whole copy on each rank."""
-    if name.endswith(COLUMNS):
+    if name.endswith((*COLUMNS, *SPLIT_IN)):
         return 1
-    return 0 if name.endswith(ROWS) else None
+    return 0 if name.endswith((*ROWS, *SPLIT_OUT)) else None
 
 
 def require_even(arch: Architecture, p: int, t: int) -> None:

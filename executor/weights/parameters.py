@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from executor.weights.architecture import EMBEDDING, HEAD, NORM, SCORE, read_architecture
+from executor.weights.architecture import EMBEDDING, HEAD, NORM, SCORE, is_adapter, is_learned, read_architecture
 from executor.weights.files import open_weights
+from executor.weights.native_layout import cut_dimension
 from profiles.errors import InputError, NotYetError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from executor.weights.architecture import Architecture
+    from executor.weights.architecture import Adapters, Architecture
 
 INIT_STD = 0.02
 
@@ -69,9 +70,9 @@ class Slice:
         return self.stage == self.stages - 1
 
 
-def read_dense(path: str | Path, *, has_score: bool = False) -> Architecture:
+def read_dense(path: str | Path, *, has_score: bool = False, adapters: Adapters | None = None) -> Architecture:
     """The model in ``path`` (``transition.architecture``); ``NotYetError`` for one with experts."""
-    arch = read_architecture(path, has_score=has_score)
+    arch = read_architecture(path, has_score=has_score, adapters=adapters)
     if arch.num_experts:
         raise NotYetError(
             f"{path}: '{arch.model_type}' has experts, which the torch-native engine cannot run yet; megatron-core can"
@@ -120,7 +121,14 @@ def _layer(arch: Architecture, layer: int) -> list[Parameter]:
         if arch.qk_norm and name != "v":
             shape = (arch.head_dim,)
             found.append(Parameter(f"{at}self_attn.{name}_norm.weight", shape, layer, partial_gradient=True))
-    return found
+    return found + _adapters(arch, layer)
+
+
+def _adapters(arch: Architecture, layer: int) -> list[Parameter]:
+    """Factors of a layer's adapters: of the one that is whole, each rank sees the gradient through its own part."""
+    found = [tensor for tensor in arch.tensors().values() if tensor.layer == layer and is_adapter(tensor.name)]
+    cuts = [(tensor, cut_dimension(tensor.name)) for tensor in found]
+    return [Parameter(t.name, t.shape, layer, cut, partial_gradient=cut is None) for t, cut in cuts]
 
 
 def cut_out(whole: torch.Tensor, parameter: Parameter, piece: Slice) -> torch.Tensor:
@@ -131,22 +139,27 @@ def cut_out(whole: torch.Tensor, parameter: Parameter, piece: Slice) -> torch.Te
 
 
 def drawn(parameter: Parameter, arch: Architecture, seed: int) -> torch.Tensor:
-    """A whole parameter at random: normal matrices (those into the residual stream smaller), ones, zero biases."""
+    """A whole parameter at random: normal matrices (those into the residual stream smaller), ones, zero biases.
+
+    Of an adapter one factor is zero, so that it changes nothing before it learns, the other uniform as in PEFT.
+    """
     if parameter.name.endswith("norm.weight"):
         return torch.ones(parameter.shape)
-    if parameter.name.endswith(".bias"):
+    if parameter.name.endswith((".bias", ".lora_B.weight")):
         return torch.zeros(parameter.shape)
     std = INIT_STD
     if parameter.name.endswith(("o_proj.weight", "down_proj.weight")):
         std /= math.sqrt(2 * arch.num_layers)
     stream = torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(parameter.name.encode()))
+    if is_adapter(parameter.name):
+        return (2 * torch.rand(parameter.shape, generator=stream) - 1) / math.sqrt(parameter.shape[1])
     return torch.randn(parameter.shape, generator=stream) * std
 
 
 def read(parameters: list[Parameter], piece: Slice, folder: Path) -> dict[str, torch.Tensor]:
     """The slices of one rank, from the ``*.safetensors`` files of ``folder``; ``InputError`` names what is wrong.
 
-    A value head that no file has is left out of the answer: it is new.
+    A value head or an adapter that no file has is left out of the answer: it is new.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -160,7 +173,7 @@ def read(parameters: list[Parameter], piece: Slice, folder: Path) -> dict[str, t
                     shape = tuple(whole.get_shape())
                     raise InputError(f"{file}: {name} has shape {shape}, the config asks for {wanted[name].shape}")
                 found[name] = _slice_of(whole, wanted[name], piece)
-    missing = sorted(wanted.keys() - found.keys() - {SCORE})
+    missing = sorted(name for name in wanted.keys() - found.keys() if not is_learned(name))
     if missing:
         raise InputError(f"{folder}: {len(missing)} weights are missing, the first is {missing[0]}")
     return found

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
 
     from executor.records import Identity
+    from executor.rl.environment_section import EnvironmentSection
     from executor.rl.hyperparameters import Hyperparameters
+    from executor.rl.text import TextCodec
     from simulator.plan.groups import Degrees
 
 
@@ -24,10 +26,19 @@ class ControllerWorker(Worker):
     """Advantages and summaries of one algorithm."""
 
     def __init__(
-        self, identity: Identity, *, address: str, degrees: Degrees, algorithm: str, hyper: Hyperparameters
+        self,
+        identity: Identity,
+        *,
+        address: str,
+        degrees: Degrees,
+        algorithm: str,
+        hyper: Hyperparameters,
+        environment: EnvironmentSection | None = None,
+        codec: TextCodec | None = None,
     ) -> None:
         self.identity, self.address, self.degrees = identity, address, degrees
         self.algorithm, self.hyper = algorithm, hyper
+        self.environment, self.codec = environment, codec
         self._kept: list[TensorDict] = []
 
     @register(protocol="ONE_TO_ALL")
@@ -98,11 +109,40 @@ class ControllerWorker(Worker):
 
         return joined(self._kept)[:rows]
 
+    @register(protocol="ONE_TO_ALL", returns=())
+    def begin_episodes(self, batch: TensorDict) -> None:
+        """Make an environment for each row of prompts."""
+        from executor.rl.environment import Episodes
+
+        assert self.environment is not None and self.codec is not None, "a run without an environment has no episodes"
+        self._episodes = Episodes(self.environment, self.codec, batch, self.hyper.max_tokens)
+
+    @register(protocol="RANK_ZERO")
+    def take_turn(self, batch: TensorDict) -> int:
+        """Let the environments answer a turn of the policy; how many episodes are open."""
+        return self._episodes.take(batch)
+
+    @register(protocol="3D_PROTO", reads=())
+    def turn_prompts(self) -> TensorDict:
+        """What the policy reads in the next turn of the open episodes."""
+        return self._episodes.prompts()
+
+    @register(protocol="RANK_ZERO")
+    def turn_tokens(self) -> int:
+        """Most tokens of that turn."""
+        return self._episodes.turn_tokens()
+
+    @register(protocol="3D_PROTO", reads=())
+    def finished_episodes(self) -> TensorDict:
+        """Responses of all episodes, with a mask of what the policy wrote of them."""
+        return self._episodes.columns()
+
     @register(protocol="RANK_ZERO")
     def summarise(self, batch: TensorDict) -> dict[str, float]:
         """Means of an iteration's batch: what a curve is drawn from."""
         from executor.rl.estimators import mean_kl
         from executor.rl.mismatch import mismatch
+        from executor.rl.sequences import written
 
         lengths = batch["response_mask"].sum(1).float()
         found = {
@@ -116,7 +156,7 @@ class ControllerWorker(Worker):
             if column in batch.keys():  # noqa: SIM118
                 found[column] = float(batch[column].mean())
         if "rollout_log_probs" in batch.keys():  # noqa: SIM118
-            apart = mismatch(batch["log_probs"], batch["rollout_log_probs"], batch["response_mask"])
+            apart = mismatch(batch["log_probs"], batch["rollout_log_probs"], written(batch))
             found |= {f"mismatch/{name}": value for name, value in apart.items()}
         if "costs" in found:
             found["cost_multiplier"] = self.multiplier.value

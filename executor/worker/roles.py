@@ -183,13 +183,16 @@ class ActorWorker(ModelWorker):
         self.version = version
 
     @register(protocol="3D_ALL_MICRO_DP", reads=PROMPT, returns=("responses", "response_mask", "log_probs", "version"))
-    def generate_sequences(self, batch: TensorDict, do_sample: bool = True) -> TensorDict:
-        """Responses to ``prompts``, with their log-probs and the version of the weights that wrote them."""
+    def generate_sequences(self, batch: TensorDict, do_sample: bool = True, max_tokens: int = 0) -> TensorDict:
+        """Responses to ``prompts``, with their log-probs and the version of the weights that wrote them.
+
+        ``max_tokens`` of each, where not 0 those of the run.
+        """
         import torch
 
         hyper = self.hyper
         drawn = (hyper.end_tokens, hyper.seed, hyper.top_p, hyper.top_k)
-        sampling = Sampling(hyper.max_tokens, hyper.temperature, not do_sample, *drawn)
+        sampling = Sampling(max_tokens or hyper.max_tokens, hyper.temperature, not do_sample, *drawn)
         output = self._part(self.made.generator, "generates").generate(batch, sampling)
         output["version"] = torch.full(batch.batch_size, self.version)
         if PADDING in batch.keys():  # noqa: SIM118
@@ -220,7 +223,7 @@ class ActorWorker(ModelWorker):
 
     @register(
         protocol="3D_PROTO",
-        reads=(*SAMPLE, *PRETRAIN, *RATIOS, "ref_log_probs", "advantages", "pretrain_loss", "version"),
+        reads=(*SAMPLE, *PRETRAIN, *RATIOS, "loss_mask", "ref_log_probs", "advantages", "pretrain_loss", "version"),
     )
     def update_actor(self, batch: TensorDict) -> dict[str, float] | None:
         """Optimizer steps on the algorithm's policy loss; metrics, with ``staleness`` in updates."""

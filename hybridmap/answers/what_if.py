@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from hybridmap.job.edit import combinations, with_settings
 from hybridmap.job.load import job_from_mapping
+from hybridmap.job.unknown_models import with_models
 from hybridmap.text.frontier import changes
 from hybridmap.version import __version__
 from profiles.calibration import CALIBRATION_FILE
@@ -85,17 +86,20 @@ def what_if(
     time_limit_s: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
     calibration: Path | None = None,
+    model_config: Path | None = None,
 ) -> tuple[Case, tuple[Case, ...]]:
     """The job of ``path`` as given, and every combination of ``settings``, each planned under the job's objective.
 
-    All jobs are read before the first search, so a wrong setting fails at once. ``calibration``: as in ``load_job``.
+    All jobs are read before the first search, so a wrong setting fails at once. ``calibration`` and
+    ``model_config``: as in ``load_job``.
 
     Raises
     ------
     InputError
         A setting that names no place in the job, a job that cannot be, or too many combinations.
     """
-    raw = _with_layer(read_yaml_file(path), path.parent, calibration)
+    raw = with_models(read_yaml_file(path), path.parent, model_config, allow_download=False)
+    raw = _with_layer(raw, path.parent, calibration)
     chosen = combinations(settings, MOST_SEARCHES)
     jobs = [_job(raw, values, path) for values in ({}, *chosen)]
     cases = []

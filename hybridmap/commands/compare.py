@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.answers.comparison import PLACEMENTS, Row, best_of
-from hybridmap.commands.options import JobArgument, Json, Systems
+from hybridmap.commands.options import AllowDownload, JobArgument, Json, ModelConfig, Systems
 from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InfeasibleError
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 
-def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -> None:
+def compare(
+    job: JobArgument,
+    systems: Systems = False,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
+    as_json: Json = False,
+) -> None:
     """Compare colocate, split, standalone and the best.
 
     The best plan of each named placement beside the best of all placements; with --systems, the best plan beside
@@ -24,7 +30,7 @@ def compare(job: JobArgument, as_json: Json = False, systems: Systems = False) -
     from hybridmap.text.plan import header_lines
     from hybridmap.text.worked import worked_lines
 
-    given = load_job(job)
+    given = load_job(job, model_config=model_config, allow_download=allow_download)
     facts = given.facts()
     if systems:
         from hybridmap.commands.compare_systems import compare_systems
@@ -128,7 +134,7 @@ def _show_layouts(rows: list[Row]) -> None:
     from hybridmap.text.notation import gpus_text
     from hybridmap.text.plan import role_rows
 
-    table = new_table(("placement", "GPUs", "role", "training", "generation", "scoring"))
+    table = new_table(("placement", "GPUs", "role", "training", "generation", "scoring"), keys=3)
     for row in rows:
         if row.result is None:
             continue

@@ -29,11 +29,13 @@ def list_devices(as_json: Json = False) -> None:
     if as_json:
         say_json({"devices": found})
         return
-    numbers = ("memory", "bf16", "bandwidth", "NVLink", "GPUs/node", "NVLink domain", "network/node", "measured rows")
+    numbers = ("GiB", "TFLOP/s", "GB/s", "NVLink", "network", "GPUs", "measured")
     table = new_table(("device", *numbers), right=numbers)
     for device in found:
         table.add_row(device["name"], *_figures(device["spec"]), f"{sum(t['rows'] for t in device['tables']):,}")
     say_table(table)
+    say("\nMemory in GiB, dense bf16 in TFLOP/s, memory and NVLink in GB/s, network of a node in Gbit/s")
+    say("GPUs of a node (in reach of NVLink, where they are more); measured: rows of tables")
     say("Sources of every number: hybridmap devices show NAME")
 
 
@@ -238,14 +240,14 @@ def _figures(spec: dict[str, Any]) -> list[str]:
     def value(key: str) -> float:
         return float(spec[key]["value"])
 
+    node, reach = value("gpus_per_node"), value("nvlink_domain_gpus")
     return [
-        f"{gib(value('memory_bytes'))} GiB",
-        f"{value('peak_flop_per_s.bf16') / 1e12:,.0f} TFLOP/s",
-        f"{value('memory_bytes_per_s') / 1e9:,.0f} GB/s",
-        f"{value('nvlink_bytes_per_s') / 1e9:,.0f} GB/s",
-        f"{value('gpus_per_node'):.0f}",
-        f"{value('nvlink_domain_gpus'):.0f}",
-        f"{value('inter_node_bytes_per_s_per_node') * 8 / 1e9:,.0f} Gbit/s",
+        gib(value("memory_bytes")),
+        f"{value('peak_flop_per_s.bf16') / 1e12:,.0f}",
+        f"{value('memory_bytes_per_s') / 1e9:,.0f}",
+        f"{value('nvlink_bytes_per_s') / 1e9:,.0f}",
+        f"{value('inter_node_bytes_per_s_per_node') * 8 / 1e9:,.0f}",
+        f"{node:.0f}" if reach <= node else f"{node:.0f} ({reach:.0f})",
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json, ShowProgress
+from hybridmap.commands.options import AllowDownload, Json, ModelConfig, ShowProgress
 from hybridmap.console import say, say_json, working
 from profiles.errors import InputError
 
@@ -28,7 +28,9 @@ LEAST_S = 5.0
 def explain(
     job: Annotated[
         Path | None,
-        typer.Argument(metavar="[JOB.yaml]", help="The job to plan and explain.", show_default=False),
+        typer.Argument(
+            metavar="[plan.json | JOB.yaml]", help="A plan, or the job to plan and explain.", show_default=False
+        ),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="plan.json", help="Explain this plan.", show_default=False)
@@ -38,6 +40,8 @@ def explain(
         typer.Option("--time-limit", min=1.0, metavar="SECONDS", help="Longest time to search, thresholds included."),
     ] = 10.0,
     show_progress: ShowProgress = False,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Explain a plan.
@@ -45,13 +49,21 @@ def explain(
     What each stage waits for, what memory keeps it from, where GPUs idle, what would make another placement win, and
     what the HybridFlow paper's observations come to in this job.
     """
+    from hybridmap.files.plan import is_plan_file
+    from hybridmap.job.load import load_job
     from mapper.analysis.explain import explain as explain_plan
 
+    if job is not None and plan is None and is_plan_file(job):
+        plan, job = job, None
     if (job is None) == (plan is None):
-        raise InputError("explain needs either a JOB.yaml or --plan plan.json")
+        raise InputError("explain needs either a plan.json or a JOB.yaml")
     began = time.perf_counter()
     with working("explaining ...", show_progress, as_json):
-        given, found, others, goal = _from_plan(plan) if plan is not None else _from_job(job, time_limit)
+        if job is not None:
+            loaded = load_job(job, model_config=model_config, allow_download=allow_download)
+            given, found, others, goal = _planned(loaded, time_limit)
+        else:
+            given, found, others, goal = _from_plan(plan)
         # Thresholds compare placements by time on all GPUs, which says nothing of another objective's winner.
         rivals = others if goal == "time" else ()
         left_s = max(time_limit - (time.perf_counter() - began), min(time_limit / 2, LEAST_S))
@@ -63,22 +75,20 @@ def explain(
     _show(answer, given.facts(), found, rivals, note)
 
 
-def _from_plan(path: Path) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
+def _from_plan(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
     from hybridmap.files.plan import read_plan_file
     from hybridmap.job.load import job_from_document
     from mapper.result import RunnerUp
 
+    assert path is not None, "checked by the command"
     file = read_plan_file(path)
     given = job_from_document(file.job, f"{path}: job")
     return given, file.plan, [RunnerUp(r.placement, r.iteration_s, r.plan) for r in file.runners_up], file.objective
 
 
-def _from_job(path: Path | None, limit_s: float) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
-    from hybridmap.job.load import load_job
+def _planned(given: "Job", limit_s: float) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
     from mapper.search.find_plan import find_plan
 
-    assert path is not None, "checked by the command"
-    given = load_job(path)
     result = find_plan(replace(given.request(), time_limit_s=limit_s))
     return given, result.plan, result.runners_up, result.objective.goal
 

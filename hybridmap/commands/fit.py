@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import JobArgument, Json, TimeLimit
+from hybridmap.commands.options import AllowDownload, JobArgument, Json, ModelConfig, TimeLimit
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def fit(
         typer.Option("--plan", metavar="plan.json", help="Look at this plan, not the best.", show_default=False),
     ] = None,
     time_limit: TimeLimit = 60.0,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Tell whether a job fits in memory.
@@ -34,7 +36,7 @@ def fit(
     from hybridmap.files.plan import read_plan
     from hybridmap.job.load import load_job
 
-    given = load_job(job)
+    given = load_job(job, model_config=model_config, allow_download=allow_download)
     facts = given.facts()
 
     with progress_bar("memory sizes") as progress:

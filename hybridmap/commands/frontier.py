@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Even, JobArgument, Json, Placement, Seed, TimeLimit
+from hybridmap.commands.options import (
+    AllowDownload,
+    Even,
+    JobArgument,
+    Json,
+    ModelConfig,
+    Placement,
+    Seed,
+    TimeLimit,
+)
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table, width_of
 
 if TYPE_CHECKING:
@@ -23,6 +32,8 @@ def frontier(
     even: Even = False,
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Show iteration time against GPUs.
@@ -35,7 +46,7 @@ def frontier(
     from hybridmap.job.notes import notes
     from hybridmap.text.frontier import answer_line, budget_notes, plot_lines, proof_lines
 
-    given = load_job(job)
+    given = load_job(job, model_config=model_config, allow_download=allow_download)
     facts, request = given.facts(), given.request()
     require_folder(out)
     with progress_bar("budgets") as progress:

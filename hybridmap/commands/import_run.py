@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import CalibrationLayer, Json, TimeLimit, known_devices
+from hybridmap.commands.options import AllowDownload, CalibrationLayer, Json, TimeLimit, known_devices
 from hybridmap.console import new_table, say, say_json, say_table, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.exports.advice import Advice
-    from hybridmap.exports.imported import Imported
+    from hybridmap.exports.imported import Given, Imported
     from hybridmap.exports.reader import Reader
     from hybridmap.job.job import Job
     from mapper.result import Result
@@ -74,6 +74,7 @@ def import_run(
     prompt_tokens: PromptTokens = None,
     model: Models = None,
     model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     env: Variables = None,
     log: Annotated[
         Path | None,
@@ -106,7 +107,8 @@ def import_run(
     read = reader.read(config, variables)
     if log is not None:
         mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)
-    imported = reader.imported(read, Given(device, gbps, mean_response, prompt_tokens, models))
+    given = Given(device, gbps, mean_response, prompt_tokens, models)
+    imported = _imported(reader, read, given, allow_download)
     if calibration is not None:
         imported = replace(imported, job=with_layer(imported.job, calibration))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
@@ -120,6 +122,22 @@ def import_run(
         return
     _show(imported, now, why, advice, origin.value)
     say(f"wrote       {', '.join(written)}")
+
+
+def _imported(reader: "Reader[Any]", read: Any, given: "Given", allow_download: bool) -> "Imported":
+    """The run as a job and a plan; a model that is not known is fetched where that is allowed, one after the other."""
+    from hybridmap.exports.models import UnknownModelError
+    from profiles.models.hub_fetch import fetch_config
+
+    fetched: set[str] = set()
+    while True:
+        try:
+            return reader.imported(read, given)
+        except UnknownModelError as error:
+            if not allow_download or error.model in fetched:
+                raise
+            fetched.add(error.model)
+            fetch_config(error.model)
 
 
 def _applied(config: Path, system: str, advice: "Advice", variables: dict[str, str]) -> str:

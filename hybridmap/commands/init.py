@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import Json, known_algorithms, known_devices, known_models
+from hybridmap.commands.options import AllowDownload, Json, ModelConfig, known_algorithms, known_devices, known_models
 from hybridmap.console import say, say_json
 from profiles.errors import HybridmapError, InputError
 
@@ -88,6 +88,8 @@ def init(
     response_length: Whole = None,
     mean_response_length: MeanLength = None,
     minibatches: Whole = None,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     target: Annotated[
         str | None,
         typer.Option("--target", metavar="SYSTEM/TRAINER", help="The system that is to run it.", show_default=False),
@@ -107,9 +109,10 @@ def init(
 
         say_json(Job.json_schema())
         return
+    others = {"critic": critic, "reference": reference, "reward": reward, "cost": cost}
     given = {
         "algorithm": algorithm,
-        "model": model,
+        "model": _given_model(model, list(others.values()), model_config, allow_download),
         "device": device,
         "nodes": nodes,
         "prompts": prompts,
@@ -121,7 +124,6 @@ def init(
     if not force and file.exists():
         raise InputError(f"{file}: is there already; give another name or --force")
     ask = sys.stdin.isatty() and sys.stderr.isatty() and not as_json
-    others = {"critic": critic, "reference": reference, "reward": reward, "cost": cost}
     answers = replace(_answers(given, others, mean_response_length, file, ask), target=_target(target))
     _write(answers, file, force)
     if as_json:
@@ -130,6 +132,21 @@ def init(
     say(f"wrote       {file}")
     say(f"next        hybridmap fit {file}")
     say(f"            hybridmap plan {file}")
+
+
+def _given_model(name: str | None, others: list[str | None], config: Path | None, allow_download: bool) -> str | None:
+    """The model as it was given, or its config where nobody here knows it; where that is allowed all are fetched."""
+    from hybridmap.job.unknown_models import is_unknown
+    from profiles.models.hub_fetch import fetch_config
+
+    if config is not None:
+        if name is not None and not is_unknown(name):
+            raise InputError(f"--model-config {config} is of a model that is not known, and {name} is; leave out one")
+        return str(config)
+    for each in (name, *others):
+        if allow_download and each is not None and is_unknown(each):
+            fetch_config(each)
+    return name
 
 
 def _write(answers: "Answers", file: Path, force: bool) -> None:
@@ -186,12 +203,13 @@ def _one(key: str, given: dict[str, Any], defaults: dict[str, Any], ask: bool, c
 def _model(name: str, file: Path) -> str:
     """A model as the job file names it: a path below the file's folder starts there, any other from the root."""
     from profiles.models.catalogue import hf_id, is_known, load_model, model_names
+    from profiles.models.hub_cache import cached_config
 
     load_model(name)
     if name in model_names():
         return name
     known = next((each for each in model_names() if hf_id(each).lower() == name.lower()), None)
-    if known is not None or (not Path(name).exists() and is_known(name)):
+    if known is not None or (not Path(name).exists() and (is_known(name) or cached_config(name))):
         return known or name
     path, folder = Path(name).resolve(), file.parent.resolve()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

@@ -14,6 +14,7 @@ models = typer.Typer(help="List the known models, or show one.")
 
 MOE_FACTS = ("num_experts", "experts_per_token", "expert_ffn", "shared_ffn", "num_moe_layers")
 KV_BYTES_PER_ELEMENT = 2  # bf16
+KIB = 1024
 
 
 @models.callback(invoke_without_command=True)
@@ -31,17 +32,19 @@ def list_models(as_json: Json = False) -> None:
     if as_json:
         say_json({"models": rows})
         return
-    numbers = ("parameters", "active", "layers", "heads", "KV heads", "KV bytes/token", "positions")
+    numbers = ("params", "active", "KV", "context")
     table = new_table(("model", *numbers), right=numbers)
     for row in rows:
         table.add_row(
             row["name"],
             _billions(row["num_params"]),
             _billions(row["active_params"]) if row["active_params"] != row["num_params"] else "",
-            *(f"{row[key]:,}" for key in ("num_layers", "num_heads", "num_kv_heads", "kv_bytes_per_token")),
-            f"{row['max_position']:,}",
+            f"{row['kv_bytes_per_token'] / KIB:,.0f}",
+            f"{row['max_position'] / KIB:,.0f}K",
         )
     say_table(table)
+    say("\nParameters in billions, KV cache in KiB a token (bf16), most tokens of a sequence")
+    say("Heads, widths, experts: hybridmap models show NAME")
     say("Checkpoints of their shapes go by their Hugging Face id; of any other model give the path of its config.json.")
 
 
@@ -130,7 +133,7 @@ def _state_bytes(shape: "ModelShape") -> int | None:
 
 
 def _billions(count: int) -> str:
-    return f"{count / 1e9:.2f} B"
+    return f"{count / 1e9:,.{2 if count < 99.5e9 else 0}f}"
 
 
 def _text(value: object) -> str:

@@ -18,6 +18,19 @@ class Placement(StrEnum):
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job: models, workload, cluster.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing else.")]
+ModelConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--model-config",
+        metavar="config.json",
+        help="Shape of the model that the job names and nobody here knows.",
+        show_default=False,
+    ),
+]
+AllowDownload = Annotated[
+    bool,
+    typer.Option("--allow-download", help="Fetch the config.json of unknown models from Hugging Face."),
+]
 ShowProgress = Annotated[
     bool, typer.Option("--progress", help="Say on stderr what the search does, where that is no terminal either.")
 ]

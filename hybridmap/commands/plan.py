@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import (
+    AllowDownload,
     CalibrationLayer,
     Even,
     ForceProfile,
     Hint,
     JobArgument,
     Json,
+    ModelConfig,
     Placement,
     Profile,
     Seed,
@@ -52,6 +54,8 @@ def plan(
         ),
     ] = None,
     show_progress: ShowProgress = False,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Find the best plan of a job.
@@ -64,7 +68,14 @@ def plan(
     from hybridmap.job.notes import notes
     from hybridmap.text.frontier import budget_notes
 
-    given = load_job(job, profile, force_profile=force_profile, calibration=calibration)
+    given = load_job(
+        job,
+        profile,
+        force_profile=force_profile,
+        calibration=calibration,
+        model_config=model_config,
+        allow_download=allow_download,
+    )
     facts = given.facts()
     require_folder(out)
     start = read_plan_file(hint).plan if hint is not None else None

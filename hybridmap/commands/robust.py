@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.options import JobArgument, Json, Seed
+from hybridmap.commands.options import AllowDownload, JobArgument, Json, ModelConfig, Seed
 from hybridmap.console import progress_bar, say, say_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def robust(
     time_limit: Annotated[
         float, typer.Option("--time-limit", min=1.0, metavar="SECONDS", help="Longest time for all searches.")
     ] = 120.0,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Show how estimate errors move the plan.
@@ -36,7 +38,7 @@ def robust(
     from hybridmap.job.load import load_job
     from mapper.price_families import FAMILIES
 
-    given = load_job(job)
+    given = load_job(job, model_config=model_config, allow_download=allow_download)
     facts = given.facts()
     errors = None if error is None else dict.fromkeys(FAMILIES, error)
     with progress_bar("searches") as progress:

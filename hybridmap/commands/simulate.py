@@ -1,12 +1,13 @@
 """``hybridmap simulate``: what one iteration of a plan, or of a placement's best plan, would cost."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import CalibrationLayer, Even, Json, Placement
+from hybridmap.commands.options import AllowDownload, CalibrationLayer, Even, Json, ModelConfig, Placement
 from hybridmap.console import say, say_json, warn, working
 from profiles.errors import InputError
 
@@ -35,6 +36,8 @@ def simulate(
     ] = None,
     even: Even = False,
     calibration: CalibrationLayer = None,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Predict one iteration of a plan: times and memory.
@@ -50,12 +53,13 @@ def simulate(
         raise InputError("simulate needs either a plan.json or a JOB.yaml and --placement colocate|split|standalone")
     if even and plan is not None:
         raise InputError("--even chooses among split placements; a plan.json has its sizes already, leave --even out")
+    read = partial(load_job, model_config=model_config, allow_download=allow_download)
     if plan is not None:
-        given, found, timeline = _planned(plan, load_job(job) if job is not None else None, job, calibration)
+        given, found, timeline = _planned(plan, read(job) if job is not None else None, job, calibration)
     elif job is None or placement is None:
         raise InputError("simulate --placement needs the JOB.yaml too")
     else:
-        given, found, timeline = _best_of(load_job(job, calibration=calibration), placement.value, even)
+        given, found, timeline = _best_of(read(job, calibration=calibration), placement.value, even)
     _show(given, found, timeline, as_json)
 
 

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridmap.commands.options import CalibrationLayer, JobArgument, Json, Seed, TimeLimit
+from hybridmap.commands.options import (
+    AllowDownload,
+    CalibrationLayer,
+    JobArgument,
+    Json,
+    ModelConfig,
+    Seed,
+    TimeLimit,
+)
 from hybridmap.console import new_table, progress_bar, say, say_json, say_table
 
 if TYPE_CHECKING:
@@ -22,6 +30,8 @@ def what_if(
     seed: Seed = 0,
     time_limit: TimeLimit = 60.0,
     calibration: CalibrationLayer = None,
+    model_config: ModelConfig = None,
+    allow_download: AllowDownload = False,
     as_json: Json = False,
 ) -> None:
     """Plan a job again under other settings.
@@ -37,11 +47,17 @@ def what_if(
     from hybridmap.text.plan import header_lines
 
     parsed = [parse_setting(text) for text in settings]
-    facts = load_job(job, calibration=calibration).facts()
+    facts = load_job(job, calibration=calibration, model_config=model_config, allow_download=allow_download).facts()
     require_folder(out)
     with progress_bar("searches") as progress:
         base, cases = planned(
-            job, parsed, seed=seed, time_limit_s=time_limit, progress=progress, calibration=calibration
+            job,
+            parsed,
+            seed=seed,
+            time_limit_s=time_limit,
+            progress=progress,
+            calibration=calibration,
+            model_config=model_config,
         )
     record = what_if_file_of(base, cases, parsed, seed)
     written = write_records(out, {"what-if.json": record})

@@ -7,8 +7,17 @@ from pathlib import Path
 
 from profiles.errors import InputError, UnknownNameError
 from profiles.models.catalogue import checkpoint_called, hf_id, is_known, model_names
+from profiles.models.hub_cache import cached_config
 
 SUFFIXES = ("-instruct", "-chat-hf", "-chat", "-base", "-hf", "-it")
+
+
+class UnknownModelError(InputError):
+    """A run's model that nobody here knows; ``model`` is what its configuration calls it."""
+
+    def __init__(self, message: str, model: str) -> None:
+        super().__init__(message)
+        self.model = model
 
 
 def known_model(source: str, key: str, path: str, named: bool = True, role: str = "actor") -> str:
@@ -28,10 +37,12 @@ def known_model(source: str, key: str, path: str, named: bool = True, role: str 
         return str((Path(path) / "config.json").resolve())
     if found is None and is_known(path):
         return path
-    found = found or checkpoint_called(short)
+    found = found or checkpoint_called(short) or (path if cached_config(path) else None)
     if found is None:
         known = UnknownNameError("model", short, model_names())
-        raise InputError(
-            f"{source}: {key}={path}: {known}; give --model-config with its config.json, or --model {role}=NAME"
+        raise UnknownModelError(
+            f"{source}: {key}={path}: {known}; give --model-config with its config.json, or --model {role}=NAME, or "
+            "--allow-download to fetch it from Hugging Face",
+            path,
         )
     return found

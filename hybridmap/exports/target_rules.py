@@ -11,11 +11,13 @@ from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
 from hybridmap.exports.slime.follow import followed as followed_by_slime
 from hybridmap.exports.verl.follow import followed as followed_by_verl
 from hybridmap.exports.verl.process import SAME_PROCESS
+from hybridmap.exports.verl.programs import bypasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hybridmap.exports.export import Point, Source
+    from simulator.plan.plan import Schedule
 
     Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
 
@@ -26,6 +28,10 @@ class Rule:
 
     text: str
     source: str
+
+
+def _by_the_trainer(schedule: Schedule, in_flight_updates: bool) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class Target:
         Whether an engine may spread experts over all its ranks, and over any part of them beside copies of attention.
     may_bypass
         Whether log-probs of the rollout may stand for old ones: verl's bypass_mode, slime's --use-rollout-logprobs.
+    bypasses
+        Whether they do so by themselves, for a schedule with or without updates in flight.
     """
 
     name: str
@@ -75,6 +83,7 @@ class Target:
     expert_engines: bool = True
     any_experts: bool = False
     may_bypass: bool = False
+    bypasses: Callable[[Schedule, bool], bool] = _by_the_trainer
 
 
 FOLLOWED: dict[str, Followed] = {
@@ -117,6 +126,7 @@ TARGETS: dict[str, Target] = {
             ),
             followed=FOLLOWED["verl"],
             may_bypass=True,
+            bypasses=bypasses,
         ),
         Target(
             "verl/megatron",
@@ -135,6 +145,7 @@ TARGETS: dict[str, Target] = {
             ),
             followed=FOLLOWED["verl"],
             may_bypass=True,
+            bypasses=bypasses,
         ),
         Target(
             "nemo-rl/dtensor",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.export import Source
+from hybridmap.exports.export import Point, Source
 from hybridmap.exports.follow import degrees_of
 from hybridmap.exports.imported import newest
 from hybridmap.exports.target_rules import TARGETS, Target
@@ -17,7 +17,6 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hybridmap.exports.export import Point
     from hybridmap.job.job import Job
     from mapper.result import Result
     from simulator.plan.plan import ParallelLayout
@@ -26,6 +25,7 @@ Pins = dict[str, dict[str, Any]]
 OWN = "hybridmap"
 """Our own executor, which runs whatever is planned."""
 RELAXED = "the bound is that of a search which leaves out that all models of a process have one layout"
+ONE_KIND = "planned on the {} alone: workers are put on any GPU that is free, whatever its kind"
 LIMITED = {"tp": 1, "pp": 1, "ep": 1}
 """What FSDP leaves of a layout: data and sequence parallelism."""
 
@@ -89,17 +89,27 @@ def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Plann
     InputError
         The job's pins contradict the rules, or the system runs nothing near what fits.
     """
-    job = _as_trained_there(_with_engines(job, target), target)
     found, bounds, refusal = list[Planned](), list[float](), InputError("")
-    for engine in engines_of(job, target):
-        try:
-            bounds.append(_plan_with(job, target, search, engine, found))
-        except InputError as error:
-            refusal = error
+    for kind in _of_one_kind(_as_trained_there(_with_engines(job, target), target)):
+        for engine in engines_of(kind, target):
+            try:
+                bounds.append(_plan_with(kind, target, search, engine, found))
+            except InputError as error:
+                refusal = error
     if not found:
         raise refusal
     best = min(found, key=lambda planned: planned.result.iteration_s)
+    if len(job.cluster) > 1:
+        best = replace(best, points=(Point("cluster", ONE_KIND.format(best.job.cluster[0].device)), *best.points))
     return replace(best, result=_proven(best.result, min(bounds)))
+
+
+def _of_one_kind(job: Job) -> tuple[Job, ...]:
+    """The job on each kind of its GPUs: no system here is told which kind a pool has."""
+    clusters = job.document["cluster"]
+    if len(clusters) == 1:
+        return (job,)
+    return tuple(job_from_document({**job.document, "cluster": [each]}) for each in clusters)
 
 
 def engines_of(job: Job, target: Target) -> tuple[Pins, ...]:
@@ -201,9 +211,12 @@ def _with_engines(job: Job, target: Target) -> Job:
 
 
 def _as_trained_there(job: Job, target: Target) -> Job:
-    """Old log-probs from the trainer, as every one of these does by itself, unless the job says who gives them."""
+    """Old log-probs from whom the target takes them for the job's schedules, unless the job says who gives them."""
     section = job.document["implementation"]
-    if section.get("old_log_prob") == "engine" and target.may_bypass:
+    asked = section.get("old_log_prob")
+    if asked == "engine" and target.may_bypass:
+        return job
+    if asked is None and all(target.bypasses(m.schedule, m.in_flight_updates) for m in job.request().modes):
         return job
     return job_from_document({**job.document, "implementation": {**section, "old_log_prob": "trainer"}})
 

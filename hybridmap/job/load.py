@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hybridmap.job.places import at
 from hybridmap.job.problems import parse_job
 from hybridmap.job.resolve import complete
+from hybridmap.job.unknown_models import with_models
 from profiles.calibration import CALIBRATION_FILE
 from profiles.yaml_text import read_yaml_file
 
@@ -28,12 +29,16 @@ def load_job(
     *,
     force_profile: bool = False,
     calibration: Path | None = None,
+    model_config: Path | None = None,
+    allow_download: bool = False,
 ) -> Job:
     """Read ``JOB.yaml``; paths in it start from its folder.
 
     With a ``profile`` folder the job is that of this machine: its device, its engines, at least ``ranks`` ranks. One
     that is marked as disturbed or incomplete is taken with ``force_profile`` only. ``calibration`` stands for what the
-    job names; where neither does, a ``calibration.yaml`` beside the job is taken.
+    job names; where neither does, a ``calibration.yaml`` beside the job is taken. ``model_config`` is the
+    ``config.json`` of the one model that is not known here; with ``allow_download`` such files are fetched from Hugging
+    Face into its cache, and never without.
 
     Raises
     ------
@@ -41,7 +46,8 @@ def load_job(
         The file cannot be read, is no job, names what does not exist or asks for what cannot be; one message.
     """
     file = Path(path)
-    job = parse_job(read_yaml_file(file), str(path), file.parent)
+    raw = with_models(read_yaml_file(file), file.parent, model_config, allow_download)
+    job = parse_job(raw, str(path), file.parent)
     if calibration is not None:
         job = job.model_copy(update={"calibration": [str(calibration.absolute())]})
     elif profile is None:

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 MOST_LINES = 20
 
 WRITTEN = {
-    ("plan", "job"): "a plan, which simulate, report, trace and export take; give the JOB.yaml that it was made from",
+    (
+        "plan",
+        "job",
+    ): "a plan, which simulate, explain, report, trace and export take; give the JOB.yaml that it was made from",
     ("pools", "roles"): "a bare plan, which run takes with --plan; give the JOB.yaml that it is for",
     ("spans", "stages"): "a timeline, which report and trace take with --measured; give the JOB.yaml of its run",
     ("points", "job"): "a frontier, which report takes with --frontier; give the JOB.yaml that it was found for",

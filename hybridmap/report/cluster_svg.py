@@ -1,4 +1,4 @@
-"""The cluster to scale, as an inline SVG: nodes, their GPUs, which pool has them, and which roles live there."""
+"""The cluster, as inline SVGs: nodes, their GPUs, which pool has them, and which roles live there."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ GPU, GAP, PER_LINE = 22, 4, 8
 TITLE = 13
 """Height of a node's name above its GPUs."""
 
-ACROSS = 8
-"""Nodes side by side."""
+SCALES = ((8, 1.5), (24, 1.0))
+"""Pixels of the screen for one of the drawing, for so many nodes at most; for more of them ``LEAST_SCALE``."""
+
+LEAST_SCALE = 0.66
 
 MOST_GPUS = 1024
 """Beyond it a node is drawn as one square."""
 
 
 def cluster_svg(plan: Plan, facts: Facts) -> str:
-    """The drawing, with a title for people who cannot see it."""
-    parts, y = [], 0.0
-    most = max(facts.on(kind).group.nodes for kind in facts.device_types)
-    width = min(most, ACROSS) * (_node_width(facts) + GAP)
-    for kind in facts.device_types:
-        there = facts.on(kind)
-        body, y = _kind(plan, kind, there.group.nodes, there.group.gpus_per_node, y, width, len(facts.device_types) > 1)
-        parts.append(body)
+    """One drawing a node, as many side by side as a screen holds, with a label for people who cannot see them."""
+    parts = []
+    groups = {kind: facts.on(kind).group for kind in facts.device_types}
+    nodes = sum(group.nodes for group in groups.values())
+    scale = next((scale for most, scale in SCALES if nodes <= most), LEAST_SCALE)
+    for kind, group in groups.items():
+        if len(groups) > 1:
+            parts.append(f'<div class="kind">{escape(kind)}</div>')
+        parts += _kind(plan, kind, group.nodes, group.gpus_per_node, scale)
     label = escape(description(plan), quote=True)
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {max(y, GPU):.0f}" style="max-width:{1.6 * width:.0f}px" role="img" '
-        f'aria-label="{label}" class="cluster">'
-        f"<title>{label}</title>{''.join(parts)}</svg>"
-    )
+    return f'<div class="cluster" role="img" aria-label="{label}">{"".join(parts)}</div>'
 
 
 def description(plan: Plan) -> str:
@@ -52,38 +51,28 @@ def color_of(plan: Plan, name: str) -> str:
     return POOLS[names.index(name) % len(POOLS)]
 
 
-def _node_width(facts: Facts) -> float:
-    widest = max(facts.on(kind).group.gpus_per_node for kind in facts.device_types)
-    columns = 1 if facts.num_gpus > MOST_GPUS else min(widest, PER_LINE)
-    return columns * (GPU + GAP) + GAP
-
-
-def _kind(plan: Plan, kind: str, nodes: int, per_node: int, y: float, width: float, named: bool) -> tuple[str, float]:
-    """All nodes of one device kind, line by line; and where the next kind begins."""
+def _kind(plan: Plan, kind: str, nodes: int, per_node: int, scale: float) -> list[str]:
+    """All nodes of one device kind."""
     pools = [pool for pool in plan.pools if pool.device == kind]
     coarse = nodes * per_node > MOST_GPUS
     columns = 1 if coarse else min(per_node, PER_LINE)
     lines = 1 if coarse else -(-per_node // columns)
-    box_w, box_h = columns * (GPU + GAP) + GAP, lines * (GPU + GAP) + GAP + TITLE
+    width, height = columns * (GPU + GAP) + GAP, lines * (GPU + GAP) + GAP + TITLE
     parts = []
-    if named:
-        parts.append(f'<text x="0" y="{y + 12:.0f}" class="kind">{escape(kind)}</text>')
-        y += 18
-    across = max(1, round(width / (box_w + GAP)))
     for node in range(nodes):
-        x0, y0 = (node % across) * (box_w + GAP), y + (node // across) * (box_h + GAP)
-        parts.append(
-            f'<rect x="{x0}" y="{y0}" width="{box_w}" height="{box_h}" rx="4" fill="none" stroke="#8a8f98" '
-            'class="node"/>'
-            f'<text x="{x0 + GAP}" y="{y0 + TITLE - 2:.0f}" class="node-name">'
-            f"{node if coarse else f'node {node}'}</text>"
-        )
         gpus = [node * per_node] if coarse else range(node * per_node, (node + 1) * per_node)
+        squares = []
         for i, gpu in enumerate(gpus):
-            x1, y1 = x0 + GAP + (i % columns) * (GPU + GAP), y0 + TITLE + GAP + (i // columns) * (GPU + GAP)
+            x, y = GAP + (i % columns) * (GPU + GAP), TITLE + GAP + (i // columns) * (GPU + GAP)
             name = f"node {node}" if coarse else f"GPU {gpu} of node {node}"
-            parts.append(_gpu(plan, _pool_at(pools, gpu), name, None if coarse else gpu, x1, y1))
-    return "".join(parts), y + -(-nodes // across) * (box_h + GAP)
+            squares.append(_gpu(plan, _pool_at(pools, gpu), name, None if coarse else gpu, x, y))
+        parts.append(
+            f'<svg viewBox="0 0 {width} {height}" width="{scale * width:.0f}" height="{scale * height:.0f}">'
+            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="4" fill="none" stroke="#8a8f98" '
+            f'class="node"/><text x="{GAP}" y="{TITLE - 2}" class="node-name">'
+            f"{node if coarse else f'node {node}'}</text>{''.join(squares)}</svg>"
+        )
+    return parts
 
 
 def _pool_at(pools: list[Pool], gpu: int) -> Pool | None:

@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.report import colors
+from hybridmap.report.side_by_side import short_name
 from simulator.plan.dataflow import STAGES
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 Figure = dict[str, Any]
 
-LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
-MARGIN = {"l": 10, "r": 10, "t": 60, "b": 45}
+LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
+MARGIN = {"l": 10, "r": 10, "t": 34, "b": 45}
 
 
 def text(value: str) -> str:
@@ -139,7 +140,7 @@ def _span_text(span: Span) -> str:
 
 def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
     """Seconds of each stage along the critical path, one bar a plan."""
-    rows = [(_short_name(each, i), each.timeline) for i, each in enumerate(shown)]
+    rows = [(short_name(each, i), each.timeline) for i, each in enumerate(shown)]
     if measured is not None:
         rows.insert(1, ("measured", measured))
     names = [text(f"{name}, {timeline.iteration_s:,.1f} s") for name, timeline in rows]
@@ -165,14 +166,6 @@ def stages(shown: Sequence[Shown], measured: Timeline | None) -> Figure:
         "yaxis": {"automargin": True, "autorange": "reversed"},
     }
     return {"data": data, "layout": layout}
-
-
-def _short_name(shown: Shown, place: int) -> str:
-    """``best``, the name of a placement that has one, or its place among the runners-up."""
-    if shown.key.startswith("given"):
-        return "other"
-    named = shown.name.split(" ")[0]
-    return "best" if place == 0 else named if not named.startswith("{") else f"runner-up {place}"
 
 
 def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -> Figure:

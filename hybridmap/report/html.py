@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
     from hybridmap.report.content import Content, Shown
 
+NOTHING = ("", "-")
+"""Cells that say nothing."""
+
+MOST_ON_A_PHONE = 3
+"""Columns of a table that a phone shows as one."""
+
 
 def page(content: Content) -> str:
     """The whole document."""
@@ -62,25 +68,30 @@ def script_json(document: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
-    """A table; cells are plain text."""
+    """A table; cells are plain text, columns that say nothing are left out. A phone stacks more than three columns."""
+    given = [list(row) for row in rows]
+    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] not in NOTHING for row in given)]
+    columns, given = [columns[i] for i in kept], [[row[i] for i in kept] for row in given]
     head = "".join(f'<th scope="col"{_class(c, numbers)}>{escape(c)}</th>' for c in columns)
     body = "".join(
         "<tr>" + "".join(_cell(c, cell, numbers) for c, cell in zip(columns, row, strict=True)) + "</tr>"
-        for row in rows
+        for row in given
     )
+    shape = ' class="stacks"' if len(columns) > MOST_ON_A_PHONE else ""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(columns[0], quote=True)} table">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<table{shape}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _cell(column: str, cell: str, numbers: Sequence[str]) -> str:
     """A cell that knows its column's name, which a phone shows beside it."""
-    return f'<td{_class(column, numbers)} data-label="{escape(column, quote=True)}">{escape(cell)}</td>'
+    return f'<td{_class(column, numbers, cell)} data-label="{escape(column, quote=True)}">{escape(cell)}</td>'
 
 
-def _class(column: str, numbers: Sequence[str]) -> str:
-    return ' class="number"' if column in numbers else ""
+def _class(column: str, numbers: Sequence[str], cell: str = "head") -> str:
+    names = [name for name, given in (("number", column in numbers), ("none", cell in NOTHING)) if given]
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def section(key: str, title: str, body: str, about: str = "") -> str:
@@ -139,7 +150,12 @@ def _plans(content: Content) -> list[str]:
     blocks = "".join(_plan_block(each, i == 0) for i, each in enumerate(content.shown))
     compared = " The measured run is below each predicted pool." if content.measured is not None else ""
     return [
-        section("placement", "Placement", blocks, "The cluster to scale: nodes, their GPUs, and who has them."),
+        section(
+            "placement",
+            "Placement",
+            blocks,
+            "The nodes, their GPUs, and who has them; the number is the rank in its pool.",
+        ),
         section(
             "timeline",
             "One iteration",
@@ -169,14 +185,14 @@ def _plan_block(shown: Shown, visible: bool) -> str:
         rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
     layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
     told = [*worked_lines(plan), *speed_lines(shown.timeline)]
-    lines = "".join(f"<p><b>{escape(line[:LABEL].strip())}</b> {escape(line[LABEL:])}</p>" for line in told)
+    lines = "".join(f"<dt>{escape(line[:LABEL].strip())}</dt><dd>{escape(line[LABEL:])}</dd>" for line in told)
     hidden = "" if visible else " hidden"
     groups = [(pool.name, *row) for pool in plan.pools for row in group_rows(plan, pool)]
     who = table(("pool", "role", "group", "GPUs"), groups)
     return (
         f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, shown.facts)}'
         f'<ul class="legend">{legend}</ul>{layouts}<details><summary>Groups of ranks</summary>{who}</details>'
-        f"{lines}</div>"
+        f'<dl class="told">{lines}</dl></div>'
     )
 
 

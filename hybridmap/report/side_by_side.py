@@ -28,10 +28,7 @@ MOST_SHOWN = 5
 def side_by_side(content: Content) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: time, interval, stages, memory and layouts, a column each plan; rows that say nothing go."""
     shown = content.shown[:MOST_SHOWN]
-    columns = [
-        "",
-        *("best" if i == 0 else "other" if one.key.startswith("given") else f"{i + 1}" for i, one in enumerate(shown)),
-    ]
+    columns = ["", *(short_name(each, i) for i, each in enumerate(shown))]
     rows = [["placement", *(each.plan.placement for each in shown)]]
     best = shown[0].timeline.iteration_s
     rows.append(["iteration", *(f"{each.timeline.iteration_s:,.2f} s" for each in shown)])
@@ -47,6 +44,14 @@ def side_by_side(content: Content) -> tuple[list[str], list[list[str]]]:
     for role in dict.fromkeys(entry.role for each in shown for entry in each.plan.roles):
         rows.append([role, *(_layouts(each, role) for each in shown)])
     return columns, rows
+
+
+def short_name(shown: Shown, place: int) -> str:
+    """``best``, the name of a placement that has one, or its place among the runners-up."""
+    if shown.key.startswith("given"):
+        return "other"
+    named = shown.name.split(" ")[0]
+    return "best" if place == 0 else named if not named.startswith("{") else f"runner-up {place}"
 
 
 def _over(fraction: float) -> str:

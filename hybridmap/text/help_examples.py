@@ -32,7 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "mcp": ("hybridmap mcp",),
     "frontier": ("hybridmap frontier JOB.yaml",),
     "robust": ("hybridmap robust JOB.yaml --draws 3",),
-    "explain": ("hybridmap explain JOB.yaml",),
+    "explain": ("hybridmap explain JOB.yaml", "hybridmap explain hybridmap-out/plan.json"),
     "support": ("hybridmap support h200-sxm", "hybridmap support b200-sxm --engine tensorrt-llm@1.0"),
     "profile": ("hybridmap profile --quick --out my-machine",),
     "validate": ("hybridmap validate RUN.yaml --iterations 10",),

@@ -69,7 +69,7 @@ def best_line(result: Result) -> str:
 
 def show_plan(plan: Plan, timeline: Timeline) -> None:
     """Print who is where and in which layout, then the stages and the speed."""
-    table = new_table(COLUMNS)
+    table = new_table(COLUMNS, keys=2)
     for pool in plan.pools:
         for i, texts in enumerate(role_rows(plan, pool)):
             table.add_row(pool.name if i == 0 else "", *texts)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 PLAIN = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "autosize": True}
 INK = """
 .js-plotly-plot .xtick text, .js-plotly-plot .ytick text, .js-plotly-plot .legendtext, .js-plotly-plot .xtitle,
-.js-plotly-plot .ytitle { fill: #1b1f24 !important; }
+.js-plotly-plot .ytitle, .js-plotly-plot .bartext-outside { fill: #1b1f24 !important; }
 .body--dark .js-plotly-plot .xtick text, .body--dark .js-plotly-plot .ytick text,
 .body--dark .js-plotly-plot .legendtext, .body--dark .js-plotly-plot .xtitle,
-.body--dark .js-plotly-plot .ytitle { fill: #e6e9ec !important; }
-.cluster .node-name, .cluster .kind { fill: currentColor; font-size: 9px; }
+.body--dark .js-plotly-plot .ytitle, .body--dark .js-plotly-plot .bartext-outside { fill: #e6e9ec !important; }
+.cluster { display: flex; flex-wrap: wrap; gap: 6px; } .cluster svg { max-width: 100%; height: auto; }
+.cluster .kind { flex: 0 0 100%; } .cluster .node-name { fill: currentColor; font-size: 9px; }
 .cluster .pool-name, .cluster .rank { font-size: 9px; text-anchor: middle; }
 .soft { color: #59636e; } .body--dark .soft { color: #a3adb8; }
 .wrong { color: #b3261e; } .body--dark .wrong { color: #ffb4ab; }
@@ -49,7 +50,7 @@ class View:
         with ui.column().classes("w-full") as self.box:
             with ui.row().classes("gap-8"):
                 self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
-            self.cluster = ui.html("", sanitize=False).classes("w-full max-w-2xl cluster")
+            self.cluster = ui.html("", sanitize=False).classes("w-full")
             self.table = ui.table(columns=_columns(), rows=[], row_key="role").classes("w-full").props("flat dense")
             self.gantt, self.memory = _chart(), _chart()
             self.others = ui.label()

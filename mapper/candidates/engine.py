@@ -75,24 +75,16 @@ class EngineCandidates:
 
 
 class EnginePrices:
-    """Prices of a role's engine layouts, each layout priced once however often it is listed."""
+    """Prices of a role's engine layouts."""
 
     def __init__(self, facts: Facts, role: str, steady_steps: int | None) -> None:
         self.facts, self.role, self._steady_steps = facts, role, steady_steps
-        self._key = np.zeros(0, dtype=np.int64)  # ascending
-        self._known = priced_engine(facts, role, _listed([]), steady_steps)
 
     def rows(self, engine: GenerationLayouts) -> EngineCandidates:
-        """The rows of ``engine``, in order; ``num_priced`` counts all of them."""
-        keys = _packed(engine)
-        new, first = np.unique(keys, return_index=True)
-        fresh = first[~np.isin(new, self._key, assume_unique=True)]
-        if len(fresh):
-            added = priced_engine(self.facts, self.role, engine.take(fresh), self._steady_steps)
-            of_all = np.concatenate([self._key, keys[fresh]])
-            order = np.argsort(of_all)
-            self._key, self._known = of_all[order], EngineCandidates.joined([self._known, added]).take(order)
-        return replace(self._known.take(np.searchsorted(self._key, keys)), num_priced=len(engine))
+        """The rows of ``engine``, in order, each layout priced once; ``num_priced`` counts all of them."""
+        _, first, of_all = np.unique(_packed(engine), return_index=True, return_inverse=True)
+        priced = priced_engine(self.facts, self.role, engine.take(first), self._steady_steps)
+        return replace(priced.take(of_all.reshape(-1)), num_priced=len(engine))
 
 
 def _packed(engine: GenerationLayouts) -> Ints:

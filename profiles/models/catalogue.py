@@ -65,7 +65,8 @@ def load_model(name_or_path: str, base: Path | None = None) -> ModelShape:
         if (cached := cached_config(name_or_path)) is not None:
             return replace(load_hf_config(cached), name=name_or_path.rpartition("/")[2].lower())
         # A Hugging Face id has a separator too; who gave one is better served with our near names.
-        raise UnknownNameError("model", _one_line(name_or_path), _names(), "(nor is there such a file or folder)")
+        hint = "(nor is there such a file or folder; give --model-config config.json, or --allow-download to fetch it)"
+        raise UnknownNameError("model", _one_line(name_or_path), _names(), hint)
     return load_hf_config(path)
 
 

@@ -119,10 +119,3 @@ def test_a_loader_that_restores_nothing_fails_every_case(monkeypatch, tmp_path, 
 def test_four_random_kills_are_survived(capsys):
     assert main(["--quick"]) == 0
     assert "4 of 4 kills survived, 0 optimizer steps lost or repeated" in capsys.readouterr().out
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-def test_rays_daemons_may_die_in_any_stage(capsys):
-    assert main(["--daemons"]) == 0
-    assert "15 of 15 kills survived, 0 optimizer steps lost or repeated" in capsys.readouterr().out

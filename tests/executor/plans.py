@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from executor.run_config import RunConfig, parse_run
 from profiles.workload import LengthDistribution, Workload
+from simulator.facts import Implementation
 from simulator.plan.dataflow import Dataflow, build_dataflow
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
@@ -34,6 +35,7 @@ class JobFacts:
     algorithm: str
     workload: Workload
     old_log_prob: str = "engine"
+    implementation: Implementation = field(default_factory=Implementation)
 
     @property
     def dataflow(self) -> Dataflow:

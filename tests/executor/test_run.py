@@ -1,11 +1,15 @@
 """Protects a whole run in one process: what it writes, that seeds decide it, and what it refuses."""
 
+from dataclasses import replace
+
 import pytest
+from safetensors.torch import load_file
 
 from executor.errors import WorkerInputError
 from executor.rl.algorithms import RUNNABLE
 from executor.run import run
 from profiles.errors import InputError, NotYetError
+from simulator.facts import Implementation
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.plan.timeline import Timeline
 from tests.executor.plans import ROLES, colocated, config, job, learned, metrics, plan
@@ -32,6 +36,20 @@ def test_every_algorithm_makes_the_calls_of_its_dataflow_in_its_order(algorithm,
     assert Timeline.model_validate_json((tmp_path / "timeline.json").read_text()) == timelines[-1]
     assert [line["iteration"] for line in metrics(tmp_path)] == [0, 1]
     assert metrics(tmp_path)[0]["tokens"] == 16 * (4 + 3)
+
+
+def test_a_job_priced_with_adapters_trains_these(tmp_path):
+    given = replace(job("grpo", samples=2), implementation=Implementation(lora_rank=2, lora_targets=("qkv",)))
+    changes = {"checkpoint": {"every": 1}, "lora_alpha": 4.0}
+    run(given, colocated("grpo"), config(**changes), tmp_path, 1)
+    saved = [name for file in tmp_path.rglob("rank-*.safetensors") for name in load_file(file) if "model." in name]
+    assert saved
+    assert all("_proj.lora_" in name for name in saved)
+    with pytest.raises(InputError, match=r"adapters.alpha was 4.0 and is 8.0"):
+        run(given, colocated("grpo"), config(**changes | {"lora_alpha": 8.0}), tmp_path, 2, resume=True)
+    several = replace(given, implementation=Implementation(lora_rank=2, lora_adapters=2))
+    with pytest.raises(NotYetError, match="lora_adapters 2 cannot run yet"):
+        run(several, colocated("grpo"), config(), tmp_path, 1)
 
 
 def test_the_seed_decides_the_run(tmp_path):

@@ -273,7 +273,7 @@ def test_no_file(run, tmp_path, command):
     check_refused(run, tmp_path, (command, tmp_path), ["cannot be read (Is a directory)"])
 
 
-TAKE_A_JOB = ("plan", "compare", "fit", "what-if", "frontier", "robust", "explain", "run", "validate", "ui", "simulate")
+TAKE_A_JOB = ("plan", "compare", "fit", "what-if", "frontier", "robust", "run", "validate", "ui", "simulate")
 
 
 @pytest.mark.parametrize("command", TAKE_A_JOB)
@@ -283,8 +283,8 @@ def test_a_plan_in_place_of_a_job_is_one_sentence(planned, run, command):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == (
-        f"Error: {planned.plan} is no job but a plan, which simulate, report, trace and export take; give the JOB.yaml "
-        "that it was made from\n"
+        f"Error: {planned.plan} is no job but a plan, which simulate, explain, report, trace and export take; give "
+        "the JOB.yaml that it was made from\n"
     )
 
 

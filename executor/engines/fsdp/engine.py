@@ -63,7 +63,8 @@ class FsdpEngine(OnHost):
         degrees = self.degrees
         if degrees.p != 1:
             raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {degrees.p} must be 1")
-        self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head)
+        adapters = self.spec.adapters
+        self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head, adapters=adapters)
         if self.arch.num_experts:
             raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = self.spec.torch_dtype
@@ -75,11 +76,11 @@ class FsdpEngine(OnHost):
         read = reader_of(self.arch, self.spec.path, self.spec.seed)
         fill(self.arch, self.layout.stored(self.identity.rank), self.weights(), read)
         states = {"parameters": lambda: spans_of(self.weights().values())}
+        for name, parameter in self._parameters().items():
+            parameter.requires_grad_(self.spec.learns(name))
         if self.spec.optimizer is not None:
-            self.optimizer = adamw(self._parameters(), self.spec.optimizer)
+            self.optimizer = adamw(self._learned(), self.spec.optimizer)
             states["optimizer"] = lambda: spans_of(state_tensors(self.optimizer))
-        else:
-            self.model.requires_grad_(False)
         self.host = HostMemory(states, [name for name in self.spec.offload if name in states])
         self.host.send_away()
 
@@ -90,7 +91,7 @@ class FsdpEngine(OnHost):
         """
         config, degrees = dict(read_config(self.spec.path)), self.degrees
         with torch.device("meta"):
-            model = ScoredDecoder(config, has_score=self.spec.value_head)
+            model = ScoredDecoder(config, has_score=self.spec.value_head, adapters=self.spec.adapters)
         mesh = init_device_mesh(
             self.device.type, (degrees.d, degrees.t), mesh_dim_names=("dp", "tp")
         )  # ranks: tp fastest
@@ -108,6 +109,10 @@ class FsdpEngine(OnHost):
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
         """The sharded parameters by name; a tied head is the embedding."""
         return dict(self.model.named_parameters())
+
+    def _learned(self) -> dict[str, torch.nn.Parameter]:
+        """Those that the optimizer steps."""
+        return {name: parameter for name, parameter in self._parameters().items() if parameter.requires_grad}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What passes read, by name: the fp32 shards of this rank, empty ones too; no memory while they are away."""
@@ -148,13 +153,13 @@ class FsdpEngine(OnHost):
             return
         self.num_steps = counters["optimizer_steps"]
         with self.host.present("parameters", "optimizer", changed=True):
-            expect_states(self.optimizer, self._parameters(), self.num_steps)
+            expect_states(self.optimizer, self._learned(), self.num_steps)
             fill(chunks_to_read(self.layout, self.identity.rank, self._held()))
 
     def _held(self) -> list[Held]:
         """Shards of this rank and their moments; a parameter may have none here."""
         found = []
-        for name, parameter in self._parameters().items():
+        for name, parameter in self._learned().items():
             state = self.optimizer.state.get(parameter, {})
             kept: dict[str, Any] = {"": parameter.data, **{f"optimizer.{n}.": state[n] for n in MOMENTS if n in state}}
             local = {prefix: x.to_local().view(-1) for prefix, x in kept.items()}
@@ -177,7 +182,7 @@ class FsdpEngine(OnHost):
         with self.host.present("parameters", "optimizer", changed=True):
             for term in terms:
                 self._accumulate(term, sums)
-            norm = clip_gradients(self._parameters(), self.groups, self.spec.optimizer.max_grad_norm)
+            norm = clip_gradients(self._learned(), self.groups, self.spec.optimizer.max_grad_norm)
             self.spec.optimizer.set_rate(self.optimizer.param_groups, self.num_steps)
             self.optimizer.step()
             self.optimizer.zero_grad()

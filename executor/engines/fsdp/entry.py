@@ -29,7 +29,9 @@ def _trainer(setup: TrainerSetup) -> TrainingEngine:
 FSDP2 = TrainingEntry(
     "fsdp2",
     "torch",
-    Capabilities(trains=True, scores=True, offload=True, zero_stages=(0, 1, 2, 3), pipeline_parallel=False),
+    Capabilities(
+        trains=True, scores=True, offload=True, zero_stages=(0, 1, 2, 3), pipeline_parallel=False, adapters=True
+    ),
     _layout,
     _trainer,
     priced_as="fsdp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -11,6 +11,9 @@ from transformers import AttentionInterface, AutoConfig, AutoModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from executor.engines.attention import packed_attention
+
+if TYPE_CHECKING:
+    from executor.weights.architecture import Adapters
 
 PACKED = "hybridmap-packed"
 """Our attention, by its name among those of transformers."""
@@ -36,13 +39,31 @@ AttentionInterface.register(PACKED, _attend)
 AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
 
 
+class AdaptedLinear(torch.nn.Linear):
+    """A projection with an adapter beside it."""
+
+    def __init__(self, given: torch.nn.Linear, adapters: Adapters) -> None:
+        super().__init__(given.in_features, given.out_features, bias=given.bias is not None)
+        self.lora_A = torch.nn.Linear(given.in_features, adapters.rank, bias=False)
+        self.lora_B = torch.nn.Linear(adapters.rank, given.out_features, bias=False)
+        self.scale = adapters.scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adapted: torch.Tensor = self.lora_B(self.lora_A(x))
+        return super().forward(x) + self.scale * adapted
+
+
 class ScoredDecoder(torch.nn.Module):
     """Tokens to logits, or to one score per token; without padding."""
 
-    def __init__(self, config: dict[str, Any], *, has_score: bool) -> None:
+    def __init__(self, config: dict[str, Any], *, has_score: bool, adapters: Adapters | None = None) -> None:
         super().__init__()
         settings = AutoConfig.for_model(**config)
         self.model = AutoModel.from_config(settings, attn_implementation=PACKED, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        if adapters is not None:
+            for layer in self.model.layers:
+                for name in adapters.projections:
+                    layer.set_submodule(name, AdaptedLinear(layer.get_submodule(name), adapters))
         self.whole = torch.nn.Identity()
         """Where hidden states that tensor-parallel ranks hold a part each of come together."""
         self.has_score = has_score

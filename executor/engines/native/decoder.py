@@ -91,7 +91,7 @@ def _layer(
 
     x = x + (_again(attend, normed) if recompute == "selective" else attend(normed))
     normed = rms_norm(x, weights[f"{at}post_attention_layernorm.weight"], arch.norm_eps)
-    return x + feed_forward(weights, f"{at}mlp.", tp, normed)
+    return x + feed_forward(weights, f"{at}mlp.", arch, tp, normed)
 
 
 def _again(block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -116,11 +116,23 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def feed_forward(weights: Weights, at: str, tp: Group, x: torch.Tensor) -> torch.Tensor:
+def project(weights: Weights, name: str, arch: Architecture, x: torch.Tensor) -> torch.Tensor:
+    """One rank's part of a projection, with what its adapter adds where it has one.
+
+    Where the input is cut, both are shares of sums over ``tp``.
+    """
+    found = F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    down = weights.get(f"{name}.lora_A.weight")
+    if down is None:
+        return found
+    return found + arch.adapter_scale * F.linear(F.linear(x, down), weights[f"{name}.lora_B.weight"])
+
+
+def feed_forward(weights: Weights, at: str, arch: Architecture, tp: Group, x: torch.Tensor) -> torch.Tensor:
     """Gated SiLU."""
     x = copy_in(x, tp)
-    gate = F.silu(F.linear(x, weights[f"{at}gate_proj.weight"]))
-    return sum_out(F.linear(gate * F.linear(x, weights[f"{at}up_proj.weight"]), weights[f"{at}down_proj.weight"]), tp)
+    gate = F.silu(project(weights, f"{at}gate_proj", arch, x))
+    return sum_out(project(weights, f"{at}down_proj", arch, gate * project(weights, f"{at}up_proj", arch, x)), tp)
 
 
 def attention(
@@ -133,7 +145,7 @@ def attention(
     q, k = rotate(q, turn), rotate(k, turn)
     if step.lengths:
         mixed = packed_attention(q[0], k[0], v[0], step.lengths)[None]
-        return sum_out(F.linear(mixed.flatten(2), weights[f"{at}o_proj.weight"]), tp)
+        return sum_out(project(weights, f"{at}o_proj", arch, mixed.flatten(2)), tp)
     if step.cache is not None:
         stop = step.start + x.shape[1]
         step.cache.keys[layer][:, step.start : stop] = k
@@ -142,13 +154,12 @@ def attention(
     repeats = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(repeats, dim=2), v.repeat_interleave(repeats, dim=2)
     mixed = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), step.mask)
-    return sum_out(F.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}o_proj.weight"]), tp)
+    return sum_out(project(weights, f"{at}o_proj", arch, mixed.transpose(1, 2).flatten(2)), tp)
 
 
 def _heads(weights: Weights, at: str, name: str, arch: Architecture, x: torch.Tensor) -> torch.Tensor:
     """Queries, keys or values of this rank, ``[B, T, heads, head_dim]``."""
-    flat = F.linear(x, weights[f"{at}{name}_proj.weight"], weights.get(f"{at}{name}_proj.bias"))
-    heads = flat.unflatten(-1, (-1, arch.head_dim))
+    heads = project(weights, f"{at}{name}_proj", arch, x).unflatten(-1, (-1, arch.head_dim))
     norm = weights.get(f"{at}{name}_norm.weight")
     return heads if norm is None else rms_norm(heads, norm, arch.norm_eps)
 

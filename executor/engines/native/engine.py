@@ -25,7 +25,7 @@ from executor.engines.saving import save_model
 from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
-from executor.weights.native_layout import NativeLayout
+from executor.weights.native_layout import NativeLayout, cut_dimension
 from executor.weights.parameters import cut_out, drawn, parameters_of, read, read_dense
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class TorchNativeEngine(OnHost):
 
     def load(self) -> None:
         self.dtype = self.spec.torch_dtype
-        self.arch = read_dense(self.spec.path, has_score=self.spec.value_head)
+        self.arch = read_dense(self.spec.path, has_score=self.spec.value_head, adapters=self.spec.adapters)
         self.layout = NativeLayout(self.arch, self.degrees, "training", transposed=False)
         plan = in_place_plan(self.arch, self.degrees)  # layouts that do not nest are refused before ranks meet
         self.piece = training_slice(self.identity.rank, self.degrees)
@@ -69,7 +69,7 @@ class TorchNativeEngine(OnHost):
             self.transition.training,
             values,
             multiple=self.degrees.d,
-            trained=self.spec.optimizer is not None,
+            trained=self.spec.learns,
         )
         self._training = Replica(self.arch, self.piece, self.groups.tp, self.groups.pp, self.flat.weights)
         if self.arch.tied and self.piece.stages > 1 and not self.spec.value_head:
@@ -171,8 +171,7 @@ class TorchNativeEngine(OnHost):
             sums = bit_sums(self.flat.weights)
         names = list(self.flat.weights)
         require_equal_copies(names, sums, self.groups.dp)
-        cut = {e.parameter.name for e in self.flat.extents if e.parameter.cut is not None}
-        whole = [i for i, name in enumerate(names) if name not in cut]
+        whole = [i for i, name in enumerate(names) if cut_dimension(name) is None]
         if whole:
             require_equal_copies([names[i] for i in whole], torch.stack([sums[i] for i in whole]), self.groups.tp)
 

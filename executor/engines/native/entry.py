@@ -50,11 +50,15 @@ def _generator(setup: GeneratorSetup) -> GenerationEngine:
 NATIVE_TRAINING = TrainingEntry(
     "torch-native",
     "torch",
-    Capabilities(trains=True, scores=True, offload=True),
+    Capabilities(trains=True, scores=True, offload=True, adapters=True, adapters_tensor_parallel=True),
     _training_layout,
     _trainer,
     build_in_place=_in_place,
 )
 NATIVE_GENERATION = GenerationEntry(
-    "torch-native", "torch", Capabilities(generates=True), _generation_layout, _generator
+    "torch-native",
+    "torch",
+    Capabilities(generates=True, adapters=True, adapters_tensor_parallel=True),
+    _generation_layout,
+    _generator,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from executor.weights.parameters import Parameter
 
@@ -39,7 +39,8 @@ def extents_of(parameters: list[Parameter], t: int) -> list[Extent]:
 class FlatParameters:
     """Parameters in ``memory`` that is given; gradients add up in fp32 in ``gradient``, padded to ``multiple``.
 
-    The flat order is that of the parameters, each as the checkpoint lays it out, whatever its memory does.
+    ``trained`` says of a name whether it learns. The flat order is that of the parameters that learn,
+    each as the checkpoint lays it out, whatever its memory does.
     """
 
     def __init__(
@@ -50,22 +51,24 @@ class FlatParameters:
         values: Mapping[str, torch.Tensor],
         *,
         multiple: int,
-        trained: bool,
+        trained: Callable[[str], bool],
     ) -> None:
-        self.extents = extents_of(parameters, t)
+        learned = [p for p in parameters if trained(p.name)]
+        self.extents = extents_of(learned, t)
         used = self.extents[-1].stop if self.extents else 0
         self.tied_names: set[str] = set()
         """Parameters of which the first and the last stage hold a copy each; the engine names them."""
         self.num_elements = -(-used // multiple) * multiple
         some = next(iter(memory.values()))
-        self.gradient = some.new_zeros(self.num_elements, dtype=torch.float32) if trained else None
+        self.gradient = some.new_zeros(self.num_elements, dtype=torch.float32) if learned else None
         self.weights: dict[str, torch.nn.Parameter] = {}
-        for extent in self.extents:
-            name = extent.parameter.name
-            weight = torch.nn.Parameter(memory[name].copy_(values[name]), requires_grad=trained)
-            if self.gradient is not None:
+        for name in (parameter.name for parameter in parameters):
+            self.weights[name] = torch.nn.Parameter(memory[name].copy_(values[name]), requires_grad=False)
+        if self.gradient is not None:
+            for extent in self.extents:
+                weight = self.weights[extent.parameter.name]
+                weight.requires_grad_()
                 _collect_gradient(weight, self.view(self.gradient, extent))
-            self.weights[name] = weight
 
     def look_at(self, memory: Mapping[str, torch.Tensor]) -> None:
         """Take the parameters' values from where they lie now; the parameters stay the same objects."""
@@ -96,7 +99,8 @@ class FlatParameters:
         Not to be used between a backward pass and its step.
         """
         some = next(iter(self.weights.values())).detach()
-        found = some.new_empty(num) if self.gradient is None else self.gradient.view(some.dtype)[:num]
+        lent = None if self.gradient is None else self.gradient.view(some.dtype)[:num]
+        found = some.new_empty(num) if lent is None or lent.numel() < num else lent
         try:
             yield found
         finally:

@@ -10,6 +10,7 @@ from executor.rl.advantages import leave_one_out, over_tokens
 from executor.rl.algorithm import Runnable
 from executor.rl.algorithms.grpo import grpo
 from executor.rl.estimators import response_rewards
+from executor.rl.sequences import written
 from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def advantages(batch: TensorDict, how: Estimation) -> TensorDict:
     """The whole response is one action: its score less its KL, less the mean of the others' to the same prompt."""
     rewards = response_rewards(batch, how)
-    advantages = over_tokens(leave_one_out(rewards, batch["group"]), batch["response_mask"])
+    advantages = over_tokens(leave_one_out(rewards, batch["group"]), written(batch))
     return TensorDict({"advantages": advantages, "returns": advantages}, batch_size=batch.batch_size)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.exports.verl.layouts import token_budget
 from hybridmap.exports.verl.places import REWARD, ROLLOUT, home, own_pools
+from hybridmap.exports.verl.programs import MAIN, program_for
 from hybridmap.exports.weights import MOST_UTILIZATION, utilization
 
 if TYPE_CHECKING:
@@ -38,11 +39,12 @@ def rollout_keys(source: Source, out: Settings) -> None:
             "max_num_seqs": layout.max_num_seqs,
             "max_num_batched_tokens": int(source.facts.generation.max_batched_tokens),
             "gpu_memory_utilization": utilization(source),
-            "free_cache_engine": True,
             "enforce_eager": False,
         },
         ROLLOUT,
     )
+    if program_for(source.plan) is MAIN:  # the others set it themselves, since their engines never free it
+        out.put({f"{ROLLOUT}.free_cache_engine": True})
     if (
         source.facts.roles["actor"].precision == "fp8_block"
     ):  # verl quantizes by blocks of 128 (vllm_async_server.py:1244)

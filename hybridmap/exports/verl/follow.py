@@ -20,6 +20,8 @@ from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_deg
 from hybridmap.exports.verl.layouts import FP8_RECIPES
 from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
 from hybridmap.exports.verl.process import SYSTEM, equal_batches, one_layout
+from hybridmap.exports.verl.programs import bypasses
+from hybridmap.exports.verl.schedule import scheduled
 from hybridmap.exports.weights import note_own_weights
 from hybridmap.text.notation import micro_batch_text
 from profiles.errors import InputError
@@ -54,9 +56,9 @@ def _followed(source: Source, critic_apart: bool, reward_tp: int) -> tuple[Sourc
     out, planned = Points(), source.plan
     source = as_ppo(source, out, SYSTEM)
     source = _work(source, out)
-    source = by_the_trainer(source, out, SYSTEM, may_bypass=True)
     source = _placed(source, out, critic_apart)
-    source = _scheduled(source, out)
+    source = scheduled(source, out)
+    source = _old_log_probs(source, out)
     for entry in source.plan.roles:
         changed = _reward(source, entry, reward_tp, out) if entry.role == "reward" else _own_layout(source, entry, out)
         source = source.with_role(changed)
@@ -111,28 +113,13 @@ def _placed(source: Source, out: Points, critic_apart: bool) -> Source:
     return source
 
 
-def _scheduled(source: Source, out: Points) -> Source:
+def _old_log_probs(source: Source, out: Points) -> Source:
+    """Old log-probs from whom the plan's program takes them, unless the job says from whom."""
     plan = source.plan
-    if plan.resharding != "hybridflow":
-        out.cannot("resharding", f"the plan reshards as {plan.resharding}; verl has one way, tensor by tensor")
-        source = source.with_plan(resharding="hybridflow")
-    if not source.actor.separate_generation:
-        if len(plan.pools) > 1 and not own_pools(source):
-            out.cannot("schedule", "verl's step is serial: calls of different pools do not run at the same time")
-        return source
-    if source.has("reward") and plan.pool_of("reward") == home(source):
-        raise InputError(
-            "verl asks for GPUs of its own for a reward model where generation has its own; pin: {share: {forbid: "
-            "[[actor, reward]]}}"
-        )
-    if plan.schedule != "async" or not plan.in_flight_updates:
-        out.cannot(
-            "schedule",
-            f"the plan is {plan.schedule}; verl with its own rollout GPUs never stops generating and always trains on "
-            "samples of an earlier iteration",
-        )
-    steps = plan.steps_in_flight if plan.schedule == "async" else 1
-    return source.with_plan(schedule="async", steps_in_flight=steps, in_flight_updates=True)
+    if source.asked_old_log_prob is None and bypasses(plan.schedule, plan.in_flight_updates):
+        built = source.job.implementation.model_copy(update={"old_log_prob": "engine"})
+        return source.with_job(implementation=built)
+    return by_the_trainer(source, out, SYSTEM, may_bypass=True)
 
 
 def _own_layout(source: Source, entry: RolePlan, out: Points) -> RolePlan:

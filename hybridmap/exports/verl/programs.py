@@ -1,4 +1,4 @@
-"""verl's programs that train with PPO's loop, and what each sets of its own against ``ppo_trainer``."""
+"""verl's programs that train with PPO's loop: which has a plan's schedule, what each sets against ``ppo_trainer``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.plan.plan import Schedule
+    from simulator.plan.plan import Plan, Schedule
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,9 @@ FULLY_ASYNC = Program(
 )
 PROGRAMS = (ONE_STEP_OFF, FULLY_ASYNC, MAIN)
 """The special ones first: their files are called main_ppo too."""
+CONFIG_PATH = "hydra.searchpath=[pkg://verl.trainer.config]"
+"""Where the special ones' configurations find the one that they are built on; without it, in the working folder alone
+(experimental/one_step_off_policy/config/one_step_off_ppo_trainer.yaml:3)."""
 
 CONFIGS: dict[str, tuple[str, Program]] = {
     f"{prefix}{trainer}": ("megatron" if "megatron" in trainer else "dp", program)
@@ -77,6 +80,23 @@ CONFIGS: dict[str, tuple[str, Program]] = {
     for trainer in ("ppo_trainer", "ppo_megatron_trainer")
 } | {"dapo_trainer": ("dp", MAIN), "dapo_megatron_trainer": ("megatron", MAIN)}
 """Configurations of verl's own: the engine that each trains with, and whose it is."""
+
+
+def program_with(schedule: Schedule, in_flight_updates: bool) -> Program:
+    """The program whose loop a schedule is, for engines on GPUs of their own; they never stop in the main one."""
+    if schedule == "one-step-off":
+        return ONE_STEP_OFF
+    return FULLY_ASYNC if schedule == "async" and not in_flight_updates else MAIN
+
+
+def program_for(plan: Plan) -> Program:
+    """The program that runs a plan which verl can follow."""
+    return program_with(plan.schedule, plan.in_flight_updates)
+
+
+def bypasses(schedule: Schedule, in_flight_updates: bool) -> bool:
+    """Whether a schedule's program takes the rollout's log-probs for old ones by its own configuration."""
+    return "algorithm.rollout_correction.bypass_mode" in program_with(schedule, in_flight_updates).before
 
 
 def program_of(source: str, name: str) -> Program | None:

@@ -5,9 +5,9 @@ A key with ``+`` is one that verl adds to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.export import Default, Settings
+from hybridmap.exports.export import AlgorithmKey, Default, Settings, algorithm_keys
 from hybridmap.exports.verl.engines import reward_keys, rollout_keys
 from hybridmap.exports.verl.layouts import (
     fsdp_keys,
@@ -18,12 +18,23 @@ from hybridmap.exports.verl.layouts import (
     trained_keys,
 )
 from hybridmap.exports.verl.places import ACTOR, REF, ROLLOUT, home, needs_subclass, own_pools, uses_fsdp
+from hybridmap.exports.verl.programs import FULLY_ASYNC, MAIN, program_for
 from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hybridmap.exports.export import Source
+    from profiles.workload import Workload
+    from simulator.plan.plan import Plan
 
 _CONFIG = "trainer/config/_generated_ppo_trainer.yaml"
+_BYPASS = "algorithm.rollout_correction.bypass_mode"
+_ALWAYS_BYPASSED = Default(
+    True,
+    "experimental/one_step_off_policy/config/one_step_off_ppo_trainer.yaml:31, and :98 of fully_async_ppo_trainer.yaml",
+    "the job says implementation: {old_log_prob: trainer}",
+)
 ALGORITHM: dict[str, Default] = {
     "algorithm.adv_estimator": Default("gae", f"{_CONFIG}:861", "the job's algorithm says so"),
     "algorithm.use_kl_in_reward": Default(False, f"{_CONFIG}:869", "the job has a reference, for a KL term"),
@@ -31,9 +42,7 @@ ALGORITHM: dict[str, Default] = {
     f"{ACTOR}.clip_ratio_high": Default(0.2, f"{_CONFIG}:87", "the job's algorithm is dapo"),
     f"{ACTOR}.ppo_epochs": Default(1, f"{_CONFIG}:111", "the job's workload.epochs says so"),
     "critic.ppo_epochs": Default(1, f"{_CONFIG}:614", "the job's workload.epochs says so"),
-    "algorithm.rollout_correction.bypass_mode": Default(
-        False, f"{_CONFIG}:855", "the job says implementation: {old_log_prob: engine}"
-    ),
+    _BYPASS: Default(False, f"{_CONFIG}:855", "the job says implementation: {old_log_prob: engine}"),
     "trainer.v1.trainer_mode": Default("sync", f"{_CONFIG}:981", "the plan has pools or a schedule of its own"),
     "trainer.v1.separate_async.parameter_sync_step": Default(
         4, f"{_CONFIG}:987", "weights go to the rollout once an iteration, after all its optimizer steps"
@@ -45,6 +54,17 @@ ALGORITHM: dict[str, Default] = {
     "critic.model.lora.rank": Default(0, f"{_CONFIG}:716", "the job's implementation.lora_rank says so"),
 }
 """What verl 0.9.1 does about the algorithm by itself; another value is written where a job asks for it alone."""
+
+
+def algorithm_of(source: Source, values: Mapping[str, Any]) -> tuple[AlgorithmKey, ...]:
+    """The settings that change verl's own algorithm, and the program that does where it is not the main one."""
+    program = program_for(source.plan)
+    if program is MAIN:
+        return algorithm_keys(values, ALGORITHM)
+    other = AlgorithmKey(
+        "program", program.module, MAIN.module, "the plan's schedule trains on samples of an earlier step"
+    )
+    return (other, *algorithm_keys(values, {**ALGORITHM, _BYPASS: _ALWAYS_BYPASSED}))
 
 
 def verl_settings(source: Source) -> Settings:
@@ -67,7 +87,8 @@ def _work(source: Source, out: Settings) -> None:
     out.put({"algorithm.adv_estimator": algorithm.estimators["verl"]})
     out.put(
         {
-            "train_batch_size": work.prompts,
+            # A fully asynchronous run takes prompts one by one (fully_async_rollouter.py:351).
+            "train_batch_size": 0 if program_for(source.plan) is FULLY_ASYNC else work.prompts,
             "max_prompt_length": work.prompt_length,
             "max_response_length": work.response.maximum,
         },
@@ -79,7 +100,7 @@ def _work(source: Source, out: Settings) -> None:
         {
             "algorithm.use_kl_in_reward": source.has("reference") and not in_loss,
             f"{ACTOR}.use_kl_loss": in_loss,
-            "algorithm.rollout_correction.bypass_mode": source.old_log_prob_by_engine,
+            _BYPASS: source.old_log_prob_by_engine,
         }
     )
     if algorithm.clip_high is not None:
@@ -156,6 +177,11 @@ def _schedule(source: Source, out: Settings) -> None:
         out.put({"trainer.v1.trainer_mode": "hybridmap_pools" if needs_subclass(source) else "sync"})
         return
     nodes, gpus = source.nodes(plan.generation_pool_of("actor"))
+    if program_for(plan) is not MAIN:
+        out.put({"actor_rollout_ref.hybrid_engine": False, "rollout.nnodes": nodes, "rollout.n_gpus_per_node": gpus})
+        if program_for(plan) is FULLY_ASYNC:
+            out.put(_one_batch_an_update(plan, work))
+        return
     out.put(
         {
             "trainer.v1.trainer_mode": "hybridmap_pools_async" if needs_subclass(source) else "separate_async",
@@ -167,3 +193,18 @@ def _schedule(source: Source, out: Settings) -> None:
             "trainer.v1.sampler.max_off_policy_threshold": plan.steps_in_flight,
         }
     )
+
+
+def _one_batch_an_update(plan: Plan, work: Workload) -> dict[str, Any]:
+    """Keys of a fully asynchronous run that takes a whole batch at once, then gives the engines its weights.
+
+    So old log-probs, where the trainer computes them, are of the weights that the batch begins with; between smaller
+    takes verl would bring those back from host memory (fully_async_trainer.py:654).
+    """
+    return {
+        "async_training.require_batches": work.minibatches,
+        "async_training.trigger_parameter_sync_step": 1,
+        "async_training.staleness_threshold": plan.steps_in_flight - 1,
+        "async_training.partial_rollout": plan.in_flight_updates,
+        "rollout.total_rollout_steps": None,  # else 100 prompts, and then it ends (fully_async_ppo_trainer.yaml:64)
+    }

@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 
 from executor.controller.models import engine_of
-from executor.engines.support import require_engines_run, resolved, transition_note
+from executor.engines.support import require_adapters_run, require_engines_run, resolved, transition_note
 from executor.run_config import EnginesSection
 from profiles.errors import InputError, NotYetError
 from simulator.plan.plan import ParallelLayout, Plan
-from tests.executor.plans import ROLES, colocated, config
+from tests.executor.plans import ROLES, colocated, config, generating_apart
 
 FSDP = EnginesSection(training="fsdp2")
 MEGATRON = EnginesSection(training="megatron-core")
@@ -55,6 +55,25 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
         return
     with pytest.raises(NotYetError, match=reason):
         require_engines_run(plan, engines)
+
+
+@pytest.mark.parametrize(
+    ("plan", "engines", "reason"),
+    [
+        (changed((2, 2, 1), (1, 2)), NATIVE, None),
+        (changed((1, 1, 2)), FSDP, None),
+        (changed((1, 2, 1)), FSDP, "actor: adapters .* with tp 2 on fsdp2; torch-native has both"),
+        (changed(), MEGATRON, "adapters .* on megatron-core; torch-native, fsdp2 train them"),
+        (generating_apart(changed(), (1, 1, 1)), NATIVE, "where generation has a pool of its own"),
+        (changed(), EnginesSection(generation="vllm"), "where vllm generates"),
+    ],
+)
+def test_adapters_are_refused_where_they_cannot_run(plan, engines, reason):
+    if reason is None:
+        require_adapters_run(plan, engines)
+        return
+    with pytest.raises(NotYetError, match=reason):
+        require_adapters_run(plan, engines)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs megatron-core")

@@ -115,6 +115,18 @@ def test_a_restart_takes_an_older_checkpoint_where_the_newest_is_damaged(referen
     )
 
 
+def test_what_was_survived_stays_written_when_the_run_is_resumed(tmp_path):
+    """A controller that was killed is started again with --resume."""
+    faults = [{"role": "actor", "api": "update_actor", "call": 1}]
+    run(JOB, colocated("ppo"), config(launcher="local", faults=faults, **SURVIVES), tmp_path, 2)
+    (before,) = survived(tmp_path)
+    section = config(launcher="local", faults=[{"role": "critic", "api": "update_critic", "call": 0}], **SURVIVES)
+    run(JOB, colocated("ppo"), section, tmp_path, 3, resume=True)
+    first, second = survived(tmp_path)
+    assert first == before
+    assert (second["call"], second["iteration"]) == ("critic.update_critic", 2)
+
+
 def test_a_failure_that_comes_back_ends_the_run_and_says_so(tmp_path):
     faults = [{"role": "actor", "api": "update_actor", "call": 0 if n else 1, "attempt": n} for n in range(4)]
     section = config(launcher="local", faults=faults, **SURVIVES, max_restarts=2)

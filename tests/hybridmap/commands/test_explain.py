@@ -34,7 +34,7 @@ def test_a_job_or_a_plan(planned, run):
     for args in ((), (planned.job, "--plan", planned.plan)):
         result = run("explain", *args)
         assert result.exit_code == 2
-        assert result.stderr == "Error: explain needs either a JOB.yaml or --plan plan.json\n"
+        assert result.stderr == "Error: explain needs either a plan.json or a JOB.yaml\n"
 
 
 def test_what_is_no_plan(planned, run, tmp_path):

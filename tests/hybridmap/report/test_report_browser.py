@@ -41,9 +41,8 @@ def pictures(tmp_path_factory):
 
 def wait_for_charts(page):
     """Those of the plan that is shown; the others draw when they are asked for."""
-    page.wait_for_function(
-        "[...document.querySelectorAll('.chart')].filter(c => c.offsetParent).every(c => c.querySelector('.main-svg'))"
-    )
+    for chart in page.locator(".chart:visible").all():
+        chart.locator(".main-svg").first.wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

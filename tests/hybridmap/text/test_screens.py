@@ -93,6 +93,27 @@ def test_a_table_that_fits_is_aligned_and_one_that_does_not_is_stacked():
     ]
 
 
+def test_rows_of_several_keys_stack_below_what_they_share_with_a_line_for_each_cell():
+    rows = [("A", "actor", "t1 p1 d16 z3", "t4 d4"), ("", "reference", "-", "t1 p1 d16"), ("B", "reward", "", "")]
+    table = Table(("pool", "role", "training", "other"), rows=rows, keys=2)
+    assert table_lines(table, 36) == [
+        "pool A",
+        "  actor       training  t1 p1 d16 z3",
+        "              other     t4 d4",
+        "  reference   other     t1 p1 d16",
+        "pool B",
+        "  reward                -",
+    ]
+    assert table_lines(table, 80)[0].split() == ["pool", "role", "training", "other"]
+
+
+@pytest.mark.parametrize("what", ["models", "devices"])
+def test_catalogues_are_tables_at_80_columns(what, run):
+    lines = run(what, "list", columns=80).stdout.splitlines()
+    assert set(lines[1]) == {"─"}
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_column_that_says_nothing_is_left_out():
     assert "seconds" not in "\n".join(table_lines(cells(("generation", "", "because")), 80))
 

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from hybridmap.exports.launchers.launcher import FILES, launcher_files
 from hybridmap.exports.systems import export_plan
 from hybridmap.files.plan import plan_file_of
-from hybridmap.job.load import job_from_mapping
+from hybridmap.job.load import job_from_document, job_from_mapping
 from mapper.search.find_plan import find_plan
 from profiles.errors import UnknownNameError
 
 BIN = Path(sys.executable).parent
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,45 @@ def test_nodes_and_gpus_are_those_of_the_plan(folder):
         }
     task = yaml.safe_load((folder / "skypilot.yaml").read_text())
     assert (task["num_nodes"], task["resources"]["accelerators"]) == (2, "H100:4")
+
+
+@pytest.mark.parametrize(("name", "schema"), [("rayjob.yaml", "rayjob"), ("skypilot.yaml", "skypilot")])
+def test_manifests_have_the_fields_of_their_schemas(folder, name, schema):
+    rules = json.loads((HERE / f"{schema}.schema.json").read_text())
+    written = yaml.safe_load((folder / name).read_text())
+    assert [error.message for error in Draft202012Validator(rules).iter_errors(written)] == []
+    assert [*Draft202012Validator(rules).iter_errors({**written, "spec": {"entrypoints": 1}})] != []
+
+
+SYSTEM_VARIABLES = {
+    "verl": (["TRAIN_FILES"], ["TRAIN_FILES", "VAL_FILES"]),
+    "openrlhf": (["PROMPTS"], ["PROMPTS"]),
+    "nemo-rl": (["NEMO_RL"], ["NEMO_RL"]),
+    "slime": (
+        ["SLIME", "HF_CHECKPOINT", "PROMPT_DATA"],
+        ["SLIME", "HF_CHECKPOINT", "REF_LOAD", "PROMPT_DATA", "MODEL_ARGUMENTS", "NUM_ROLLOUT"],
+    ),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEM_VARIABLES)
+def test_a_run_gets_the_variables_of_its_script(planned, system):
+    """Whoever brings it up must give those that it cannot do without; a job that is submitted takes all along."""
+    job, plan, export = planned
+    needed, taken = SYSTEM_VARIABLES[system]
+    export = export_plan(plan_file_of(job, find_plan(job.request()), "any", False), "plan.json", system)
+    files = {kind: launcher_files(kind, plan, job, export)[FILES[kind]] for kind in ("ray", "kuberay", "skypilot")}
+    assert f"for name in {' '.join(taken)}; do" in files["ray"]
+    assert yaml.safe_load(files["skypilot"])["envs"] == dict.fromkeys(needed)
+    environment = yaml.safe_load(yaml.safe_load(files["kuberay"])["spec"]["runtimeEnvYAML"])
+    assert environment == {"env_vars": dict.fromkeys(needed, "VALUE")}
+
+
+def test_an_a100_of_80_gb_has_a_name_of_its_own_in_skypilot(planned):
+    job, plan, export = planned
+    older = job_from_document({**job.document, "cluster": [{**job.document["cluster"][0], "device": "a100-80gb-sxm"}]})
+    task = yaml.safe_load(launcher_files("skypilot", plan, older, export)["skypilot.yaml"])
+    assert task["resources"]["accelerators"] == "A100-80GB:4"
 
 
 def test_what_a_task_runs_is_a_shell_script(folder):
