@@ -37,8 +37,8 @@ from hybridmap.calibration.learn import learn
 from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
 from profiles.calibration import FACTORS
 from profiles.errors import HybridmapError
-from simulator.calibration.factors import Belief, calibrated, calibration_of, layer_of, prior
-from simulator.calibration.posterior import SINGLE_STEP_ERROR, Observation, fit_to
+from simulator.calibration.factors import WIDTHS, Belief, calibrated, calibration_of, layer_of, prior
+from simulator.calibration.posterior import Observation, fit_to
 from simulator.play.simulate import build_timeline, price_calls
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ STAGES = {
 }
 COMMIT = re.compile(r",?\s*\b[A-Za-z]+ [0-9a-f]{8}\b")
 """``bridge 372b8f03``: a day of a development version."""
+
+
+ROW_ERROR = 0.10
+"""Relative: rows of a family lie this far from their mean (robust standard deviation over the published training rows):
+a run's own noise, and sizes and layouts whose parts are off by unlike shares."""
+FAMILY_ERROR = 0.08
+"""Relative: the means of those families lie this far from the prices (robust, too)."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,8 @@ class TrainerPrices:
 def training_after(known: Known, others: Sequence[Known]) -> list[float]:
     """Predictions of other rows by what one row says."""
     prices = TrainerPrices([row.given for row in (known, *others)])
-    belief = fit_to(prices, [Observation(0, ("update_actor",), known.measured_s, SINGLE_STEP_ERROR)]).belief
+    row = Observation(0, ("update_actor",), known.measured_s, ROW_ERROR)
+    belief = fit_to(prices, [row], scales=(FAMILY_ERROR / WIDTHS["training"],)).belief
     return [prices.at(i, belief) for i in range(1, len(others) + 1)]
 
 

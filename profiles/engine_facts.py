@@ -68,6 +68,7 @@ class _EngineFile(BaseModel):
     mixture_parallel: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
     zero_stages: tuple[int, ...] = ()
@@ -183,6 +184,8 @@ class TrainingEngine(_Engine):
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
     tensor parallelism keeps it whole.
+    ``balances_context``: a context rank holds a piece from the front of a sequence and one from its back (zigzag);
+    without it they hold slices in order, and the last attends to all.
     ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
     ``head_on_responses``: the vocabulary head runs on response tokens alone, not on the prompts' too.
     ``token_micro_batches``: micro-batches may hold as many samples as a budget of tokens does.
@@ -211,9 +214,11 @@ class TrainingEngine(_Engine):
     moe_row_passes: float = 4.5
     gather_copy_bytes_per_param: float = 0.0
     scatter_copy_bytes_per_param: float = 0.0
+    region_copies: float = 0.0
     interleaving: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
     scoring_layouts: bool = False
@@ -300,6 +305,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
         "gathers_again": file.gathers_again,
+        "balances_context": file.balances_context,
         "fused_projections": file.fused_projections,
         "head_on_responses": file.head_on_responses,
         "scoring_layouts": file.scoring_layouts,

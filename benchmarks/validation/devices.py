@@ -90,10 +90,10 @@ def device_profile(name: str) -> DeviceProfile:
         if getattr(derived, field) is not None
     }
     slower = (changes.get("power_w", base.spec.power_w) / base.spec.power_w) ** POWER_EXPONENT
-    limited = {
-        field: {key: rate * slower for key, rate in getattr(base.spec, field).items()}
-        for field in ("sustained_flop_per_s", "flash_2_flop_per_s")
-    }
+    held = {key: rate * slower for key, rate in base.spec.sustained_flop_per_s.items()}
+    # FlashAttention-2 leaves so much of the tensor cores idle that it stays below the lower limit, too.
+    flash = {key: min(rate, held["bf16"]) for key, rate in base.spec.flash_2_flop_per_s.items()}
+    limited = {"sustained_flop_per_s": held, "flash_2_flop_per_s": flash}
     if derived.sustained_share is not None and derived.peak_flop_per_s is not None:
         rates = {key: rate * derived.sustained_share for key, rate in derived.peak_flop_per_s.items() if key != "fp32"}
         limited["sustained_flop_per_s"] = rates

@@ -45,8 +45,13 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
     if "torchtitan" in system:
         common["selective_recompute"] = "every-second-product"
         common["attention_kernel"] = "flash-2"  # scaled_dot_product_attention of PyTorch 2.x
-        common["tensor_parallel_overlap"] = re.search(r"async ?tp", settings) is not None
-        return Trainer("fsdp@2.13", Implementation(loss_head="parallel", **common), 3)  # type: ignore[arg-type]
+        if "rowwise" in text_of(cells.get("precision")).lower():
+            # Products with a scale for each row gain nothing over BF16 in torch, and asynchronous tensor parallelism
+            # finds those with one scale alone.
+            common["training_dtype"] = "bf16"
+        else:
+            common["tensor_parallel_overlap"] = re.search(r"async ?tp", settings) is not None
+        return Trainer("torchtitan@0.2", Implementation(loss_head="parallel", **common), 3)  # type: ignore[arg-type]
     if "megatron" in system or "nemo" in system:
         overlap = "megatron-lm" in system  # its README says that tensor-parallel communication is overlapped
         if "gpt-oss" in text_of(cells.get("model")).lower():

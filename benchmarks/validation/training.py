@@ -232,7 +232,7 @@ def _global_batch(cells: Mapping[str, Any], layout: ParallelLayout, assumed: lis
 
 
 def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
-    """Model chunks per stage where the row does not give them: about four layers each, as large runs choose."""
+    """Model chunks per stage where the row does not give them: about two layers each, the median of rows that do."""
     settings = text_of(cells.get("other_settings")).lower()
     if "1f1b" in settings and "interleaved" not in settings:
         return 1
@@ -241,9 +241,9 @@ def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
     if "torchtitan" in text_of(cells.get("system")).lower():
         return 2  # stages of a rank where its configuration sets no layers per stage
     layers = published_model(text_of(cells.get("model")), trained=True).num_layers
-    vpp = max(1, round(layers / pp / 4))
+    vpp = max(1, round(layers / pp / 2))
     if vpp > 1:
-        assumed.append(f"interleaving not stated: {vpp} chunks of about 4 layers per stage")
+        assumed.append(f"interleaving not stated: {vpp} chunks of about 2 layers per stage")
     return vpp
 
 

@@ -98,7 +98,12 @@ class Posterior:
     joint: Floats
 
 
-def fit_to(prices: Predictor, observations: Sequence[Observation], groups: Sequence[tuple[str, ...]] = ()) -> Posterior:
+def fit_to(
+    prices: Predictor,
+    observations: Sequence[Observation],
+    groups: Sequence[tuple[str, ...]] = (),
+    scales: Sequence[float] = SCALES,
+) -> Posterior:
     """What observations make of the factors, and of seconds that a group of calls takes at any length.
 
     Parameters
@@ -109,11 +114,13 @@ def fit_to(prices: Predictor, observations: Sequence[Observation], groups: Seque
         What was measured.
     groups
         Calls together, of which observations at several lengths may tell such seconds from a factor.
+    scales
+        How wide the prior may be; a lone number of another's run does not tell a wide prior from an error of its own.
 
     Returns
     -------
     Posterior
-        Its mode, and the covariance by Laplace's approximation, with the most probable of ``SCALES``.
+        Its mode, and the covariance by Laplace's approximation, with the most probable of ``scales``.
     """
     if not observations:
         return Posterior(prior(), {}, {}, prior().covariance)
@@ -121,7 +128,7 @@ def fit_to(prices: Predictor, observations: Sequence[Observation], groups: Seque
     beside = np.asarray([[size[g] * (o.calls == g) for g in groups] for o in observations]).reshape(
         len(observations), len(groups)
     )
-    tried = [_mode(prices, observations, prior(scale), beside) for scale in SCALES]
+    tried = [_mode(prices, observations, prior(scale), beside) for scale in scales]
     _, belief, found, joint = max(tried, key=lambda one: one[0])
     shares = dict(zip(groups, found.tolist(), strict=True))
     return Posterior(belief, shares, {g: share * size[g] for g, share in shares.items()}, joint)

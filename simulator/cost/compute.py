@@ -70,7 +70,7 @@ class LayerTime:
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
     """Causal self-attention of the micro-batch in an average layer that has attention, some of them with a window.
 
-    Context parallelism shares it evenly (zigzag order).
+    Context parallelism shares it evenly (zigzag order), or leaves the last rank most (``busiest_share``).
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
     Notes
     -----
     Source: measured prefill tables at the sequence's own length; ring attention (Liu et al. 2023) is taken as perfectly
-    balanced.
+    balanced where ranks hold a piece from each end.
     """
     heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
     if shape.mla is not None and not facts.device.mla_covers_projections:
-        return facts.device.mla_prefill(batch.sequences, batch.length, heads) * (1.0 / cp)
+        return facts.device.mla_prefill(batch.sequences, batch.length, heads) * busiest_share(facts, cp)
     kv = np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
     found = Priced.zero(np.broadcast_shapes(batch.tokens.shape, kv.shape))
     for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
@@ -100,7 +100,26 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
                 batch.sequences, batch.length, heads, kv, shape.head_dim, window=window
             )
             found = found + price * (layers / shape.num_attention_layers)
-    return found * (1.0 / cp)
+    return found * busiest_share(facts, cp)
+
+
+def busiest_share(facts: Facts, cp: Ints) -> Floats:
+    """Share of causal attention that the busiest context rank computes, which the others wait for in every layer.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    cp
+        Context-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        ``1 / c`` where ranks are balanced (zigzag); ``(2 c - 1) / c^2`` where slices follow each other, ``[C]``.
+    """
+    c = np.asarray(cp, dtype=np.float64)
+    return 1.0 / c if facts.training.balances_context else (2.0 * c - 1.0) / c**2
 
 
 def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = "fused") -> Floats:
@@ -303,7 +322,8 @@ def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints
     rates = spec.flash_2_flop_per_s
     if facts.implementation.attention_kernel != "flash-2" or not rates:
         return forward, backward
-    flop = 4.0 * batch.tokens * attended(shape, batch.length) * shape.q_width / np.asarray(tp * cp, dtype=np.float64)
+    flop = 4.0 * batch.tokens * attended(shape, batch.length) * shape.q_width / np.asarray(tp, dtype=np.float64)
+    flop = flop * busiest_share(facts, cp)
     return (
         longer(forward, Priced.of(flop / rates["forward"], spec.basis("flash_2_flop_per_s.forward"))),
         longer(

@@ -24,7 +24,7 @@ from simulator.cost.host_launches import BACKWARD, launches_of_layer, paced
 from simulator.cost.memory import recomputed_share
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
-from simulator.cost.trainer_layer import hops, launched, layer_costs
+from simulator.cost.trainer_layer import gathered_again, hops, launched, layer_costs
 from simulator.cost.vocabulary_head import vocabulary_head
 
 if TYPE_CHECKING:
@@ -127,6 +127,9 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     if facts.implementation.selective_recompute == "every-second-product":
         dtype, tokens = facts.implementation.training_dtype, batch.tokens / layouts.cp
         small = small + compute.second_products(facts, shape, tokens, layouts.tp, dtype)
+    small = Cost.of_compute(small)
+    if facts.implementation.selective_recompute == "every-second-product":
+        small = small + gathered_again(facts, shape, layouts, batch)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     launches = launches_of_layer(facts, shape, layouts)
     forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
@@ -134,7 +137,7 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     again = choose(
         layouts.recompute == 2,
         forward * recomputed_share(facts, shape, layouts),
-        choose(layouts.recompute == 1, Cost.of_compute(small), nothing),
+        choose(layouts.recompute == 1, small, nothing),
     )
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":

@@ -135,7 +135,8 @@ def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: 
 def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> tuple[Priced, Priced]:
     """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group.
 
-    An engine without sequence parallelism has one all-reduce in their place.
+    An engine without sequence parallelism has one all-reduce in their place. PyTorch's copy what they move once
+    (``region_copies``), but for the asynchronous ones.
     """
     num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes
     stride = np.ones_like(layouts.tp)
@@ -144,7 +145,35 @@ def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: B
         return reduce * 0.5, reduce * 0.5
     gather = comms.strided(facts, "all_gather", num_bytes, layouts.tp, stride)
     scatter = comms.strided(facts, "reduce_scatter", num_bytes, layouts.tp, stride)
-    return gather, scatter
+    copies = facts.training.region_copies
+    if not copies or facts.implementation.tensor_parallel_overlap:
+        return gather, scatter
+    moved = facts.device.memory_bound(np.where(layouts.tp > 1, 2.0 * copies * num_bytes, 0.0), 0)
+    moved = moved.at_best(facts.training.basis("region_copies"))
+    return gather + moved, scatter + moved
+
+
+def gathered_again(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Cost:
+    """Gathers of a layer that recomputation repeats where it keeps what was scattered and not what was gathered.
+
+    Parameters
+    ----------
+    facts, shape, layouts, batch
+        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+
+    Returns
+    -------
+    Cost
+        Two gathers with nothing to hide behind, or with asynchronous tensor parallelism one of their ``t`` chunks,
+        ``[C]``.
+
+    Notes
+    -----
+    Source: torchtitan's per-operator policy of activation checkpoints, which saves reduce-scatters; not measured apart.
+    """
+    gather, _ = _tensor_parallel(facts, shape, layouts, batch)
+    bare = 1.0 / np.maximum(layouts.tp, 1) if facts.implementation.tensor_parallel_overlap else 1.0
+    return Cost.serial(Priced.zero((len(layouts),)), gather * (2.0 * bare))
 
 
 def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, tp: Ints) -> tuple[Cost, Cost]:

@@ -67,6 +67,8 @@ def job(**changes: object) -> Facts:
         "controller_s_per_token": 1e-6,
         "gather_copy_bytes_per_param": 4.0,
         "scatter_copy_bytes_per_param": 6.0,
+        "region_copies": 1.0,
+        "sequence_parallel": True,
         "attention_ratio": 1.1,
         "element_wise_ratio": 1.1,
         "gemm_ratio": 1.1,

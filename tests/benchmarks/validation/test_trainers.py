@@ -12,8 +12,8 @@ from benchmarks.validation.trainers import lora_rank, recompute_layers, recomput
         ("Megatron-Bridge", "pretrain", "", ("megatron-bridge@0.4", "parallel", "fused", "newest", False, 1)),
         ("Megatron-LM README", "pretrain", "", ("megatron-bridge@0.4", "parallel", "fused", "newest", True, 1)),
         ("NeMo 2", "pretrain", "", ("megatron-bridge@0.4", "parallel", "fused", "newest", False, 1)),
-        ("torchtitan", "pretrain", "FSDP", ("fsdp@2.13", "parallel", "fused", "flash-2", False, 3)),
-        ("torchtitan", "pretrain", "TP 8, async TP", ("fsdp@2.13", "parallel", "fused", "flash-2", True, 3)),
+        ("torchtitan", "pretrain", "FSDP", ("torchtitan@0.2", "parallel", "fused", "flash-2", False, 3)),
+        ("torchtitan", "pretrain", "TP 8, async TP", ("torchtitan@0.2", "parallel", "fused", "flash-2", True, 3)),
         ("prime-rl", "RL trainer step full", "flash_attention_3", ("fsdp@2.13", "fp32", "fused", "newest", False, 3)),
         ("prime-rl", "SFT full", "flash_attention_2", ("fsdp@2.13", "unfused", "fused", "flash-2", False, 3)),
         ("verl FSDP", "RL trainer step", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
@@ -105,3 +105,8 @@ def test_a_preset_that_was_read_and_names_no_dispatcher_exchanges_by_nccl():
     read = row | {"config_basis": "table + performance preset X"}
     assert trainer_of(row).implementation.expert_dispatch == "hybrid"
     assert trainer_of(read).implementation.expert_dispatch == "all-to-all"
+
+
+def test_products_scaled_by_row_are_taken_to_gain_nothing_in_torch():
+    built = trainer_of({"system": "torchtitan", "precision": "float8 rowwise", "other_settings": "async TP"})
+    assert (built.implementation.training_dtype, built.implementation.tensor_parallel_overlap) == ("bf16", False)

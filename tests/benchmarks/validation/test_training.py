@@ -109,7 +109,7 @@ def test_a_micro_batch_is_no_larger_than_the_batch_of_a_rank(priced):
         ({"micro_batch": ""}, "micro-batch not stated: 1"),
         ({"recompute": ""}, "recompute not stated: none assumed"),
         ({"global_batch": "", "micro_batch": ""}, "global batch not stated: 128"),
-        ({"train_vpp": ""}, "interleaving not stated: 4 chunks of about 4 layers per stage"),  # 36 layers on 2 stages
+        ({"train_vpp": ""}, "interleaving not stated: 9 chunks of about 2 layers per stage"),  # 36 layers on 2 stages
         ({"system": "torchtitan", "seq_len": ""}, "sequence length not stated: 8192"),
     ],
 )
@@ -122,7 +122,7 @@ def test_what_was_assumed_is_said(changes, words):
 def test_plain_1f1b_is_not_interleaved(priced):
     predict(other_settings="TP 2 x PP 2, 1F1B")
     predict(other_settings="TP 2 x PP 2, Interleaved 1F1B")
-    assert [layout.vpp for *_, layout in priced] == [1, 4]
+    assert [layout.vpp for *_, layout in priced] == [1, 9]
 
 
 @pytest.mark.parametrize(

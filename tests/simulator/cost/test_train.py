@@ -88,6 +88,40 @@ def test_a_gathered_input_that_was_kept_is_gathered_no_second_time() -> None:
     assert (again.time.s - once.time.s)[0] == pytest.approx(2 * gather.s[0])
 
 
+def test_gathers_along_the_sequence_are_copied_where_torch_gathers() -> None:
+    facts = make_facts(training="megatron-core@0.6")
+    copied = replace(facts, training=replace(facts.training, region_copies=1.0))
+    batch = Batch(np.asarray([4096.0]), np.asarray([4.0]), np.asarray([1024.0]))
+    state = facts.device.memory_bound(np.asarray([2 * 4096 * LLAMA.hidden * 2.0]), 0).s[0]
+
+    def forward(of, tp):
+        return trainer_layer.layer_costs(of, LLAMA, one(tp=tp), batch)[0].time.s[0]
+
+    assert forward(copied, 8) - forward(facts, 8) == pytest.approx(4 * state)
+    assert forward(copied, 1) == forward(facts, 1)
+    asynchronous = [built(of, tensor_parallel_overlap=True) for of in (facts, copied)]
+    assert forward(asynchronous[0], 8) == forward(asynchronous[1], 8)
+
+
+def test_checkpoints_by_operation_gather_again() -> None:
+    facts = built(make_facts(), selective_recompute="every-second-product")
+    batch = Batch(np.asarray([4096.0]), np.asarray([4.0]), np.asarray([1024.0]))
+    layout = one(tp=8, recompute="selective")
+    again = trainer_layer.gathered_again(facts, LLAMA, layout, batch)
+    assert again.time.s[0] > 0
+    beside = trainer_layer.gathered_again(built(facts, tensor_parallel_overlap=True), LLAMA, layout, batch)
+    assert beside.time.s[0] < again.time.s[0] / 7
+
+
+def test_the_last_of_unbalanced_context_ranks_paces_attention() -> None:
+    facts = make_facts()
+    ordered = replace(facts, training=replace(facts.training, balances_context=False))
+    batch = Batch(np.asarray([4096.0]), np.asarray([1.0]), np.asarray([4096.0]))
+    both = [compute.attention_forward(f, LLAMA, batch, np.asarray([1]), np.asarray([4])).s[0] for f in (facts, ordered)]
+    assert both[1] == pytest.approx(1.75 * both[0])  # seven of the sixteen halves of blocks, where the mean is four
+    assert compute.busiest_share(ordered, np.asarray([1]))[0] == 1.0
+
+
 def test_recomputing_some_layers_takes_the_share_of_recomputing_all() -> None:
     none, every = (cost(make_facts(), recompute=level, pp=2) for level in ("none", "full"))
     some = cost(built(make_facts(), recompute_layers=4), recompute="full", pp=2)
