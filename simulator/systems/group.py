@@ -105,7 +105,7 @@ def _candidates(
     kinds = {call.kind for call in facts.dataflow.calls_of(role)}
     trained, zero = "train" in kinds, system.zero_stage if system.zero_stage == 3 or "train" in kinds else 0
     train = [(zero, b, RECOMPUTE_LEVELS.index(r)) for b, r in product(system.micro_batches, system.recompute)]
-    score = [(zero, b, 0) for b in system.micro_batches]
+    score = [(zero, b, 0) for b in system.rollout_batches or system.micro_batches]
     priced_here = "generate" in kinds and not system.separate_generator
     engines = list(engine_rows(system, facts, role, degrees)) if priced_here else [(1, 1, 1, 1)]
     rows = list(product(train if trained else [(zero, 1, 0)], score if "forward" in kinds else [(zero, 1, 0)], engines))
@@ -126,15 +126,14 @@ def _candidates(
 
 
 def engine_rows(
-    system: System, facts: Facts, role: str, degrees: ParallelDegrees, num_gpus: int | None = None
+    system: System, facts: Facts, role: str, degrees: ParallelDegrees, asked: int | None = None
 ) -> Iterator[tuple[int, int, int, int]]:
-    """``(dp, tp, pp, sequences in flight)`` of every engine layout that the system tries.
+    """``(dp, tp, pp, sequences in flight)`` of every engine layout that the system tries on ``degrees``' GPUs.
 
-    On the GPUs of the trainer, or on ``num_gpus`` of its own. Numbers in flight are those that whole waves need,
-    halving down to one.
+    Numbers in flight are those that whole waves need, halving down to one, or what trainers have ``asked`` for.
     """
     dp, tp, pp = degrees
-    n = num_gpus or dp * tp * pp
+    n = dp * tp * pp
     shape, most = facts.roles[role].shape, int(facts.generation.max_num_seqs)
     tried = [(tp, pp)] if system.generates_as_trained else [(t, 1) for t in (1, 2, 4, 8)]
     for t, p in tried:
@@ -145,6 +144,9 @@ def engine_rows(
         if system.device_batches:
             for slots in sorted({min(batch * t * p, load) for batch in system.device_batches}):
                 yield (replicas, t, p, slots)
+            continue
+        if asked:
+            yield (replicas, t, p, min(-(-asked // replicas), load, most))
             continue
         waves = [w for w in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, MAX_WAVES) if w <= load]
         for slots in sorted({min(-(-load // w), most) for w in waves}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement, permutations
 from typing import TYPE_CHECKING
 
@@ -67,24 +67,44 @@ def fastest_plan(system: System, facts: Facts) -> Plan:
     """Try every allocation of GPUs to the system's pools and keep the one whose iteration is shortest."""
     pools = role_sets(system, facts)
     allocations = list(_allocations(system, facts, len(pools)))
-    groups = {
-        (roles, n): _pool_choice(system, facts, roles, n)
-        for i, roles in enumerate(pools)
-        for n in sorted({a[i] for a in allocations})
-    }
+    tried = [replace(system, rollout_batches=(batch,)) for batch in system.rollout_batches] or [system]
     best, shortest = None, float("inf")
-    for sizes in allocations:
-        chosen = [groups[roles, n] for roles, n in zip(pools, sizes, strict=True)]
-        if all(group is not None for group in chosen):
-            seconds = _iteration_s(system, facts, pools, [group for group in chosen if group is not None])
-            if seconds < shortest:
-                best, shortest = sizes, seconds
+    for one in tried:
+        groups = _PoolGroups(one, facts, pools)
+        for sizes in allocations:
+            chosen = [group for i in range(len(pools)) if (group := groups.of(i, sizes)) is not None]
+            if len(chosen) == len(pools):
+                seconds = _iteration_s(one, facts, pools, chosen)
+                if seconds < shortest:
+                    best, shortest = (sizes, chosen), seconds
     if best is None:
         raise InfeasibleError(
             f"{system.title} does not fit: no allocation of {facts.group.num_gpus} x {facts.group.device} to its "
             f"{len(pools)} pool{'s' if len(pools) > 1 else ''} holds every model in its layouts"
         )
-    return _plan(system, facts, pools, best, [groups[r, n] for r, n in zip(pools, best, strict=True)])
+    return _plan(system, facts, pools, *best)
+
+
+@dataclass
+class _PoolGroups:
+    """The group of each pool by its size, found when first asked for; the generator's by the actor's pool, too."""
+
+    system: System
+    facts: Facts
+    pools: tuple[tuple[str, ...], ...]
+    found: dict[tuple[int, int, int], Group | None] = field(default_factory=dict)
+
+    def of(self, pool: int, sizes: tuple[int, ...]) -> Group | None:
+        """Group of a pool where the pools have these sizes."""
+        asking = next(size for roles, size in zip(self.pools, sizes, strict=True) if "actor" in roles)
+        generates = self.pools[pool] == (GENERATOR,)
+        key = (pool, sizes[pool], asking if generates else 0)
+        if key not in self.found:
+            args = self.system, self.facts
+            self.found[key] = (
+                _generator(*args, sizes[pool], asking) if generates else best_group(*args, self.pools[pool], sizes[pool])
+            )
+        return self.found[key]
 
 
 def role_sets(system: System, facts: Facts) -> tuple[tuple[str, ...], ...]:
@@ -116,15 +136,13 @@ def _allocations(system: System, facts: Facts, num_pools: int) -> Iterator[tuple
                 yield from sorted(set(permutations(multiset)))
 
 
-def _pool_choice(system: System, facts: Facts, roles: tuple[str, ...], num_gpus: int) -> Group | None:
-    if roles == (GENERATOR,):
-        return _generator(system, facts, num_gpus)
-    return best_group(system, facts, roles, num_gpus)
+def _generator(system: System, facts: Facts, num_gpus: int, asking: int) -> Group | None:
+    """The engine on its own GPUs, of which ``asking`` GPUs of the trainer ask for samples.
 
-
-def _generator(system: System, facts: Facts, num_gpus: int) -> Group | None:
-    """The engine on its own GPUs; the weights come from a trainer of the same size (its own size hardly matters)."""
-    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1)))
+    The weights come from a trainer of the engine's size (its own size hardly matters).
+    """
+    asked = asking * system.rollout_batches[0] if system.rollout_batches else None
+    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1), asked))
     if not rows:
         return None
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))
@@ -161,7 +179,7 @@ def _iteration_s(system: System, facts: Facts, pools: tuple[tuple[str, ...], ...
 
 
 def _plan(
-    system: System, facts: Facts, pools: tuple[tuple[str, ...], ...], sizes: tuple[int, ...], chosen: list[Group | None]
+    system: System, facts: Facts, pools: tuple[tuple[str, ...], ...], sizes: tuple[int, ...], chosen: list[Group]
 ) -> Plan:
     """Put the pools on GPUs, larger ones first, so that slices of a node never straddle two."""
     names = ["ABCDEFGH"[i] for i in range(len(pools))]
@@ -170,7 +188,6 @@ def _plan(
         first[i], at = at, at + sizes[i]
     entries: dict[str, RolePlan] = {}
     for name, roles, group in zip(names, pools, chosen, strict=True):
-        assert group is not None, "only allocations whose pools all fit are chosen"
         for entry in group.entries:
             if roles == (GENERATOR,):
                 update = {"generation": entry.generation, "generation_pool": name}

@@ -56,6 +56,9 @@ class System:
     device_batches
         Sequences that a GPU generates at once, times the GPUs of a replica, where a recipe states that; else what
         whole waves need.
+    rollout_batches
+        Samples that each GPU of the actor's trainer asks for and scores at once: it waits for them before it asks for
+        more, so that engines on GPUs of their own hold no others. Else all of an iteration's are asked for at once.
     """
 
     name: str
@@ -74,6 +77,7 @@ class System:
     recompute: tuple[Recompute, ...] = ("full",)
     micro_batches: tuple[int, ...] = (1, 2, 4, 8)
     device_batches: tuple[int, ...] = ()
+    rollout_batches: tuple[int, ...] = ()
     offloads: tuple[tuple[Offload, ...], ...] = ((),)
 
     def facts_of(self, facts: Facts) -> Facts:
@@ -119,7 +123,8 @@ SYSTEMS: dict[str, System] = {
             separate_generator=True,
             zero_stage=3,
             implementation=_SCORING_ACTOR,
-            micro_batches=(1, 2, 4),
+            micro_batches=(1,),
+            rollout_batches=(8, 16, 32),  # its experience maker asks for a micro-batch of each rank and waits
         ),
         System(
             "nemo-aligner",

@@ -51,3 +51,13 @@ def test_a_batch_of_a_gpu_is_a_power_of_two_and_can_be_given() -> None:
     assert given.device_batch == 4
     assert given.timeline.iteration_s >= free.timeline.iteration_s
     assert run_system("openrlhf", make_facts(nodes=2), device_batch=4).device_batch is None
+
+
+def test_engines_hold_what_the_trainers_ranks_wait_for() -> None:
+    """OpenRLHF's trainer asks for a batch of each of its GPUs and waits, so engines run no others beside them."""
+    run = run_system("openrlhf", make_facts(nodes=2))
+    actor = run.plan.role("actor")
+    assert actor.training and actor.inference and actor.generation
+    asked = actor.inference.micro_batch * actor.training.dp
+    assert actor.inference.micro_batch in run.system.rollout_batches
+    assert actor.generation.max_num_seqs == min(-(-asked // actor.generation.dp), 256)
