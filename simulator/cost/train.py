@@ -127,9 +127,9 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     if facts.implementation.selective_recompute == "every-second-product":
         dtype, tokens = facts.implementation.training_dtype, batch.tokens / layouts.cp
         small = small + compute.second_products(facts, shape, tokens, layouts.tp, dtype)
-    small = Cost.of_compute(small)
+    selective = Cost.of_compute(small)
     if facts.implementation.selective_recompute == "every-second-product":
-        small = small + gathered_again(facts, shape, layouts, batch)
+        selective = selective + gathered_again(facts, shape, layouts, batch)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     launches = launches_of_layer(facts, shape, layouts)
     forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
@@ -137,7 +137,7 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     again = choose(
         layouts.recompute == 2,
         forward * recomputed_share(facts, shape, layouts),
-        choose(layouts.recompute == 1, small, nothing),
+        choose(layouts.recompute == 1, selective, nothing),
     )
     ends = ("forward_s_per_pass", "backward_s_per_pass")
     if head == "scalar":
