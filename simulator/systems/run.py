@@ -102,7 +102,9 @@ class _PoolGroups:
         if key not in self.found:
             args = self.system, self.facts
             self.found[key] = (
-                _generator(*args, sizes[pool], asking) if generates else best_group(*args, self.pools[pool], sizes[pool])
+                _generator(*args, sizes[pool], asking)
+                if generates
+                else best_group(*args, self.pools[pool], sizes[pool])
             )
         return self.found[key]
 
