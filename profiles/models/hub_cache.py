@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -33,12 +34,19 @@ def cached_config(hf_id: str) -> Path | None:
     if not _ID.fullmatch(hf_id) or hf_id.startswith("."):
         return None
     folder = cache_folder() / f"models--{hf_id.replace('/', '--')}"
+    with suppress(OSError):  # a name too long for a file, or a cache that is not ours to read
+        revision = _main_revision(folder)
+        named = folder / "snapshots" / revision / "config.json"
+        if re.fullmatch(r"[0-9a-f]+", revision) and named.is_file():
+            return named
+        found = [path for path in folder.glob("snapshots/*/config.json") if path.is_file()]
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    return None
+
+
+def _main_revision(folder: Path) -> str:
+    """The commit that ``main`` was when it was downloaded; empty where that is not written down."""
     try:
-        revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
-    except OSError:
-        revision = ""
-    named = folder / "snapshots" / revision / "config.json"
-    if re.fullmatch(r"[0-9a-f]+", revision) and named.is_file():
-        return named
-    found = [path for path in folder.glob("snapshots/*/config.json") if path.is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+        return (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""

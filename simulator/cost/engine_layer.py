@@ -96,10 +96,12 @@ def copy_work(
 
     Parameters
     ----------
-    facts, shape, layouts, precision, sustained
+    facts, shape, layouts
         As ``layer_work``.
     own
         Tokens of a step in one copy, ``[C, S]``.
+    precision, sustained
+        As ``layer_work``.
 
     Returns
     -------
