@@ -298,23 +298,19 @@ def _runners_up(
     known = {frozenset(group for group, _ in winner.pools)}
     families = [*_named_families(instance, problem), instance.partitions]
     found: list[RunnerUp] = []
-    fastest: int | None = None
     for placements in families:
         inside = tuple(p for p in placements if frozenset(p) not in known)
         if not inside:
             continue
         few = replace(instance, partitions=inside, sizes={group: instance.sizes[group] for p in inside for group in p})
         left_s = 0.0 if deadline.is_over() else min(max(deadline.left_s, LEAST_S), RIVAL_S)
-        cutoff = fastest - 1 if fastest is not None and placements is instance.partitions else None
         try:
-            choice, solution = best_choice(few, request.seed, left_s, cutoff=cutoff, workers=request.workers)
+            choice, _ = best_choice(few, request.seed, left_s, workers=request.workers)
         except TimeUpError:
             continue
-        if choice is None or (cutoff is not None and solution.objective_ticks > cutoff):
-            continue
-        found.append(_rival(instance, problem, choice))
-        fastest = min(solution.objective_ticks, fastest or solution.objective_ticks)
-        known |= {frozenset(group for group, _ in choice.pools)}
+        if choice is not None:
+            found.append(_rival(instance, problem, choice))
+            known |= {frozenset(group for group, _ in choice.pools)}
     return tuple(sorted(found, key=lambda r: (r.iteration_s, r.placement)))
 
 

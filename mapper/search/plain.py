@@ -171,6 +171,7 @@ def _stages_of_groups(
     counted = {}
     for role, table in instance.tables.items():
         training, engine = stages(table)
+        engine = engine.copy()  # it is the table's own
         for device_type in instance.device_types:
             mine = instance.rows_on(role, device_type)
             cramped = cramped_rows(problem.facts.on(device_type), role, table.take(mine))

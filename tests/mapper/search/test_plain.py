@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from mapper.candidates.plain import cramped_rows
 from mapper.model.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.result import RunnerUp, preferred
 from mapper.search.find_plan import find_plan
+from mapper.search.plain import rows_worth_keeping
 from mapper.search.prune import restricted
 from mapper.search_options import SearchOptions
 from tests.builders import make_facts, tiny_facts
@@ -185,3 +187,15 @@ def test_it_is_taken_for_what_it_may_cost_and_no_more():
     assert taken.status == "optimal"
     assert found.gap < taken.gap <= taken.tolerance == pytest.approx(slower * 1.1)
     assert preferred(replace(found, plain=None), facts, 1.0).plan == found.plan
+
+
+def test_engines_without_room_for_their_cache_stay_in_the_tables_as_they_were_priced():
+    """They count as if they needed a pipeline; that is a count, not a change of the layouts that plans are built from."""
+    facts = make_facts("grpo", memory_bytes=48 * 2**30)
+    problem = make_problem(facts, options=LOOKED_FOR)
+    x = make_instance(problem)
+    table = x.tables["actor"]
+    before = table.layouts.generation.pp.copy()
+    assert np.any(cramped_rows(facts, "actor", table))
+    rows_worth_keeping(x, problem)
+    assert np.array_equal(table.layouts.generation.pp, before)
