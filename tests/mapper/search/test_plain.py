@@ -190,7 +190,7 @@ def test_it_is_taken_for_what_it_may_cost_and_no_more():
 
 
 def test_engines_without_room_for_their_cache_stay_in_the_tables_as_they_were_priced():
-    """They count as if they needed a pipeline; that is a count, not a change of the layouts that plans are built from."""
+    """They count as if they needed a pipeline, which changes no layout that plans are built from."""
     facts = make_facts("grpo", memory_bytes=48 * 2**30)
     problem = make_problem(facts, options=LOOKED_FOR)
     x = make_instance(problem)
