@@ -22,10 +22,9 @@ HERE = config(learning_rate=3e-3, launcher="local")
 def one_process(tmp_path, monkeypatch, ahead=0):
     """The curve of one process; with ``ahead`` it generates as far ahead, with the weights of then, on one group."""
 
-    def made_ahead(controller, plan, run_config, hyper, engines):
-        models = build_models(
-            controller, plan, run_config, hyper.model_copy(update={"staleness_bound": ahead}), engines
-        )
+    def made_ahead(controller, plan, run_config, hyper, *rest):
+        hyper = hyper.model_copy(update={"staleness_bound": ahead})
+        models = build_models(controller, plan, run_config, hyper, *rest)
         actor = models.actor
         return Models({**models.groups, "actor": ActorGroup(actor.trainer, actor.trainer, ahead)})
 
@@ -87,8 +86,8 @@ def test_training_overlaps_generation_as_the_simulator_plays_it(on_ray, tmp_path
 
 
 def test_responses_older_than_the_plan_allows_are_refused(tmp_path, monkeypatch):
-    def too_far_ahead(controller, plan, run_config, hyper, engines):
-        models = build_models(controller, plan, run_config, hyper, engines)
+    def too_far_ahead(controller, plan, run_config, hyper, *rest):
+        models = build_models(controller, plan, run_config, hyper, *rest)
         return Models({**models.groups, "actor": ActorGroup(models.actor.trainer, models.actor.trainer, 1)})
 
     monkeypatch.setattr("executor.controller.models.build_models", too_far_ahead)
