@@ -1,7 +1,7 @@
 """A reward from a service: a sandbox for programs, or an environment that judges, on a machine of its own.
 
-What is posted depends on the service (``executor.rl.reward_services``). What it does with a program stays there, so this
-is the strongest isolation that a run can have.
+What is posted depends on the service (``executor.rl.reward_services``). What it does with a program stays there, so
+this is the strongest isolation that a run can have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_url(function: str) -> bool:
 
 @dataclass(frozen=True)
 class ServedReward:
-    """Asks ``url`` for the reward of each response, some at once; ``nemo-gym+https://..`` says which of ``SERVICES``."""
+    """Asks ``url`` for rewards, some at once; ``nemo-gym+https://..`` names one of ``SERVICES``."""
 
     url: str
 
@@ -93,4 +93,4 @@ def _posted(opener: OpenerDirector, address: str, body: Mapping[str, Any]) -> ob
     headers = {"Content-Type": "application/json"}
     request = Request(address, data=json.dumps(body).encode(), headers=headers, method="POST")
     with opener.open(request, timeout=TIMEOUT_S) as reply:
-        return json.loads(reply.read(MOST_BYTES) or b"null")  # type: ignore[no-any-return]
+        return json.loads(reply.read(MOST_BYTES) or b"null")
