@@ -240,8 +240,9 @@ def _tokens_per_sample(cells: Mapping[str, Any]) -> float | None:
     derived = number(cells.get("derived_tokens_per_sample"))
     if derived is not None:
         return derived
-    names = ("tokens_per_s_per_gpu", "step_time_s", "num_gpus", "samples_per_step")
-    rate, seconds, gpus, samples = (number(cells.get(name)) for name in names)
+    names = ("tokens_per_s_per_gpu", "step_time_s", "num_gpus", "samples_per_step", "prompts_per_step")
+    rate, seconds, gpus, samples, prompts = (number(cells.get(name)) for name in names)
+    samples = samples or (prompts or 0.0) * (number(cells.get("samples_per_prompt")) or 0.0)
     if rate and seconds and gpus and samples:
         return rate * seconds * gpus / samples
     remark = re.search(r"avg num tokens'? (\d[\d,]*) per sample", text_of(cells.get("notes")).lower())
