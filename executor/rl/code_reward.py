@@ -21,11 +21,16 @@ def unit_tests(response: str, answer: str) -> float:
     An error, a failed assertion, more than ``LIMITS`` allow, or an exit before the tests' end gives 0. Tests run in the
     program's own process: one that looks for a way to seem to pass can find it.
     """
-    blocks = _FENCED.findall(response)
-    program = f"{blocks[-1] if blocks else response}\n{answer}\n"
-    ended = secrets.token_hex(16)  # who exits early does not print it
-    ran = run_program(f"{program}print('{ended}')\n", LIMITS)
+    program, ended = program_of(response, answer)
+    ran = run_program(program, LIMITS)
     return float(ran.status == "0" and ran.output.rstrip().endswith(ended))
+
+
+def program_of(response: str, answer: str) -> tuple[str, str]:
+    """The program of ``unit_tests``, and the line that it prints last: who exits early does not print it."""
+    blocks = _FENCED.findall(response)
+    ended = secrets.token_hex(16)
+    return f"{blocks[-1] if blocks else response}\n{answer}\nprint('{ended}')\n", ended
 
 
 def isolation_note(config: RunConfig) -> str | None:
