@@ -72,7 +72,7 @@ def fault_of(victim: Victim, moment: str) -> Fault:
 
 
 def moments_of(victim: Victim) -> list[str]:
-    """The stages in which a victim is ended: the node that idles is the controller's own, without which nothing goes on."""
+    """The stages in which a victim is ended: the node that idles is the controller's own, which nothing outlives."""
     return [moment for moment in MOMENTS if victim != "node" or moment != "idle"]
 
 
