@@ -168,15 +168,12 @@ def generating_on_vllm(rank, path, training, x):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vllm: the extra cpu-engines")
 @pytest.mark.parametrize(
     ("training", "x"),
-    [
-        ("torch-native", Degrees(1, 2, 1, 1, 2)),
-        pytest.param("fsdp2", Degrees(1, 1, 2, 1, 1), marks=pytest.mark.long),
-    ],
+    [("torch-native", Degrees(1, 2, 1, 1, 2)), ("fsdp2", Degrees(1, 1, 2, 1, 1))],
 )
 def test_vllm_generates_with_adapters_and_gets_them_alone(training, x, tmp_path):
     """The second transition brings no base; rank 4 of the 8 that vLLM has room for, at a scale of 2."""
