@@ -259,6 +259,8 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
         why = f": {differences}" if differences else ""
         head = "runner-up " if i == 0 else " " * 10
         change = f"{'-' if slower < -1e-9 else '+'}{percent(abs(slower))}"  # equal plans differ in the last bit
+        if other.bound_s is not None and (least := percent(max(other.bound_s / result.iteration_s - 1, 0.0))):
+            change += f", its best at least +{least}" if f"+{least}" != change else ""
         lines.append(f"{head}  {placement_title(other.plan)}  {other.iteration_s:,.2f} s ({change}){why}")
     return [*lines, ""] if lines else []
 
