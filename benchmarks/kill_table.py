@@ -71,6 +71,11 @@ def fault_of(victim: Victim, moment: str) -> Fault:
     return Fault(role, api, call=THIRD, kind="kill", victim="raylet" if victim == "node" else victim)
 
 
+def moments_of(victim: Victim) -> list[str]:
+    """The stages in which a victim is ended: the node that idles is the controller's own, which nothing outlives."""
+    return [moment for moment in MOMENTS if victim != "node" or moment != "idle"]
+
+
 def within(folder: Path, faults: tuple[Fault, ...], **section: Any) -> None:
     """The run that its own controller lives through."""
     config = config_of(on_failure="restart", max_restarts=2, checkpoint={"every": 1}, **section)
@@ -157,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         expected, _ = undisturbed(plan(), Path(folder) / "undisturbed", ITERATIONS)
         for victim in options.victim or get_args(Victim):
-            for moment in [options.moment] if options.moment else MOMENTS:
+            for moment in [options.moment] if options.moment else moments_of(victim):
                 rows.append(row_of(victim, moment, expected, Path(folder) / f"{victim}-{moment}"))
                 print(_line_of(rows[-1]), flush=True)
                 if options.out is not None:  # half an hour may be cut short

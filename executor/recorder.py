@@ -83,6 +83,7 @@ def _counts(records: Sequence[CallRecord]) -> Counts:
         host_s=max(r.host_s for r in records),
         bucket_bytes=max(r.bucket_bytes for r in records),
         weights_peak_bytes=max(r.weights_peak_bytes for r in records),
+        device_s=max(r.device_s for r in records),
         peak_memory_bytes=max(r.peak_memory_bytes for r in records),
     )
 

@@ -23,6 +23,8 @@ class CallRequest:
         A value, or a ``FutureShare`` that the rank resolves itself.
     returns
         Whether the protocol reads this rank's output; else it is dropped.
+    watched
+        Whether the rank says which kernels ran.
     """
 
     number: int
@@ -32,6 +34,7 @@ class CallRequest:
     argument: Any
     options: dict[str, Any] = field(default_factory=dict)
     returns: bool = True
+    watched: bool = False
 
 
 class Spent(NamedTuple):
@@ -56,9 +59,10 @@ class WeightsMoved(NamedTuple):
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
 
-    ``start_s`` is when the rank had its inputs. ``host_bytes``
-    were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in conversion,
-    ``weights_peak_bytes`` all weights of a transition at once.
+    ``start_s`` is when the rank had its inputs, ``device_s`` the time on the device from then to the end, by events.
+    ``host_bytes`` were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in
+    conversion, ``weights_peak_bytes`` all weights of a transition at once. ``kernels``: seconds of each operation and
+    kernel by name, of a watched call.
     """
 
     number: int
@@ -78,6 +82,8 @@ class CallRecord:
     host_bytes: int = 0
     bucket_bytes: int = 0
     weights_peak_bytes: int = 0
+    device_s: float = 0.0
+    kernels: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

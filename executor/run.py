@@ -17,7 +17,7 @@ from executor.controller.pools import (
     require_supported,
     resource_pools,
 )
-from executor.engines.support import require_adapters_run, require_engines_run
+from executor.engines.support import require_adapters_run, require_engines_run, require_models_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
 from executor.recovery.load import candidates, require_free
 from executor.recovery.run_identity import identity_of
@@ -91,6 +91,7 @@ def run(
     replan: Replan | None = None,
     on_recovery: Callable[[Recovery], None] | None = None,
     on_damaged: Callable[[str], None] | None = None,
+    watch_kernels_in: int | None = None,
 ) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
 
@@ -104,6 +105,7 @@ def run(
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
     that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
     damaged checkpoint is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python warning.
+    Records of the iteration ``watch_kernels_in`` say which kernels ran; its times are those of a profiled run.
 
     Raises
     ------
@@ -115,6 +117,8 @@ def run(
     from executor.recovery.supervisor import Policy, Start, Supervisor
 
     require_runnable(plan, run_config.engines)
+    if engines is None:
+        require_models_run(plan, run_config)
     _require_groups(job_facts, plan, run_config.learning)
     if run_config.environment is not None:
         _require_turns(job_facts, plan, run_config)
@@ -135,7 +139,8 @@ def run(
 
     supervisor = Supervisor(launcher, policy, saved, out, replan=replan, on_recovery=on_recovery)
     timelines: dict[int, Timeline] = {}
-    given = _Given(job_facts, run_config, out, count, identity, engines, watch, on_records, on_skipped, timelines)
+    seen = (watch, on_records, on_skipped, timelines, watch_kernels_in)
+    given = _Given(job_facts, run_config, out, count, identity, engines, *seen)
     try:
         supervisor.run(Start(0, plan, begin), lambda start: _attempt(launcher, supervisor, start, given))
     finally:
@@ -169,6 +174,7 @@ class _Given:
     on_records: RecordsTaker | None
     on_skipped: Callable[[str], None]
     timelines: dict[int, Timeline]
+    watch_kernels_in: int | None
 
 
 def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _Given) -> None:
@@ -334,6 +340,7 @@ def _loop(
     try:
         for iteration in spread:
             scored = held_out.scores(models, iteration) if held_out is not None else {}
+            controller.watches_kernels = iteration == given.watch_kernels_in
             first, start_s = len(controller.records), time.time()
             step = next(script)
             metrics = _finish(controller, models, step) | scored

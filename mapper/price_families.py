@@ -19,9 +19,9 @@ from simulator.uncertainty import load_calibration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from profiles.device import DeviceProfile
     from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.hardware import ClusterGroup
-    from profiles.store import DeviceProfile
     from profiles.workload import Workload
     from simulator.facts import Facts
 

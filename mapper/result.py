@@ -22,11 +22,12 @@ OPTIMAL_GAP = 1e-4
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The best plan of another placement."""
+    """The best plan of another placement, or nearly: no plan of the same search is below ``bound_s``, where it is."""
 
     placement: str
     iteration_s: float
     plan: Plan
+    bound_s: float | None = None
 
 
 @dataclass(frozen=True)

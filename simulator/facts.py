@@ -14,10 +14,10 @@ from simulator.plan.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
     from profiles.calibration import Calibration
+    from profiles.device import DeviceProfile
     from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.hardware import ClusterGroup
     from profiles.models.shape import ModelShape
-    from profiles.store import DeviceProfile
     from profiles.workload import Workload
     from simulator.speculation import Speculation
 

@@ -12,7 +12,7 @@ from profiles.store import device_names, load_device
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from profiles.store import DeviceProfile
+    from profiles.device import DeviceProfile
 
 COMPARED = ("gemm", "attention_prefill", "attention_decode", "copy")
 

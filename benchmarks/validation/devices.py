@@ -15,7 +15,7 @@ from profiles.store import load_device
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from profiles.store import DeviceProfile
+    from profiles.device import DeviceProfile
 
 POWER_EXPONENT = 0.5
 """Sustained rate over power limit. Dynamic power is f V^2: with V proportional to f the rate goes with P^(1/3), and

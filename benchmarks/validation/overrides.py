@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from benchmarks.validation.fit import FitConstant
-    from profiles.store import DeviceProfile
+    from profiles.device import DeviceProfile
 
 Value = int | float | tuple[int, ...]
 Values = dict[str, Value]

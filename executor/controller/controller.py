@@ -41,12 +41,13 @@ class Controller:
     """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened.
 
     ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are injected into
-    the calls of ranks.
+    the calls of ranks. While ``watches_kernels``, calls say which kernels ran.
     """
 
     def __init__(self, launcher: Launcher, deadlines: Deadlines | None = None, faults: tuple[Fault, ...] = ()) -> None:
         self.launcher, self.faults = launcher, faults
         self._deadlines = deadlines or Deadlines()
+        self.watches_kernels = False
         self.records: list[CallRecord] = []
         self._ranks: dict[str, list[Any]] = {}
         self._numbers = itertools.count()
@@ -113,7 +114,7 @@ class Controller:
     ) -> dict[int, Future]:
         """Hand one call to the ranks in ``inputs``; returns a future per rank without waiting."""
         requests = [
-            CallRequest(number, key, group.role, method, argument, options, rank in sources)
+            CallRequest(number, key, group.role, method, argument, options, rank in sources, self.watches_kernels)
             for rank, argument in inputs.items()
         ]
         futures, pool = {}, self._ranks[group.pool]

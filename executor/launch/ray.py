@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from executor.launch.joined_cluster import JoinedCluster
 from executor.launch.own_cluster import LOOK_S, OwnCluster
 from executor.launch.placement import first_split
 from executor.launch.relay import Head, Relay
@@ -85,6 +86,7 @@ class RayLauncher:
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
             here = self._ray.get_runtime_context().gcs_address
             raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
+        self._cluster = self.own_cluster or JoinedCluster(self._ray)
         self.uses_gpus = self._ray.cluster_resources().get("GPU", 0) >= 1
         self._reservations = Reservations(self._ray, "GPU" if self.uses_gpus else "CPU")
 
@@ -203,9 +205,7 @@ class RayLauncher:
         return list(done)
 
     def _waited(self, references: list[Any], count: int, timeout_s: float | None) -> tuple[list[Any], list[Any]]:
-        """``ray.wait`` in short pieces: where a daemon of our cluster is gone it never ends, or ends this process."""
-        if self.own_cluster is None:
-            return self._ray.wait(references, num_returns=count, timeout=timeout_s)  # type: ignore[no-any-return]
+        """``ray.wait`` in short pieces: where a daemon of the cluster is gone it never ends, or ends this process."""
         left_s = float("inf") if timeout_s is None else timeout_s
         while True:
             done, rest = self._ray.wait(references, num_returns=count, timeout=min(left_s, LOOK_S))
@@ -216,8 +216,7 @@ class RayLauncher:
 
     def _require_daemons(self) -> None:
         """Before anything is asked of Ray: it ends this process, without a word, where the object store is gone."""
-        if self.own_cluster is not None:
-            self.own_cluster.require_daemons()
+        self._cluster.require_daemons()
 
     def _all_of(self, references: Sequence[Any]) -> list[Any]:
         """Wait for all of some references and read them."""

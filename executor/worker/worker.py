@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import time
 import traceback
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from executor.batch import drop_padding, is_batch, num_bytes, to_wire
@@ -15,6 +16,7 @@ from executor.checks import require_numbers
 from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.records import CallRecord, Spent, WeightsMoved
+from executor.worker.device_time import DeviceClock, kernels_into
 from executor.worker.futures import FutureShare, resolve
 from executor.worker.protocols import registration_of
 from profiles.errors import InputError
@@ -96,10 +98,12 @@ class RankProcess:
         argument = self._resolved(request.argument, registration_of(type(worker), request.method))
         before = worker.spent
         reset_peak_memory()
-        start_s = time.time()
+        start_s, clock, kernels = time.time(), DeviceClock(), dict[str, float]()
         inputs = () if argument is None else (argument,)
-        output = self._invoke(worker, request, inputs)
+        with kernels_into(kernels) if request.watched else nullcontext():
+            output = self._invoke(worker, request, inputs)
         require_numbers(output)
+        device_s = clock.stop_s()
         end_s = time.time()
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
@@ -124,6 +128,8 @@ class RankProcess:
             host_bytes=spent.host_bytes - before.host_bytes,
             bucket_bytes=weights.bucket_bytes,
             weights_peak_bytes=weights.peak_bytes,
+            device_s=device_s,
+            kernels=kernels,
         )
         return stored, record
 

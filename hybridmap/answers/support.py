@@ -20,8 +20,8 @@ from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 
 if TYPE_CHECKING:
+    from profiles.device import DeviceProfile
     from profiles.records import Priced
-    from profiles.store import DeviceProfile
 
 MODELS = {
     "dense": "qwen3-8b",

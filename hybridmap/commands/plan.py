@@ -158,4 +158,10 @@ def _document(result: "Result", given: "Job", top: int, notes: list[str], writte
 
 
 def _rival(other: "RunnerUp") -> dict[str, Any]:
-    return {"placement": other.placement, "iteration_s": other.iteration_s, "plan": other.plan.model_dump(mode="json")}
+    least = {} if other.bound_s is None else {"bound_s": other.bound_s}
+    return {
+        "placement": other.placement,
+        "iteration_s": other.iteration_s,
+        **least,
+        "plan": other.plan.model_dump(mode="json"),
+    }

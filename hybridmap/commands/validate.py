@@ -4,7 +4,7 @@ A door to torch and Ray, like ``run``: they are imported while the command runs.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
-WARMUP_ITERATIONS = 5
+WARMUP_ITERATIONS, WATCHED_ITERATION = 5, 1
 EXIT_INTERRUPTED = 130
 WRITTEN = ("validation.json", "predicted.json", "measured.json", "timeline.html")
 
@@ -72,8 +72,10 @@ def validate(
     measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
+    from hybridmap.validation.implementation import compare_builds
 
-    found = compare(predicted, iteration_s, measured.timelines, amounts)
+    builds = compare_builds(facts, engines_of(given.run, chosen), given.run.dtype, measured.kernels)
+    found = compare(predicted, iteration_s, measured.timelines, amounts, builds)
     layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
     _write(out, found, predicted, measured)
     _show(found, layer, measured, facts, out, profile, as_json)
@@ -111,6 +113,16 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     return replace(facts, training=training, generation=generation, workload=work, roles=roles)
 
 
+def engines_of(config: "RunConfig", plan: "Plan") -> dict[str, str]:
+    """The engines of a run as prices name them; of a role where it has one of its own."""
+    from executor.engines.registry import GENERATION, TRAINING
+
+    names = {"training": TRAINING[config.engines.training].priced_as or config.engines.training}
+    if any(entry.generation is not None for entry in plan.roles):
+        names["generation"] = GENERATION[config.engines.generation].priced_as or config.engines.generation
+    return names | {role: TRAINING[name].priced_as or name for role, name in config.engines.roles.items()}
+
+
 def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
     """Seconds for each sample of a reward function, timed on prompts of the run."""
     from executor.profiling.functions import time_function
@@ -141,10 +153,14 @@ def _measure(
 
     use_threads(_threads(profile))
     taken: dict[str, int] = {}
+    kernels: dict[str, dict[str, float]] = {}
 
     def count(iteration: int, records: Sequence[Any]) -> None:
-        if iteration == iterations + WARMUP_ITERATIONS - 1:
-            for record in records:
+        for record in records:
+            if iteration == WATCHED_ITERATION:
+                found = kernels.setdefault(record.key, {})
+                found |= {name: max(s, found.get(name, 0.0)) for name, s in record.kernels.items()}
+            if iteration == iterations + WARMUP_ITERATIONS - 1:
                 taken[record.key] = taken.get(record.key, 0) + record.bytes_in
 
     config = config.model_copy(update={"checkpoint": None})  # measured without what no plan predicts
@@ -153,11 +169,20 @@ def _measure(
     try:
         with view:
             total = iterations + WARMUP_ITERATIONS
-            timelines = run(job.facts(), plan, config, out / "run", total, watch=view.show, on_records=count)
+            timelines = run(
+                job.facts(),
+                plan,
+                config,
+                out / "run",
+                total,
+                watch=view.show,
+                on_records=count,
+                watch_kernels_in=WATCHED_ITERATION,
+            )
     except KeyboardInterrupt:
         warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
         raise SystemExit(EXIT_INTERRUPTED) from None
-    return Measured(tuple(timelines[WARMUP_ITERATIONS:]), taken, before, os.getloadavg()[0])
+    return Measured(tuple(timelines[WARMUP_ITERATIONS:]), taken, kernels, before, os.getloadavg()[0])
 
 
 def _threads(profile: Path) -> int:
@@ -247,6 +272,11 @@ def _show(
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
 
 
+def _longest(named: Mapping[str, float]) -> dict[str, float]:
+    """The ten kernels of a call that took longest, in seconds of a watched iteration."""
+    return dict(sorted(named.items(), key=lambda item: -item[1])[:10])
+
+
 def comparison_document(
     found: "Comparison", layer: "CalibrationFile | None", measured: "Measured", facts: "Facts", out: Path
 ) -> dict[str, Any]:
@@ -259,6 +289,8 @@ def comparison_document(
         "iterations": found.iterations,
         "timings": lines,
         "amounts": [a.model_dump(mode="json") for a in found.amounts],
+        "implementation": [{**b.model_dump(mode="json"), "same": b.is_same} for b in found.builds],
+        "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
         "calibrated": bool(facts.calibration.digest),
         "load_average": [measured.load_before, measured.load_after],
         "calibration": layer.model_dump(mode="json") if layer else None,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from profiles.device import DeviceProfile
     from profiles.records import ConstantBasis
-    from profiles.store import DeviceProfile
 
     Row = Mapping[str, Any]
 

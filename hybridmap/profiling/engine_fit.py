@@ -21,9 +21,9 @@ from profiles.models.probe_models import is_ours
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from profiles.device import DeviceProfile
     from profiles.engine_facts import GenerationEngine, TrainingEngine
     from profiles.records import Floats
-    from profiles.store import DeviceProfile
 
     Row = Mapping[str, Any]
 

@@ -17,8 +17,8 @@ from simulator.plan.plan import GenerationLayout, ParallelLayout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from profiles.device import DeviceProfile
     from profiles.engine_facts import GenerationEngine, TrainingEngine
-    from profiles.store import DeviceProfile
 
 EAGER = Implementation(kernels="eager", loss_head="unfused")
 """How the torch-native engine is built: uncompiled, log-softmax in tensor operations."""

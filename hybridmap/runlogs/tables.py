@@ -35,7 +35,7 @@ class Tables:
                 metrics = row.get("data", row)
                 step = _step_of({**metrics, **row})
                 found = [Event(step, k, float(v)) for k, v in metrics.items() if wanted(k) and _is_number(v)]
-            except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+            except (ValueError, OverflowError, AttributeError, TypeError, KeyError, RecursionError):
                 self.damaged += 1
                 continue
             yield from found

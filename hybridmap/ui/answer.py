@@ -34,25 +34,28 @@ class Answer:
     error: str = ""
 
 
-def answer_of(form: Form) -> Answer:
-    """Plan the form's job; the same form is planned once. A model is named, by the catalogue or Hugging Face's id."""
+def answer_of(form: Form, *, runners_up: bool = False) -> Answer:
+    """Plan the form's job; the same form is planned once. A model is named, by the catalogue or Hugging Face's id.
+
+    Without ``runners_up`` it is the same plan sooner: other placements take as long again.
+    """
     try:
         for name in form.models.values():
             if name not in form.own_models:
                 load_known(name)
     except HybridmapError as error:
         return Answer(None, None, str(error))
-    return _answer(to_json(document_of(form)))
+    return _answer(to_json(document_of(form)), runners_up)
 
 
 @lru_cache(maxsize=256)
-def _answer(document: str) -> Answer:
+def _answer(document: str, runners_up: bool) -> Answer:
     from mapper.search.find_plan import find_plan
 
     job = None
     try:
         job = _job(document)
-        result = find_plan(replace(job.request(), time_limit_s=SEARCH_S))
+        result = find_plan(replace(job.request(), time_limit_s=SEARCH_S, runners_up=runners_up))
     except HybridmapError as error:
         return Answer(job, None, str(error))
     return Answer(job, result)
@@ -69,7 +72,7 @@ def _frontier(document: str) -> tuple[PointRecord, ...]:
     from mapper.analysis.frontier import frontier
     from mapper.execution_mode import mode_of
 
-    answer = _answer(document)
+    answer = _answer(document, runners_up=False)
     if answer.job is None or answer.result is None:
         return ()
     job, mode = answer.job, mode_of(answer.result.plan)

@@ -183,7 +183,10 @@ class Page:
             await self.plan()
 
     async def plan(self) -> None:
-        """Search in a thread, show the plan, then the frontier; a newer change makes an older answer worthless."""
+        """Search in a thread, show the plan, then its runners-up, then the frontier.
+
+        A newer change makes an older answer worthless.
+        """
         form, mine = self.form, self.asked
         self.status.set_text("planning ...")
         answer = await run.io_bound(answer_of, form)
@@ -202,6 +205,10 @@ class Page:
             return
         self.view.update(answer.job, answer.result)
         self.status.set_text(f"planned in {answer.result.seconds:.2f} s")
+        whole = await run.io_bound(answer_of, form, runners_up=True)
+        if mine == self.asked and whole is not None and whole.result is not None:
+            self.answer = whole
+            self.view.update_runners_up(whole.result)
         points = await run.io_bound(frontier_of, form)
         if mine == self.asked and points:
             self.view.update_frontier(points, answer.result)

@@ -75,6 +75,10 @@ class View:
         self.gantt.update_figure(_dressed(figures.gantt(timeline)))
         fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
         self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
+        self.others.set_text("")
+
+    def update_runners_up(self, result: Result) -> None:
+        """Show the best plans of other placements."""
         rows = [f"{r.placement}: {r.iteration_s:,.2f} s" for r in result.runners_up]
         self.others.set_text(f"Runners-up: {'; '.join(rows)}" if rows else "")
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hybridmap.validation.implementation import Built
 from simulator.plan.plan import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from simulator.plan.dataflow import Stage
     from simulator.plan.timeline import Span, Timeline
 
 Level = Literal["call", "stage", "iteration"]
@@ -20,7 +22,10 @@ TRIVIAL_S = 5e-4
 
 
 class Timing(Record):
-    """One line: predicted and measured seconds. ``low_s`` and ``high_s`` hold the middle half of the iterations."""
+    """One line: predicted and measured seconds. ``low_s`` and ``high_s`` hold the middle half of the iterations.
+
+    ``device_s`` is what of the measured time lies between events on the device, of calls on the critical path.
+    """
 
     level: Level
     name: str
@@ -31,6 +36,7 @@ class Timing(Record):
     measured_s: float
     low_s: float
     high_s: float
+    device_s: float = 0.0
 
     @property
     def error(self) -> float | None:
@@ -63,6 +69,7 @@ class Comparison(Record):
     stages: tuple[Timing, ...]
     iteration: Timing
     amounts: tuple[Amount, ...]
+    builds: tuple[Built, ...] = ()
 
     def worst(self, stages: Sequence[str]) -> float | None:
         """Largest absolute error of these stages; ``None`` if none of them has one."""
@@ -71,7 +78,11 @@ class Comparison(Record):
 
 
 def compare(
-    predicted: Timeline, predicted_iteration_s: float, measured: Sequence[Timeline], amounts: Sequence[Amount] = ()
+    predicted: Timeline,
+    predicted_iteration_s: float,
+    measured: Sequence[Timeline],
+    amounts: Sequence[Amount] = (),
+    builds: Sequence[Built] = (),
 ) -> Comparison:
     """Compare a prediction without dispatch, whose whole iteration takes ``predicted_iteration_s`` with it.
 
@@ -80,9 +91,7 @@ def compare(
     """
     calls = [_call(span, measured) for span in predicted.spans]
     names = [s for s in predicted.stages if s != "other"]
-    stages = [
-        _timing("stage", name, predicted.stages[name], [m.stages.get(name, 0.0) for m in measured]) for name in names
-    ]
+    stages = [_stage(name, predicted.stages[name], measured) for name in names]
     spent = sum(predicted.stages[name] for name in names)
     between = [m.iteration_s - sum(m.stages.get(name, 0.0) for name in names) for m in measured]
     stages.append(_timing("stage", "other", predicted_iteration_s - spent, between))
@@ -93,15 +102,25 @@ def compare(
         stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0),
         iteration=whole,
         amounts=tuple(amounts),
+        builds=tuple(builds),
     )
 
 
+def _stage(name: Stage, predicted_s: float, measured: Sequence[Timeline]) -> Timing:
+    found = _timing("stage", name, predicted_s, [m.stages.get(name, 0.0) for m in measured])
+    on_device = [
+        sum(s.counts.device_s for s in m.spans if s.stage == name and s.critical and s.counts) for m in measured
+    ]
+    return found.model_copy(update={"device_s": float(np.median(on_device))})
+
+
 def _call(span: Span, measured: Sequence[Timeline]) -> Timing | None:
-    times = [s.duration_s for timeline in measured for s in timeline.spans if s.call == span.call]
-    if not times:
+    spans = [s for timeline in measured for s in timeline.spans if s.call == span.call]
+    if not spans:
         return None
-    found = _timing("call", span.call, span.duration_s, times)
-    return found.model_copy(update={"role": span.role, "pool": span.pool, "stage": span.stage})
+    found = _timing("call", span.call, span.duration_s, [s.duration_s for s in spans])
+    device_s = float(np.median([s.counts.device_s if s.counts else 0.0 for s in spans]))
+    return found.model_copy(update={"role": span.role, "pool": span.pool, "stage": span.stage, "device_s": device_s})
 
 
 def _timing(level: Level, name: str, predicted_s: float, times: Sequence[float]) -> Timing:

@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """Iterations after warm-up, the bytes that each call took in (all ranks), and the load beside the run."""
+    """Iterations after warm-up, the bytes that each call took in (all ranks), and the load beside the run.
+
+    ``kernels``: seconds of each kernel by name, of the slowest rank, by call, in an iteration of the warm-up.
+    """
 
     timelines: tuple[Timeline, ...]
     bytes_in: Mapping[str, int]
+    kernels: Mapping[str, Mapping[str, float]]
     load_before: float
     load_after: float

@@ -8,10 +8,13 @@ from hybridmap.console import new_table, say, say_table
 from profiles.units import MIB
 
 if TYPE_CHECKING:
-    from hybridmap.validation.comparison import Comparison, Timing
+    from collections.abc import Sequence
 
-_COLUMNS = ("", "role", "pool", "predicted", "measured", "middle half", "spread", "error")
-_RIGHT = ("predicted", "measured", "middle half", "spread", "error")
+    from hybridmap.validation.comparison import Comparison, Timing
+    from hybridmap.validation.implementation import Built
+
+_COLUMNS = ("", "role", "pool", "predicted", "measured", "on device", "middle half", "spread", "error")
+_RIGHT = ("predicted", "measured", "on device", "middle half", "spread", "error")
 AMOUNTS = {"memory": "peak memory of a rank", "transfer": "bytes taken in", "weights": "weights received"}
 
 
@@ -38,6 +41,22 @@ def show_comparison(found: Comparison) -> None:
                 f"{amount.measured_bytes / MIB:,.3f}",
             )
         say_table(table)
+    if found.builds:
+        _show_builds(found.builds)
+
+
+def _show_builds(builds: Sequence[Built]) -> None:
+    """Print what ran otherwise than it was priced, with the kernel that shows it, and what ran as priced."""
+    say()
+    same = [built.what for built in builds if built.is_same and built.ran]
+    if other := [built for built in builds if not built.is_same]:
+        table = new_table(("not as priced", "priced", "ran", "seen by"))
+        for built in other:
+            table.add_row(built.what, built.priced, built.ran, built.seen)
+        say_table(table)
+    say(f"as priced: {', '.join(same)}")
+    if unseen := [built.what for built in builds if not built.ran]:
+        say(f"no kernel told: {', '.join(unseen)}")
 
 
 def _cells(timing: Timing) -> tuple[str, ...]:
@@ -48,6 +67,7 @@ def _cells(timing: Timing) -> tuple[str, ...]:
         timing.pool,
         f"{1e3 * timing.predicted_s:,.2f}",
         f"{1e3 * timing.measured_s:,.2f}",
+        f"{1e3 * timing.device_s:,.2f}" if timing.device_s else "",
         f"{1e3 * timing.low_s:,.2f} to {1e3 * timing.high_s:,.2f}",
         f"{timing.spread:.0%}",
         error,

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 BLOCK = 64
 """Rows that are compared with all later ones at once: enough to spare most of the calls, few enough for the cache."""
 
+MANY = 2_000
+"""Rows from which on it is quicker to compare ranks, small integers, than the numbers themselves."""
+
 SMALL_GROUP = 128
 """Rows of a group up to which it is compared together with all others of the kind: a call for each takes longer."""
 
@@ -34,15 +37,24 @@ def non_dominated(values: Floats) -> Ints:
     first = _not_clearly_beaten(values, total)
     values = values[first]
     index = np.lexsort((np.arange(len(values)), *values.T[::-1], total[first]))
-    left = values[index]
+    left = np.take(_columns(values), index, axis=1)
     kept: list[Ints] = []
-    while len(left):
-        head, rest = left[:BLOCK], left[BLOCK:]
+    while len(index):
+        head, rest = left[:, :BLOCK], left[:, BLOCK:]
         best = ~np.any(np.triu(_no_worse(head, head), 1), axis=0)
         kept.append(index[:BLOCK][best])
-        alive = ~np.any(_no_worse(head[best], rest), axis=0)
-        left, index = rest[alive], index[BLOCK:][alive]
+        alive = ~np.any(_no_worse(np.compress(best, head, axis=1), rest), axis=0)
+        left, index = np.compress(alive, rest, axis=1), index[BLOCK:][alive]
     return first[np.sort(np.concatenate(kept))]
+
+
+def _columns(values: Floats) -> np.ndarray:
+    """The columns ``[D, C]``, or the ranks in each where there are many rows: what compares alike."""
+    if len(values) < MANY:
+        return np.ascontiguousarray(values.T)
+    ranks = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in values.T]
+    small = len(values) <= np.iinfo(np.uint16).max
+    return np.stack(ranks).astype(np.uint16 if small else np.uint32)
 
 
 def _not_clearly_beaten(values: Floats, total: Floats) -> Ints:
@@ -50,7 +62,8 @@ def _not_clearly_beaten(values: Floats, total: Floats) -> Ints:
     if len(values) <= 2 * BLOCK:
         return np.arange(len(values))
     head = np.argpartition(total, BLOCK)[:BLOCK]
-    return np.flatnonzero(~np.any(_no_worse(values[head], values) & (total[head, None] < total), axis=0))
+    no_worse = _no_worse(np.ascontiguousarray(values[head].T), np.ascontiguousarray(values.T))
+    return np.flatnonzero(~np.any(no_worse & (total[head, None] < total), axis=0))
 
 
 def _repeats(values: Floats, column: int) -> bool:
@@ -58,11 +71,11 @@ def _repeats(values: Floats, column: int) -> bool:
     return any(np.array_equal(values[:, i], values[:, column]) for i in range(column))
 
 
-def _no_worse(first: Floats, second: Floats) -> np.ndarray:
-    """Whether each row of ``first`` is at least as good as each of ``second`` in every column, ``[F, S]``."""
-    out = first[:, 0, None] <= second[:, 0]
-    for column in range(1, first.shape[1]):
-        out &= first[:, column, None] <= second[:, column]
+def _no_worse(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Whether each row of ``first`` ``[D, F]`` is no worse than each of ``second`` in every column, ``[F, S]``."""
+    out = first[0][:, None] <= second[0]
+    for one, other in zip(first[1:], second[1:], strict=True):
+        out &= one[:, None] <= other
     return np.asarray(out)
 
 

@@ -9,12 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mapper.deadline import Deadline, TimeUpError
-from mapper.execution_mode import GENERATOR
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
-from mapper.problem import named_partition, sets_of
 from mapper.progress import tell
-from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of, preferred
+from mapper.result import OPTIMAL_GAP, Result, best_of, preferred
 from mapper.search.alternatives import alternatives
 from mapper.search.best import best_choice
 from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
@@ -23,6 +21,7 @@ from mapper.search.infeasible import explain_infeasible
 from mapper.search.narrow import fastest_instance
 from mapper.search.place import build_plan, straddling
 from mapper.search.plain import best_plain
+from mapper.search.rivals import as_rival, runners_up
 from mapper.search.tie_breaking import tidy
 from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
     from mapper.model.solver import Status
     from mapper.model.variables import Choice
     from mapper.objective import Objective
-    from mapper.problem import Placement, Problem
+    from mapper.problem import Problem
     from mapper.request import SearchRequest
+    from mapper.result import RunnerUp
     from simulator.plan.plan import Plan
 
-NAMED_PLACEMENTS = ("colocate", "split", "standalone")
 BESIDE_NEIGHBOURS = (
     "the bound counts calls alone, the plan's time also what ranks that share this host's cores cost each other"
 )
@@ -46,9 +45,6 @@ NOT_PRICED = (
 NOT_SEARCHED = "time was up before another schedule that the job allows had a plan, so nothing is known to bound it"
 LEAST_S = 1.0
 """Seconds that each mode is searched at least."""
-
-RIVAL_S = 10.0
-"""Seconds that the best plan of another placement gets at most."""
 
 PRICING_SHARE = 0.9
 """Share of the time limit in which layouts are priced; what is left then is for the best of those."""
@@ -130,7 +126,7 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
         if request.top > 1
         else ()
     )
-    others = _runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
+    others = runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
     return Result(
         status=status,
         plan=plan,
@@ -145,7 +141,7 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
         objective=objective,
         value_bound=least,
         plain=plain,
-        alternatives=tuple(_rival(instance, problem, other) for other in more),
+        alternatives=tuple(as_rival(instance, problem, other) for other in more),
         notes=(*notes, *straddling(plan, facts)),
         open_because=why if status == "feasible" else (),
     )
@@ -279,49 +275,4 @@ def _plain(
     choice = best_plain(instance, problem, request.seed, deadline, best, request.workers)
     if choice is None:
         return None
-    return _rival(instance, problem, choice)
-
-
-def _rival(instance: Instance, problem: Problem, choice: Choice) -> RunnerUp:
-    plan = build_plan(instance, choice, problem)
-    return RunnerUp(plan.placement, simulate(plan, problem.facts).iteration_s, plan)
-
-
-def _runners_up(
-    instance: Instance, problem: Problem, winner: Choice, request: SearchRequest, deadline: Deadline
-) -> tuple[RunnerUp, ...]:
-    """The best plan of each other named placement and of all other placements, fastest first, each placement once.
-
-    They share what the winner left of the time limit, ``RIVAL_S`` each at most, since nothing is proven of them; each
-    is the quick choice of its placement when time is up. A placement for which nothing is known then is left out.
-    """
-    known = {frozenset(group for group, _ in winner.pools)}
-    families = [*_named_families(instance, problem), instance.partitions]
-    found: list[RunnerUp] = []
-    for placements in families:
-        inside = tuple(p for p in placements if frozenset(p) not in known)
-        if not inside:
-            continue
-        few = replace(instance, partitions=inside, sizes={group: instance.sizes[group] for p in inside for group in p})
-        left_s = 0.0 if deadline.is_over() else min(max(deadline.left_s, LEAST_S), RIVAL_S)
-        try:
-            choice, _ = best_choice(few, request.seed, left_s, workers=request.workers)
-        except TimeUpError:
-            continue
-        if choice is not None:
-            found.append(_rival(instance, problem, choice))
-            known |= {frozenset(group for group, _ in choice.pools)}
-    return tuple(sorted(found, key=lambda r: (r.iteration_s, r.placement)))
-
-
-def _named_families(instance: Instance, problem: Problem) -> list[tuple[Placement, ...]]:
-    """The placements of each name, on whichever kinds of GPU."""
-    families = []
-    for name in NAMED_PLACEMENTS:
-        try:
-            sets = named_partition(problem.facts.algorithm, problem.facts.dataflow.roles, name)
-        except InputError:  # these roles have no split
-            continue
-        whole = {*sets, (GENERATOR,)} if problem.mode.dedicated_rollout else {*sets}
-        families.append(tuple(p for p in instance.partitions if set(sets_of(p)) == whole))
-    return families
+    return as_rival(instance, problem, choice)

@@ -31,6 +31,8 @@ MOST_STAGES = 2**30
 """Above any number of stages: pipelines as long as they are."""
 
 LEAST_S = 0.05
+GRACE_S = 1.0
+"""How long after the deadline placements are still looked at quickly: without it there would be no plain plan then."""
 
 
 def best_plain(
@@ -48,10 +50,16 @@ def best_plain(
     inside = {p: _inside(instance, short, p) for p in instance.partitions}
     best: tuple[Choice, int] | None = None
     for few, kept in inside.values():
+        if best is not None and deadline.later(GRACE_S).is_over():
+            break
         start, _ = quick_choice(few)
         if start is not None:
             best = _better(best, instance, _in_whole(start, kept))
-    for placement in instance.partitions if best is None else _left(instance, rows, best[1]):
+    if best is not None and deadline.is_over():
+        left: tuple[Placement, ...] = ()  # they would be quick choices once more
+    else:
+        left = instance.partitions if best is None else _left(instance, rows, best[1])
+    for placement in left:
         few, kept = inside[placement]
         left_s = 0.0 if deadline.is_over() else max(deadline.left_s, LEAST_S)
         try:

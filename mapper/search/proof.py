@@ -33,8 +33,12 @@ def best_as_priced(
     known: Choice | None = None,
     cutoff: int | None = None,
     workers: int = 1,
+    most_rows: int | None = None,
 ) -> tuple[Choice | None, Solution]:
-    """As ``best.best_choice``, where every duration is that of one row."""
+    """As ``best.best_choice``, where every duration is that of one row.
+
+    ``most_rows``: where more may be in something faster than what is found, that is the answer, with a bound.
+    """
     start, limit = _start(instance, known)
     if time_limit_s <= 0 and start is not None and (cutoff is None or limit <= cutoff):
         return start, Solution("feasible", start, limit, min(instance.floor_ticks, limit), 0.0)
@@ -45,29 +49,34 @@ def best_as_priced(
         solution = solve(instance, seed=seed, time_limit_s=time_limit_s, workers=workers)
         return solution.choice, solution
     tell("leaving out what cannot be faster", best_s=limit * instance.tick_s)
-    start, limit = _closer(instance, start, limit)
-    pruned, kept = prune_beyond(instance, limit)
-    pruned, kept = _without_beaten(pruned, kept, start)
-    pruned, kept = _within_prices(pruned, kept, limit)
-    back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
-    inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
-    if instance.neighbours is None:
-        inside, closer = polished(pruned, inside, limit)
-        if closer < limit:
-            return best_as_priced(instance, seed, time_limit_s, _in_whole(inside, kept), cutoff, workers)
+    while True:
+        start, limit = _closer(instance, start, limit)
+        pruned, kept = prune_beyond(instance, limit)
+        pruned, kept = _without_beaten(pruned, kept, start)
+        pruned, kept = _within_prices(pruned, kept, limit)
+        back = {role: {int(row): i for i, row in enumerate(rows)} for role, rows in kept.items()}
+        inside = Choice(start.pools, {role: back[role][row] for role, row in start.rows.items()})
+        inside, closer = (inside, limit) if instance.neighbours is not None else polished(pruned, inside, limit)
+        if closer >= limit:
+            break
+        start, limit = _in_whole(inside, kept), closer
     tell("proving that nothing is faster", best_s=limit * instance.tick_s)
-    found = _faster(pruned, seed, time_limit_s, limit, workers)
+    found = _faster(pruned, seed, time_limit_s, limit, workers, most_rows)
     if found.choice is None:
         return start, replace(found, choice=start, objective_ticks=limit)
     return _in_whole(found.choice, kept), found
 
 
-def _faster(instance: Instance, seed: int, time_limit_s: float, limit: int, workers: int) -> Solution:
+def _faster(
+    instance: Instance, seed: int, time_limit_s: float, limit: int, workers: int, most_rows: int | None
+) -> Solution:
     """The best choice of fewer than ``limit`` ticks and its proof, or none and a bound of at most ``limit``."""
     began = time.perf_counter()
     left, kept, least = prune_by_prices(instance, limit - 1)
     if not left.partitions:
         return Solution("optimal", None, limit, limit, time.perf_counter() - began)
+    if most_rows is not None and sum(map(len, left.tables.values())) > most_rows:
+        return Solution("feasible", None, limit, least, time.perf_counter() - began)
     try:
         found = solve(left, seed=seed, time_limit_s=time_limit_s, most_ticks=limit - 1, workers=workers)
     except TimeUpError:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from profiles.device import DeviceProfile
     from profiles.lookup.grid import RatioGrid
-    from profiles.store import DeviceProfile
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Counts(Record):
     for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
     held besides its shards to convert weights from one engine's layout to another's, ``weights_peak_bytes``, of the
     fullest rank, what it held of weights in all: both layouts, views of each other counted once, and the bucket.
+    ``device_s`` is the time between events on the device, of the slowest rank.
     """
 
     bytes_in: Bytes
@@ -35,6 +36,7 @@ class Counts(Record):
     peak_memory_bytes: Bytes
     bucket_bytes: Bytes = 0
     weights_peak_bytes: Bytes = 0
+    device_s: Seconds = 0.0
 
 
 class Span(Record):

@@ -103,6 +103,11 @@ def test_validate_compares_and_calibrates(run, profile: Path, tmp_path: Path) ->
         "measured.json",
         "timeline.html",
     }
+    built = {line["what"]: line for line in found["implementation"]}
+    assert {name for name, line in built.items() if not line["same"]} == set()  # priced by its own profile
+    assert built["kernels"]["seen"] == "aten::rsqrt" and "aten::mm" in found["kernels"]["update_actor"]
+    update = next(line for line in found["timings"] if line["name"] == "update_actor")
+    assert update["device_s"] == pytest.approx(update["measured_s"], rel=0.05)  # one clock on a CPU
     layer = yaml.safe_load((profile / "calibration.yaml").read_text())
     assert layer["provenance"] == "measured here"
     update = next(stage for stage in layer["stages"] if stage["calls"] == ["update_actor"])

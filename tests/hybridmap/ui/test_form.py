@@ -51,6 +51,9 @@ def test_an_answer_or_its_one_error(monkeypatch):
     found = answer_of(small)
     assert found.result.status == "optimal"
     assert found is answer_of(small)  # searched once
+    whole = answer_of(small, runners_up=True)
+    assert (found.result.runners_up, whole.result.plan) == ((), found.result.plan)
+    assert whole.result.runners_up
     assert frontier_of(small)[-1].iteration_s == pytest.approx(found.result.iteration_s)
     several = form_of(job_from_document(GRPO | {"schedule": {"kind": "any"}}).document)
     assert frontier_of(several)[-1].iteration_s == pytest.approx(answer_of(several).result.iteration_s)

@@ -95,6 +95,7 @@ def test_it_shows_a_plan_and_its_charts(chromium, address):
         assert iteration_s(page) > 0
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= 3")
         page.wait_for_selector("text=More or fewer GPUs")
+        page.wait_for_selector("text=/Runners-up: .* s/")
         assert "pool A" in page.locator(".cluster").get_attribute("aria-label")
 
 

@@ -39,11 +39,14 @@ def test_seconds_beside_bytes_do_not_confuse_it(values: np.ndarray, scale: list[
     assert non_dominated(values).tolist() == naive(values)
 
 
-@pytest.mark.parametrize("block", [1, 2, 5])
+@pytest.mark.parametrize(("block", "many"), [(1, 2_000), (2, 0), (5, 2_000)])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=arrays(np.float64, shapes, elements=small))
-def test_in_blocks_of_any_size_it_is_the_same(monkeypatch: pytest.MonkeyPatch, block: int, values: np.ndarray) -> None:
+def test_in_blocks_of_any_size_and_by_ranks_it_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, block: int, many: int, values: np.ndarray
+) -> None:
     monkeypatch.setattr(pareto, "BLOCK", block)
+    monkeypatch.setattr(pareto, "MANY", many)
     assert non_dominated(values).tolist() == naive(values)
 
 

@@ -16,6 +16,7 @@ from mapper.model.instance import make_instance
 from mapper.problem import ColocationGroup, make_problem
 from mapper.request import SearchRequest
 from mapper.result import OPTIMAL_GAP, Result
+from mapper.search import rivals
 from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
 from mapper.search.place import build_plan
@@ -123,6 +124,19 @@ def test_runners_up_are_other_placements_sorted_feasible_and_not_better(name: st
         assert r.iteration_s >= result.bound_s
         assert check_plan(r.plan, facts) == []
         assert simulate(r.plan, facts).iteration_s == r.iteration_s
+
+
+@pytest.mark.parametrize("name", ["ppo 7b 16", "remax 13b 16"])
+def test_runners_up_for_which_the_solver_is_spared_say_a_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(r.bound_s is None for r in found(name).runners_up)
+    monkeypatch.setattr(rivals, "MOST_ROWS", 0)
+    quick = find_plan(SearchRequest(job(name)))
+    best = {r.placement: r.iteration_s for r in found(name).runners_up}
+    for r in quick.runners_up:
+        assert check_plan(r.plan, job(name)) == []
+        assert r.iteration_s >= best.get(r.placement, 0.0)
+        if r.placement in best:
+            assert (r.bound_s or r.iteration_s) <= best[r.placement] + 1e-9
 
 
 @pytest.mark.parametrize("name", ["ppo 7b 16", "grpo h100 16"])

@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 from mapper.candidates.plain import cramped_rows
+from mapper.deadline import Deadline
 from mapper.model.instance import make_instance
 from mapper.pins import Pin
 from mapper.problem import make_problem
 from mapper.request import SearchRequest
 from mapper.result import RunnerUp, preferred
+from mapper.search import plain
+from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
-from mapper.search.plain import rows_worth_keeping
+from mapper.search.plain import best_plain, rows_worth_keeping
 from mapper.search.prune import restricted
 from mapper.search_options import SearchOptions
 from tests.builders import make_facts, tiny_facts
@@ -199,3 +202,21 @@ def test_engines_without_room_for_their_cache_stay_in_the_tables_as_they_were_pr
     assert np.any(cramped_rows(facts, "actor", table))
     rows_worth_keeping(x, problem)
     assert np.array_equal(table.layouts.generation.pp, before)
+
+
+def test_when_time_is_up_no_placement_is_solved_and_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five roles on two kinds of GPU have over a thousand placements, each of which took its share after the limit."""
+    facts = tiny_facts("ppo", gpus=4)
+    problem = make_problem(facts)
+    instance = make_instance(problem)
+    best, _ = best_choice(instance, 0, 10.0)
+    assert best is not None
+    looked: list[object] = []
+    monkeypatch.setattr(plain, "best_choice", lambda *_, **__: pytest.fail("solved after the deadline"))
+    quick = plain.quick_choice
+    monkeypatch.setattr(plain, "quick_choice", lambda few: (looked.append(few), quick(few))[1])
+    found = best_plain(
+        instance, problem, 0, Deadline.after(-plain.GRACE_S), replace(best, rows={r: -1 for r in best.rows})
+    )
+    assert found is not None
+    assert len(looked) < len(instance.partitions)

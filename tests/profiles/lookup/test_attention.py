@@ -5,12 +5,13 @@ hulls, absent head counts, and the difference between an MLA kernel and an MLA m
 import numpy as np
 import pytest
 
+from profiles.device import DeviceProfile
 from profiles.errors import InputError, NoBasisError
 from profiles.lookup.attention import decode_floor
 from profiles.lookup.grid import build_grid
 from profiles.lookup.mla import mla_projection_weights
 from profiles.records import Basis
-from profiles.store import DeviceProfile, device_names, load_device
+from profiles.store import device_names, load_device
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ without CUDA graphs, group sizes between and beyond the measured ones, and the t
 import numpy as np
 import pytest
 
+from profiles.device import DeviceProfile
 from profiles.errors import InputError, NoBasisError
 from profiles.records import Basis
-from profiles.store import DeviceProfile, device_names, load_device
+from profiles.store import device_names, load_device
 
 KIB, GIB = 1024, 1024**3
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from profiles.device import DeviceProfile
 from profiles.errors import InputError, NoBasisError
 from profiles.lookup.gemm import gemm_floor
 from profiles.lookup.grid import build_grid
 from profiles.records import Basis
-from profiles.store import DeviceProfile, load_device
+from profiles.store import load_device
 from tests.work import calls_of
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from profiles.device import DeviceProfile
 from profiles.errors import InputError, NoBasisError
 from profiles.records import Basis
-from profiles.store import DeviceProfile, load_device
+from profiles.store import load_device
 
 QWEN_30B = (2048, 768, 8, 128)
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiles.device import DeviceProfile
 from profiles.records import Basis, Priced
-from profiles.store import DeviceProfile, device_names, load_device
+from profiles.store import device_names, load_device
 
 # Tables are noisy: the smaller problem may have met the slower kernel. GEMM kernels change most with size.
 TOLERANCE, GEMM_TOLERANCE = 0.75, 0.70
