@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-PACKED = ("*.json", "*.md", "*.yaml", "profile/*", "profile/engines/*", "*/validation.json", "*/predicted.json")
-PACKED_TOO = ("*/measured.json", "*/timeline.html")
+COMPARED = ("*/validation.json", "*/predicted.json", "*/measured.json")
+PACKED = ("*.json", "*.md", "*.yaml", "profile/*", "profile/engines/*", *COMPARED)
 LARGEST_BYTES = 64 << 20
 
 
@@ -24,7 +24,7 @@ def write(options: argparse.Namespace) -> int:
     page = options.out / "report.md"
     page.write_text("\n".join(_page(found)) + "\n")
     with tarfile.open(options.out / "report.tar.gz", "w:gz") as archive:
-        for path in sorted({p for pattern in (*PACKED, *PACKED_TOO) for p in options.out.glob(pattern)}):
+        for path in sorted({p for pattern in PACKED for p in options.out.glob(pattern)}):
             if path.is_file() and path.stat().st_size < LARGEST_BYTES:
                 archive.add(path, path.relative_to(options.out))
     print(page.read_text())

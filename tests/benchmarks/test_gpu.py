@@ -34,15 +34,16 @@ def test_the_whole_command_at_toy_size(given: list[str], tmp_path: Path, monkeyp
     The profile leaves out what starts processes, which ``tests/hybridmap/commands/test_profile.py`` and the loop have.
     """
     out = tmp_path / "node"
-    parts, whole = ("memory", "copy", "gemm", "attention", "engine"), profile._request  # noqa: SLF001
+    parts, whole = ("memory", "copy", "gemm", "attention", "engine", "collective"), profile._request  # noqa: SLF001
     monkeypatch.setattr(run_profile, "time", Clock(asked_s=0.5).module)
     monkeypatch.setattr(profile, "_request", lambda *given: replace(whole(*given), parts=parts, launchers=("local",)))
     for step in command.STEPS:
         assert command.main([*given, step]) == 0, step
     ran = json.loads((out / "smoke.json").read_text())
     assert [(row["training"], row["generation"]) for row in ran] == list(measure.ENGINES)
-    curves = [row["last"]["actor/grad_norm"] for row in ran if "last" in row]
-    assert curves == pytest.approx([curves[0]] * len(curves), rel=1e-3)  # whichever engine it was
+    for generation in ("torch-native", "vllm"):  # each draws in its own way, and all trainers learn the same from it
+        norms = [row["last"]["actor/grad_norm"] for row in ran if row["generation"] == generation and "last" in row]
+        assert norms == pytest.approx(norms[:1] * len(norms), rel=1e-3)
     placed = json.loads((out / "placements.json").read_text())
     assert [row["placement"] for row in placed] == ["colocate", "split", "mixed", "colocate-half"]
     for row in placed:
