@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.engines.entry import LayoutOptions
@@ -71,9 +72,10 @@ def require_models_run(plan: Plan, config: RunConfig) -> None:
     from executor.weights.architecture import read_architecture
 
     for entry in plan.roles:
-        if config.function_of(entry.role) is not None:
-            continue
-        arch = read_architecture(config.weights_of(entry.role))
+        path = config.weights_of(entry.role)
+        if config.function_of(entry.role) is not None or not Path(path).exists():
+            continue  # machines with ranks may have what this one has not, and say so themselves if not
+        arch = read_architecture(path)
         used: list[TrainingEntry | GenerationEntry] = []
         if entry.training is not None or entry.inference is not None:
             used.append(TRAINING[config.engines.training_of(entry.role)])
