@@ -79,7 +79,10 @@ def _answer(rows: list[Row]) -> str:
 
 def _notes(job: "Job") -> list[str]:
     goal = job.request().objective.goal
-    return [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
+    by_time = [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
+    if job.target in (None, "hybridmap"):
+        return by_time
+    return [*by_time, f"compared freely: only 'hybridmap plan' searches what {job.target} allows"]
 
 
 def _row(given: "Job", name: str) -> Row:

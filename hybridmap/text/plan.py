@@ -266,13 +266,17 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
 
 
 def next_lines(job: Path, written: list[Path], target: str | None) -> list[str]:
-    """What is on disk now, and what one would type next; an export goes to the ``target`` that was planned for."""
-    to = "--to verl" if target in (None, "hybridmap") else "--out launch"
+    """What is on disk now, and what one would type next.
+
+    Where a ``target`` was planned for, an export goes to it, and placements are not compared: that searches freely.
+    """
+    free = target in (None, "hybridmap")
+    to = "--to verl" if free else "--out launch"
     return [
         f"wrote       {', '.join(str(path) for path in written)}",
         f"next        hybridmap report {written[0]}",
         f"            hybridmap export {written[0]} {to}",
-        f"            hybridmap compare {job}",
+        f"            hybridmap compare {job}" if free else f"            hybridmap explain {written[0]}",
     ]
 
 
