@@ -51,14 +51,16 @@ PLACEMENTS: dict[str, tuple[tuple[tuple[str, ...], int], ...]] = {
 }
 
 
-def plan_of(facts: Facts, sets: Sequence[tuple[tuple[str, ...], int]], micro_batch: int) -> Plan:
+def plan_of(
+    facts: Facts, sets: Sequence[tuple[tuple[str, ...], int]], micro_batch: int, kv_cache_bytes: int = 1 << 24
+) -> Plan:
     """Data parallelism over each pool; every model as the job's example plan has it."""
     pools, entries, first = [], [], 0
     for letter, (roles, size) in zip("ABCD", sets, strict=False):
         pools.append(Pool(name=letter, device=facts.group.device, first_gpu=first, num_gpus=size, roles=roles))
         first += size
         layout = ParallelLayout(dp=size, micro_batch=micro_batch)
-        engine = GenerationLayout(dp=size, max_num_seqs=facts.workload.num_samples, kv_cache_bytes=1 << 24)
+        engine = GenerationLayout(dp=size, max_num_seqs=facts.workload.num_samples, kv_cache_bytes=kv_cache_bytes)
         for role in roles:
             calls = facts.dataflow.calls_of(role)
             entries.append(

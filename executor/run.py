@@ -17,7 +17,7 @@ from executor.controller.pools import (
     require_supported,
     resource_pools,
 )
-from executor.engines.support import require_adapters_run, require_engines_run
+from executor.engines.support import require_adapters_run, require_engines_run, require_models_run
 from executor.launch.choice import choose_launcher, count_devices, runs_here
 from executor.recovery.load import candidates, require_free
 from executor.recovery.run_identity import identity_of
@@ -117,6 +117,8 @@ def run(
     from executor.recovery.supervisor import Policy, Start, Supervisor
 
     require_runnable(plan, run_config.engines)
+    if engines is None:
+        require_models_run(plan, run_config)
     _require_groups(job_facts, plan, run_config.learning)
     if run_config.environment is not None:
         _require_turns(job_facts, plan, run_config)

@@ -124,7 +124,8 @@ class DeviceProfile:
         operator = "attention_prefill_window" if window else "attention_prefill"
 
         def ask(table: PrefillLookup) -> Priced:
-            return table.price(self._reached, self._weakest, *sizes, kv_dtype, window)
+            attending = self.spec.kernels.attending(self._reached)
+            return table.price(attending, self._weakest, *sizes, kv_dtype, window)
 
         try:
             return self.spec.kernels.spaced(self.tables.price(operator, "prefill attention", ask))

@@ -30,6 +30,9 @@ class OtherKernels:
         of the tables reach of theirs.
     gap_s, collective_s
         More time from one kernel of a captured step to the next, and of a collective of little size, s.
+    attention
+        Share of the matrix rate that attention of prompts reaches, over that of the tables' parts: above one where the
+        matrix units of a part are slower beside all else that the kernel waits for.
     peer_links
         Links of a GPU to one peer each, without a switch, of which a group of g GPUs uses g - 1; 0 with a switch.
     """
@@ -37,6 +40,7 @@ class OtherKernels:
     matrix: float = 1.0
     memory: float = 1.0
     links: float = 1.0
+    attention: float = 1.0
     gap_s: float = 0.0
     collective_s: float = 0.0
     peer_links: float = 0.0
@@ -51,6 +55,13 @@ class OtherKernels:
             memory_bytes_per_s=spec.memory_bytes_per_s * self.memory,
             nvlink_bytes_per_s=spec.nvlink_bytes_per_s * self.links,
         )
+
+    def attending(self, spec: DeviceSpec) -> DeviceSpec:
+        """The rates of ``reached`` as attention of prompts reaches them."""
+        if self.attention == 1.0:
+            return spec
+        rates = {dtype: rate * self.attention for dtype, rate in spec.peak_flop_per_s.items()}
+        return replace(spec, peak_flop_per_s=rates)
 
     def spaced(self, price: Priced, kernels: ArrayLike = 1) -> Priced:
         """A price of some kernels and the gaps before them; nothing stays nothing."""
@@ -68,7 +79,7 @@ class OtherKernels:
 LIKE_THE_TABLES = OtherKernels()
 
 UNITS_OF = {
-    **{"matrix": "ratio", "memory": "ratio", "links": "ratio"},
+    **{"matrix": "ratio", "memory": "ratio", "links": "ratio", "attention": "ratio"},
     **{"gap_s": "s", "collective_s": "s", "peer_links": "links"},
 }
 """Unit of each, as a card states it."""

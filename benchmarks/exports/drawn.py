@@ -37,6 +37,7 @@ def drawn_job(draw: random.Random, training: str) -> Job:
     algorithm = draw.choice(("grpo", "grpo", "dapo", "rloo", "reinforce++", "ppo"))
     roles = ["actor", *(["critic"] if algorithm == "ppo" else [])]
     roles += ["reference"] if algorithm != "dapo" and draw.random() < 0.6 else []
+    roles += ["reward"] if draw.random() < 0.3 else []
     model = draw.choice(MODELS)
     lengths = {"distribution": "lognormal", "mean": draw.choice((300, 900)), "max": 2048}
     return job_from_document(
@@ -95,7 +96,7 @@ def drawn_plan(draw: random.Random, job: Job) -> Plan:
                 role=role,
                 pool="A",
                 training=shared if "train" in kinds else None,
-                inference=shared.model_copy(update={"recompute": "none"}) if "forward" in kinds else None,
+                inference=_scoring(draw, shared, role) if "forward" in kinds else None,
                 generation=engine if role == "actor" else None,
                 generation_pool="B" if apart and role == "actor" else None,
             )
@@ -110,6 +111,12 @@ def drawn_plan(draw: random.Random, job: Job) -> Plan:
         roles=tuple(entries),
         **(draw.choice(SCHEDULES) if apart else {}),
     )
+
+
+def _scoring(draw: random.Random, shared: ParallelLayout, role: str) -> ParallelLayout:
+    """The shared layout going forward; a reward model in micro-batches of its own."""
+    own = {"micro_batch": draw.choice((1, 2))} if role == "reward" else {}
+    return shared.model_copy(update={"recompute": "none", **own})
 
 
 def drawn_layout(draw: random.Random, gpus: int, fsdp: bool, mixture: bool) -> ParallelLayout:
@@ -164,9 +171,8 @@ class RoundTrip:
 def round_trips(name: str, most: int, draws: int = 10_000) -> Iterator[RoundTrip]:
     """Drawn plans that a target's system runs, written and read back: ``most`` of them, of at most so many draws."""
     target, found = TARGETS[name], 0
-    families = (target.training,) if target.training else ("megatron-core", "fsdp")
     for seed in range(draws):
-        source = drawn_source(seed, families[seed % len(families)])
+        source = drawn_source(seed, target.trainers[seed % len(target.trainers)])
         trip = None if source is None else _round_trip(target, seed, source)
         if trip is not None:
             found += 1

@@ -55,6 +55,10 @@ CALLS_OF: dict[str, tuple[str, ...]] = {
 }
 """The calls whose durations add up to a published stage time."""
 
+HAND_OVER_WITHIN = "gen_time_s"
+"""Where verl counts its hand-over while it prints no time of one: ``generate_sequences`` entered and left the sharding
+manager, which moves the weights, until a later release had an ``update_weights`` of its own."""
+
 OF_THE_ENGINE = ("step_time_s", "tokens_per_s_per_gpu", "gen_time_s", "refit_time_s")
 """What a row says nothing about that gives the trainer's layout alone."""
 
@@ -108,7 +112,7 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     shape = published_models(text_of(cells.get("model")))["actor"]
     run = _run(cells)
     overlapped = run.plan.schedule != "sync"
-    of_trainer_alone = number(cells.get("gen_tp")) is None and kind in ("train_only", "stage_only")
+    of_trainer_alone = _lacks_engine(cells, kind)
     plain = iteration_s(run.facts, run.plan)
     for row in rows:
         row = replace(row, device=device, model_kind=model_kind(shape))
@@ -123,11 +127,24 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
         elif overlapped and row.quantity == "gen_time_s":
             yield row.without("in an overlapped schedule this is the time the trainer waits, not the rollout")
         else:
-            yield _stage(row, run, naive)
+            yield _stage(row, run, naive, calls_within(cells, row.quantity))
 
 
-def _stage(row: Row, run: _Run, naive: float) -> Row:
-    spans = [s for s in run.timeline.spans if s.call.partition(":")[0] in CALLS_OF[row.quantity]]
+def _lacks_engine(cells: Mapping[str, Any], kind: str) -> bool:
+    """Whether a row of several GPUs leaves open how its engines lie on them."""
+    filled = kind == "refit_only" or bool(simulated_system(cells))
+    return not filled and number(cells.get("gen_tp")) is None and number(cells.get("num_gpus")) != 1
+
+
+def calls_within(cells: Mapping[str, Any], quantity: str) -> tuple[str, ...]:
+    """The calls that a published stage of a row holds."""
+    calls = CALLS_OF[quantity]
+    within = quantity == HAND_OVER_WITHIN and text_of(cells.get("system")).lower().startswith("verl")
+    return calls + CALLS_OF["refit_time_s"] if within and is_empty(cells.get("refit_time_s")) else calls
+
+
+def _stage(row: Row, run: _Run, naive: float, calls: tuple[str, ...]) -> Row:
+    spans = [s for s in run.timeline.spans if s.call.partition(":")[0] in calls]
     if not spans:
         return row.without("the row describes no such call")
     return row.with_prediction(sum(span.duration_s for span in spans), run.assumed, naive)

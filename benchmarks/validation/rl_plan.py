@@ -76,6 +76,10 @@ def _role(
     scoring = per_rank(cells.get("logprob_micro_batch"), trained.dp, trained.micro_batch)
     scored = trained.model_copy(update={"micro_batch": scoring, "recompute": "none"})
     generates = "generate" in calls
+    own = re.search(r"critic micro-batch (\d+)", text_of(cells.get("notes")).lower()) if role == "critic" else None
+    if own:  # of its update; its values are scored in the same
+        trained = trained.model_copy(update={"micro_batch": int(own[1])})
+        scored = scored.model_copy(update={"micro_batch": int(own[1])})
     return RolePlan(
         role=role,
         pool="A",

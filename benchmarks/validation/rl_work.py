@@ -240,8 +240,9 @@ def _tokens_per_sample(cells: Mapping[str, Any]) -> float | None:
     derived = number(cells.get("derived_tokens_per_sample"))
     if derived is not None:
         return derived
-    names = ("tokens_per_s_per_gpu", "step_time_s", "num_gpus", "samples_per_step")
-    rate, seconds, gpus, samples = (number(cells.get(name)) for name in names)
+    names = ("tokens_per_s_per_gpu", "step_time_s", "num_gpus", "samples_per_step", "prompts_per_step")
+    rate, seconds, gpus, samples, prompts = (number(cells.get(name)) for name in names)
+    samples = samples or (prompts or 0.0) * (number(cells.get("samples_per_prompt")) or 0.0)
     if rate and seconds and gpus and samples:
         return rate * seconds * gpus / samples
     remark = re.search(r"avg num tokens'? (\d[\d,]*) per sample", text_of(cells.get("notes")).lower())
@@ -291,7 +292,6 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
     """
     eager = training.startswith("fsdp")
     nemo = "nemo" in text_of(cells.get("system")).lower()
-    packing = re.search(r"(\d[\d,]*)\s*tokens", text_of(cells.get("seq_packing")))
     passes = text_of(cells.get("logprob_passes")).lower()
     return Implementation(
         loss_head="unfused",
@@ -299,13 +299,22 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         fsdp_exposure=1.0 if eager else 0.0,
         training_dtype=training_dtype(text_of(cells.get("precision_train"))),
         lora_rank=lora_rank(text_of(cells.get("notes"))) if "lora" in text_of(cells.get("algorithm")).lower() else 0,
-        packed_tokens=int(packing.group(1).replace(",", "")) if packing else None,
+        packed_tokens=_packed_tokens(cells),
         weight_sync="changes" if "delta" in text_of(cells.get("system")).lower() else "all",
         sleeping_engine="keeps-weights" if nemo else "drops-weights",
         engine_driver=_driver(cells),
         expert_dispatch=_dispatch(cells),
         old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
     )
+
+
+def _packed_tokens(cells: Mapping[str, Any]) -> int | None:
+    """Tokens of a pack; a limit "per GPU" is that of each context-parallel rank, so a pack has as many times more."""
+    words = text_of(cells.get("seq_packing")).lower()
+    found = re.search(r"(\d[\d,]*)\s*tokens", words)
+    if found is None:
+        return None
+    return int(found[1].replace(",", "")) * (integer(cells.get("train_cp"), 1) if "per gpu" in words else 1)
 
 
 def _generation_precision(words: str) -> str:

@@ -46,6 +46,8 @@ class Capabilities:
         Whether expert and pipeline parallelism go together.
     data_parallel_attention
         Whether a generation replica may keep several copies of its attention.
+    mixtures
+        Whether it runs models with experts.
     adapters, adapters_tensor_parallel
         Whether it trains low-rank adapters, or generates with them, and whether under tensor parallelism, too.
     """
@@ -62,6 +64,7 @@ class Capabilities:
     expert_parallel: bool = False
     expert_parallel_pipeline: bool = False
     data_parallel_attention: bool = False
+    mixtures: bool = False
     adapters: bool = False
     adapters_tensor_parallel: bool = False
 

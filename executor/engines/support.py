@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.engines.entry import LayoutOptions
@@ -36,8 +37,7 @@ def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
 def _running(stage: str, planned: str) -> str:
     """What runs the engine that a plan is priced for."""
     name = planned.split("@")[0]
-    entries: list[TrainingEntry | GenerationEntry] = [*TRAINING.values(), *GENERATION.values()]
-    running = {entry.priced_as: entry.name for entry in entries if entry.priced_as is not None}
+    running = {entry.priced_as: entry.name for entry in _entries() if entry.priced_as is not None}
     if name not in running:
         raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {', '.join(running)} can")
     return running[name]
@@ -62,6 +62,35 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
                 _require_layout(entry.role, layout, engine)
         if entry.generation is not None:
             _require_generation(entry, entry.generation, engines)
+
+
+def require_models_run(plan: Plan, config: RunConfig) -> None:
+    """Raise ``NotYetError`` where a model has experts and an engine of its role cannot run them.
+
+    ``InputError`` for a model that no weight map knows, or a ``config.json`` that cannot be read.
+    """
+    from executor.weights.architecture import read_architecture
+
+    for entry in plan.roles:
+        path = config.weights_of(entry.role)
+        if config.function_of(entry.role) is not None or not Path(path).exists():
+            continue  # machines with ranks may have what this one has not, and say so themselves if not
+        arch = read_architecture(path)
+        used: list[TrainingEntry | GenerationEntry] = []
+        if entry.training is not None or entry.inference is not None:
+            used.append(TRAINING[config.engines.training_of(entry.role)])
+        if entry.generation is not None:
+            used.append(GENERATION[config.engines.generation])
+        for engine in used:
+            if arch.num_experts and not engine.capabilities.mixtures:
+                able = ", ".join(e.name for e in _entries() if e.capabilities.mixtures)
+                raise NotYetError(
+                    f"{entry.role}: {arch.num_experts} experts cannot run yet on {engine.name}; {able} run them"
+                )
+
+
+def _entries() -> list[TrainingEntry | GenerationEntry]:
+    return [*TRAINING.values(), *GENERATION.values()]
 
 
 def require_adapters_run(plan: Plan, engines: EnginesSection) -> None:

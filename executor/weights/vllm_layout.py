@@ -89,15 +89,46 @@ class VllmLayout:
             found += [_whole(f"{at}self_attn.{name}_norm.weight", (arch.head_dim,), layer) for name in "qk"]
         name = f"{at}self_attn.o_proj.weight"
         found.append(by_columns(name, name, h, cut(arch.num_heads * arch.head_dim, tg, self.degrees.tg), layer))
-        return found + (self._experts(at, layer, tg) if arch.num_experts else self._mlp(at, layer, tg))
+        found += self._experts(at, layer, tg) if arch.num_experts else self._mlp(at, layer, tg)
+        return found + (self._adapters(at, layer, tg) if arch.adapters is not None else [])
+
+    def _adapters(self, at: str, layer: int, tg: int) -> list[Stored]:
+        """Both factors of each adapter: the one that is cut is cut as its projection is, the other one is whole."""
+        arch = self.arch
+        assert arch.adapters is not None, "only a model with adapters asks"
+        rank, (q, kv) = arch.adapters.rank, self._heads(tg)
+        ffn = cut(arch.ffn, tg, self.degrees.tg)
+        cuts = {
+            "q_proj": q,
+            "k_proj": kv,
+            "v_proj": kv,
+            "o_proj": q,
+            "gate_proj": ffn,
+            "up_proj": ffn,
+            "down_proj": ffn,
+        }
+        found = []
+        for projection in arch.adapters.projections:
+            name, mine = f"{at}{projection}", cuts[projection.rpartition(".")[2]]
+            down, up = f"{name}.lora_A.weight", f"{name}.lora_B.weight"
+            out, width = arch.tensors()[up].shape[0], arch.tensors()[down].shape[1]
+            if projection.endswith(("o_proj", "down_proj")):
+                found += [by_columns(down, down, rank, mine, layer), _whole(up, (out, rank), layer)]
+            else:
+                rows = Stored(up, (mine[1] - mine[0], rank), stacked([(up, mine, rank)]), layer, up)
+                found += [_whole(down, (rank, width), layer), rows]
+        return found
+
+    def _heads(self, tg: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows of queries, and of keys and values."""
+        arch, d, t = self.arch, self.arch.head_dim, self.degrees.tg
+        if arch.num_kv_heads >= t:
+            return cut(arch.num_heads * d, tg, t), cut(arch.num_kv_heads * d, tg, t)
+        head = tg // (t // arch.num_kv_heads)
+        return cut(arch.num_heads * d, tg, t), (head * d, (head + 1) * d)
 
     def _qkv(self, at: str, kind: str, columns: int | None, layer: int, tg: int) -> Stored:
-        arch, d, t = self.arch, self.arch.head_dim, self.degrees.tg
-        q = cut(arch.num_heads * d, tg, t)
-        kv = cut(arch.num_kv_heads * d, tg, t)
-        if arch.num_kv_heads < t:
-            head = tg // (t // arch.num_kv_heads)
-            kv = (head * d, (head + 1) * d)
+        q, kv = self._heads(tg)
         parts = [(f"{at}{name}_proj.{kind}", rows, columns) for name, rows in (("q", q), ("k", kv), ("v", kv))]
         num_rows = q[1] - q[0] + 2 * (kv[1] - kv[0])
         shape = (num_rows,) if columns is None else (num_rows, columns)

@@ -176,7 +176,10 @@ def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]]
 def _counted_alike(source: Source, imported: Imported) -> Source:
     """The plan with its micro-batches in tokens where the run has them so: at equal lengths samples say the same."""
     training = imported.source.actor.training
-    return source if training is None or training.token_budget is None else all_in_tokens(source)
+    if training is None or training.token_budget is None:
+        return source
+    scored = ((entry.role, entry.inference) for entry in imported.plan.roles if entry.training is None)
+    return all_in_tokens(source, [role for role, layout in scored if layout and layout.token_budget is None])
 
 
 def _offloading(imported: Imported) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, TokenBudget, placement_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from hybridmap.exports.export import Points
+    from hybridmap.job.job import Job
 
 DEGREES = ("tp", "pp", "cp", "ep", "vpp")
 """What a parallel state fixes; data parallelism is the rest of a pool."""
@@ -43,12 +44,16 @@ def as_ppo(source: Source, out: Points, system: str) -> Source:
         "cost",
         f"{system} has no Safe-RLHF: no cost model, no pretraining loss, no multiplier; exported as PPO without them",
     )
-    job = source.job.document
-    work = {key: value for key, value in job["workload"].items() if key != "pretrain_update"}
-    models = {role: model for role, model in job["models"].items() if role != "cost"}
-    pins = {role: pin for role, pin in job["pin"].items() if role not in ("cost", "share")}
+    work = {key: value for key, value in source.job.document["workload"].items() if key != "pretrain_update"}
     plan = without_role(source.plan, "cost").model_copy(update={"algorithm": "ppo"})
-    return Source(plan, source.job).with_job(algorithm="ppo", models=models, workload=work, pin=pins)
+    return Source(plan, source.job).with_job(algorithm="ppo", workload=work, **job_without(source.job, "cost"))
+
+
+def job_without(job: Job, role: str) -> dict[str, Any]:
+    """The sections of a job that name a role, without it; pins of who shares GPUs go too."""
+    models = {name: model for name, model in job.document["models"].items() if name != role}
+    pins = {name: pin for name, pin in job.document["pin"].items() if name not in (role, "share")}
+    return {"models": models, "pin": pins}
 
 
 def without_role(plan: Plan, role: str) -> Plan:
@@ -158,14 +163,17 @@ def even_micro_batch(
     return layout.model_copy(update={"micro_batch": found})
 
 
-def in_one_unit(source: Source, out: Points, system: str) -> Source:
-    """All micro-batches in the unit in which the actor trains: the systems have one switch for all passes."""
+def in_one_unit(source: Source, out: Points, system: str, served: Collection[str] = ()) -> Source:
+    """All micro-batches in the unit in which the actor trains: the systems have one switch for all passes.
+
+    Roles that are ``served`` by an inference engine have none.
+    """
     training = source.actor.training
     in_samples = training is None or training.token_budget is None
     for entry in source.plan.roles:
         for stage in ("training", "inference"):
             layout: ParallelLayout | None = getattr(entry, stage)
-            if entry.role == "reward" or layout is None or (layout.token_budget is None) is in_samples:
+            if entry.role in served or layout is None or (layout.token_budget is None) is in_samples:
                 continue
             changed = _in_samples(source, layout) if in_samples else in_tokens(source, layout)
             unit = "samples" if in_samples else "tokens"
@@ -205,12 +213,12 @@ def keeps_samples(source: Source) -> bool:
     return any(isinstance(layout.get("micro_batch"), int) for layout in layouts)
 
 
-def all_in_tokens(source: Source) -> Source:
-    """The plan with every micro-batch but a served reward model's as a budget of tokens."""
+def all_in_tokens(source: Source, served: Collection[str] = ()) -> Source:
+    """The plan with every micro-batch as a budget of tokens, but those of roles that an inference engine serves."""
     for entry in source.plan.roles:
         stages = {stage: getattr(entry, stage) for stage in ("training", "inference")}
         changed = {stage: in_tokens(source, x) for stage, x in stages.items() if x is not None}
-        source = source if entry.role == "reward" else source.with_entry(entry.role, **changed)
+        source = source if entry.role in served else source.with_entry(entry.role, **changed)
     return source
 
 

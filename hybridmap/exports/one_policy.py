@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.exports.follow import degrees_of, degrees_text, moved
+from hybridmap.exports.follow import degrees_of, degrees_text, job_without, moved, without_role
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ def one_epoch(source: Source, out: Points, system: str) -> Source:
         return source
     out.cannot("algorithm", f"{epochs} passes over the samples; {system} makes one")
     return source.with_job(workload=source.job.workload.model_copy(update={"epochs": 1}))
+
+
+def rewarded_elsewhere(source: Source, out: Points, how: str) -> Source:
+    """The run without a reward model, which no setting starts; ``how``: how the system is given one by hand."""
+    if not source.has("reward"):
+        return source
+    out.cannot("reward", f"a reward model ({source.model('reward')}) {how}; it is not in these times")
+    return source.with_plan(**dict(without_role(source.plan, "reward"))).with_job(**job_without(source.job, "reward"))
 
 
 def on_the_actors_gpus(source: Source, out: Points, workers: str) -> Source:

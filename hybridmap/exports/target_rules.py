@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridmap.exports.nemo_rl.follow import followed as followed_by_nemo_rl
-from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES
+from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES, MAY_SHARE
 from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
 from hybridmap.exports.slime.follow import followed as followed_by_slime
 from hybridmap.exports.verl.follow import followed as followed_by_verl
@@ -14,7 +14,7 @@ from hybridmap.exports.verl.process import SAME_PROCESS
 from hybridmap.exports.verl.programs import bypasses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from hybridmap.exports.export import Point, Source
     from simulator.plan.plan import Schedule
@@ -42,12 +42,16 @@ class Target:
     ----------
     name, version
         As ``plan --target`` has it, and the release whose rules these are.
-    training
-        The engine that prices its trainer, without a release; empty where the job's own does.
-    together
-        Models of one process: they share GPUs, and with ``one_layout`` their degrees.
-    fsdp
-        Whether trainers have no tensor, pipeline or expert parallelism.
+    trainers
+        The engines that price its trainer, without a release; the best of several.
+    models
+        What its trainer runs, to train or to score; a reward model that is served is not among them.
+    pairs
+        Which of them may share GPUs where engines have their own; else, and where there are none, all share.
+    one_layout
+        Whether all have the same degrees.
+    degrees
+        What is fixed of their degrees.
     engine_pipeline
         Whether its rollout engines have pipeline stages.
     rules
@@ -64,16 +68,18 @@ class Target:
         Whether an engine may spread experts over all its ranks, and over any part of them beside copies of attention.
     may_bypass
         Whether log-probs of the rollout may stand for old ones: verl's bypass_mode, slime's --use-rollout-logprobs.
+    by_hand
+        What becomes of a reward model that no setting of the system starts; empty where it has one.
     bypasses
         Whether they do so by themselves, for a schedule with or without updates in flight.
     """
 
     name: str
     version: str
-    training: str
-    together: tuple[str, ...]
+    trainers: tuple[str, ...]
+    models: tuple[str, ...]
     one_layout: bool
-    fsdp: bool
+    degrees: Mapping[str, int]
     engine_pipeline: bool
     rules: tuple[Rule, ...]
     followed: Followed
@@ -82,8 +88,15 @@ class Target:
     offloads: bool = False
     expert_engines: bool = True
     any_experts: bool = False
+    pairs: Collection[frozenset[str]] = ()
     may_bypass: bool = False
+    by_hand: str = ""
     bypasses: Callable[[Schedule, bool], bool] = _by_the_trainer
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """Models that have one layout."""
+        return self.models if self.one_layout else ()
 
 
 FOLLOWED: dict[str, Followed] = {
@@ -112,10 +125,10 @@ TARGETS: dict[str, Target] = {
         Target(
             "verl/fsdp",
             "0.9.1",
-            "fsdp",
+            ("fsdp",),
             SAME_PROCESS,
             one_layout=False,
-            fsdp=True,
+            degrees={"tp": 1, "pp": 1, "ep": 1},
             engine_pipeline=False,
             rules=(
                 *_VERL,
@@ -134,10 +147,10 @@ TARGETS: dict[str, Target] = {
         Target(
             "verl/megatron",
             "0.9.1",
-            "megatron-core",
+            ("megatron-core",),
             SAME_PROCESS,
             one_layout=True,
-            fsdp=False,
+            degrees={},
             engine_pipeline=False,
             rules=(
                 *_VERL,
@@ -153,10 +166,10 @@ TARGETS: dict[str, Target] = {
         Target(
             "nemo-rl/dtensor",
             "0.7.0",
-            "fsdp",
+            ("fsdp",),
             ("actor", "reference"),
             one_layout=True,
-            fsdp=False,
+            degrees={"pp": 1, "ep": 1},
             engine_pipeline=True,
             rules=(
                 _NEMO_RL,
@@ -164,46 +177,56 @@ TARGETS: dict[str, Target] = {
                 Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
             ),
             followed=FOLLOWED["nemo-rl"],
+            by_hand="becomes an environment; write env.* by hand",
             offloads=True,
         ),
         Target(
             "nemo-rl/megatron",
             "0.7.0",
-            "megatron-core",
+            ("megatron-core",),
             ("actor", "reference"),
             one_layout=True,
-            fsdp=False,
+            degrees={},
             engine_pipeline=True,
             rules=(_NEMO_RL, _NEMO_RL_WAITS),
             followed=FOLLOWED["nemo-rl"],
+            by_hand="becomes an environment; write env.* by hand",
             offloads=True,
         ),
         Target(
             "openrlhf",
             "0.11.2",
-            "",
-            (),
+            ("megatron-core", "fsdp"),  # DeepSpeed's ZeRO 1 and 3
+            ("actor", "critic", "reference", "reward"),
             one_layout=True,
-            fsdp=False,
+            degrees={"pp": 1, "ep": 1},
             engine_pipeline=False,
             rules=(
-                Rule("DeepSpeed has one layout for all models", "openrlhf/utils/deepspeed/deepspeed.py:104"),
+                Rule(
+                    "all models and engines share all GPUs; or actor with reference, and critic with reward",
+                    "openrlhf/cli/train_ppo_ray.py:56",
+                ),
+                Rule(
+                    "DeepSpeed has one layout for all models: data, ring and tensor parallelism",
+                    "openrlhf/utils/deepspeed/deepspeed.py:105",
+                ),
                 Rule(
                     f"an engine runs {ENGINE_SEQUENCES} sequences at once, as vLLM takes it where nothing is said",
                     "openrlhf/trainer/ray/vllm_engine.py:63",
                 ),
             ),
             followed=FOLLOWED["openrlhf"],
+            pairs=MAY_SHARE,
             max_num_seqs=ENGINE_SEQUENCES,
             expert_engines=False,
         ),
         Target(
             "slime",
             "0.3.1",
-            "megatron-core",
+            ("megatron-core",),
             ("actor", "reference"),
             one_layout=True,
-            fsdp=False,
+            degrees={},
             engine_pipeline=False,
             rules=(
                 Rule("engines share all of the actor's GPUs or none of them", "slime/ray/placement_group.py:114"),
@@ -214,6 +237,7 @@ TARGETS: dict[str, Target] = {
                 Rule("the optimizer is always sharded", "slime/backends/megatron_utils/arguments.py:147"),
             ),
             followed=FOLLOWED["slime"],
+            by_hand="is a server of its own; give --rm-url by hand",
             may_bypass=True,
             generation="sglang",
             offloads=True,

@@ -22,7 +22,7 @@ def with_rest_in_cache(plan: Plan, facts: Facts) -> Plan:
         assert layouts.generation is not None, f"{entry.role} generates"
         here, needs = facts.on(pool.device), memories_on(plan, pool, facts)
         running = max(float(total(c)[0]) for c in needs[entry.role].transient.values() if "kv cache" in c)
-        kept = sum((float(need.resident_bytes[0]) for need in needs.values() if need.resident), 0.0)
+        kept = sum(float(need.resident_bytes[0]) for need in needs.values())
         left = int(here.memory_room_bytes - kept - running) - len(needs) * 16  # classes are rounded up one by one
         most = int(most_bytes(here, facts.roles[entry.role].shape, layouts.generation, layouts.steady_steps)[0])
         budget = entry.generation.kv_cache_bytes

@@ -44,7 +44,7 @@ def best_plain(
     """
     rows = plain_of_roles(instance, problem)
     instance = replace(instance, stages_needed=instance.stages_needed or _stages_of_groups(instance, problem, rows))
-    short = {group: _short_enough(instance, rows, group) for p in instance.partitions for group in p}
+    short = {group: _short_enough(instance, rows, group) for group in _groups_of(instance)}
     if all(row in short[group][role] for group, _ in known.pools for role in group.roles for row in [known.rows[role]]):
         return known
     inside = {p: _inside(instance, short, p) for p in instance.partitions}
@@ -185,7 +185,12 @@ def _stages_of_groups(
             cramped = cramped_rows(problem.facts.on(device_type), role, table.take(mine))
             engine[mine[cramped]] = np.maximum(engine[mine[cramped]], 2)
         counted[role] = (training, engine)
-    return {group: _stages_needed(instance, rows, counted, group) for p in instance.partitions for group in p}
+    return {group: _stages_needed(instance, rows, counted, group) for group in _groups_of(instance)}
+
+
+def _groups_of(instance: Instance) -> dict[ColocationGroup, None]:
+    """The groups of all placements, each once: five roles on two kinds of GPU have 62, in a thousand placements."""
+    return dict.fromkeys(group for placement in instance.partitions for group in placement)
 
 
 def _stages_needed(

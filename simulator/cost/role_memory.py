@@ -32,7 +32,8 @@ class RoleMemory:
 
     @property
     def resident_bytes(self) -> Floats:
-        return memory.total(self.resident)
+        """What stays; nothing of a role that waits on the host."""
+        return memory.total(self.resident) if self.resident else np.zeros_like(self.transient_bytes)
 
     @property
     def transient_bytes(self) -> Floats:

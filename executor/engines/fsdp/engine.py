@@ -31,7 +31,7 @@ from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture, read_config
 from executor.weights.checkpoint import fill, reader_of
 from executor.weights.native_layout import FsdpLayout
-from profiles.errors import InputError, NotYetError
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,8 +65,6 @@ class FsdpEngine(OnHost):
             raise InputError(f"FSDP2 has data and tensor parallelism and no pipeline: p {degrees.p} must be 1")
         adapters = self.spec.adapters
         self.arch = read_architecture(self.spec.path, has_score=self.spec.value_head, adapters=adapters)
-        if self.arch.num_experts:
-            raise NotYetError("a mixture of experts cannot run yet on FSDP2; Megatron-Core runs it")
         self.dtype = self.spec.torch_dtype
         self.layout = FsdpLayout(self.arch, degrees.num_ranks, degrees.t)
         timeout_s = self.spec.collective_timeout_s

@@ -35,6 +35,7 @@ MEGATRON_CORE = TrainingEntry(
         offload=True,
         interleaved_pipeline=True,
         expert_parallel=True,
+        mixtures=True,
     ),
     _layout,
     _trainer,

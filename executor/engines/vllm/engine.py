@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from executor.engines.vllm.adapters import (
+    adapter_settings,
+    adapter_tensors,
+    clear_slot,
+    occupy_slot,
+    scale_slot,
+)
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
 from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine, memory_share
 from executor.weights.architecture import read_config
@@ -83,6 +90,8 @@ class VllmEngine:
                 self._llm: Any = LLM(model=folder, **self._settings())
             except ValueError as error:
                 raise InputError(f"vLLM refuses to start: {error}") from error
+        has = self.arch.adapters
+        self._slot: Any = occupy_slot(self._llm, self.arch, has, self.path) if has is not None else None
         self._worker: Any = self._llm.collective_rpc(lambda worker: worker)[0]
         if self.degrees.pg > 1 and not torch.cuda.is_available():
             self._runner.profile_run()  # on CPU stages meet once before the first batch, or the first one asserts
@@ -122,6 +131,7 @@ class VllmEngine:
             "seed": 0,
             # a rank sees its own GPU alone, and vLLM looks its neighbours up among those that it sees: NCCL it is
             "disable_custom_all_reduce": True,
+            **(adapter_settings(self.arch.adapters) if self.arch.adapters is not None else {}),
             **memory,
         }
 
@@ -155,8 +165,10 @@ class VllmEngine:
                 )
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Parameters of this rank by vLLM's names."""
-        return {name: parameter.data for name, parameter in self._runner.model.named_parameters()}
+        """Parameters of this rank by vLLM's names; factors of adapters by those of a checkpoint."""
+        model = self._runner.model
+        found = {name.replace(".base_layer.", "."): weight.data for name, weight in model.named_parameters()}
+        return found | (adapter_tensors(model, self.arch.adapters) if self.arch.adapters is not None else {})
 
     def ready(self) -> None:
         """New weights are written: bring them into the form that kernels read, forget what old ones computed.
@@ -164,6 +176,8 @@ class VllmEngine:
         The cache takes its memory again only now, when what the transition and the trainer held is free.
         """
         pack_experts(self.tensors())
+        if self._slot is not None:
+            scale_slot(self.tensors(), self.arch.adapter_scale)
         self._memory.restore_cache()
         self._llm.reset_prefix_cache()
 
@@ -175,6 +189,8 @@ class VllmEngine:
     def restore(self) -> None:
         """Take the weights' memory again, undefined until the transition has written them; the cache waits for it."""
         self._memory.restore_weights()
+        if self._slot is not None:
+            clear_slot(self.tensors())
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""
@@ -197,7 +213,7 @@ class VllmEngine:
                     top_k=sampling.top_k,
                 )
             )
-        outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        outputs = self._llm.generate(prompts, params, use_tqdm=False, lora_request=self._slot)
         return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
 
     def stop(self) -> None:

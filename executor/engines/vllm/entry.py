@@ -27,4 +27,11 @@ def _generator(setup: GeneratorSetup) -> GenerationEngine:
     return VllmEngine(setup.identity.rank, setup.degrees, setup.arch, spec.path, setup.dtype, options)
 
 
-VLLM = GenerationEntry("vllm", "vllm", Capabilities(generates=True), _layout, _generator, priced_as="vllm")
+VLLM = GenerationEntry(
+    "vllm",
+    "vllm",
+    Capabilities(generates=True, mixtures=True, adapters=True, adapters_tensor_parallel=True),
+    _layout,
+    _generator,
+    priced_as="vllm",
+)

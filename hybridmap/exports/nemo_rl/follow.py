@@ -18,7 +18,7 @@ from hybridmap.exports.follow import (
     with_fitting_cache,
 )
 from hybridmap.exports.formats import Formats, in_formats_of
-from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
+from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in, rewarded_elsewhere
 from hybridmap.exports.recompute import note_selective
 from hybridmap.exports.verl.places import uses_fsdp
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
@@ -58,8 +58,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 def _work(source: Source, out: Points) -> Source:
     trained = () if uses_fsdp(source) else ("fp8_block",)
     source = in_formats_of(source, out, SYSTEM, Formats(("fp8_block",), trained, ("own layers", "draft model")))
-    if source.has("reward"):
-        out.cannot("reward", f"a reward model ({source.model('reward')}) becomes an environment; write env.* by hand")
+    source = rewarded_elsewhere(source, out, "becomes an environment; write env.* by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; grpo.use_dynamic_sampling=true turns it on")
     return one_epoch(source, out, SYSTEM)
@@ -76,7 +75,7 @@ def _policy(source: Source, out: Points) -> Source:
     # Sharing GPUs with engines it moves its states to host memory around generation (nemo_rl/algorithms/grpo.py:1876),
     # and the reference's weights wait there to swap with the policy's.
     offload = () if source.actor.separate_generation else ("parameters", "optimizer")
-    score = [e.inference for e in source.plan.roles if e.role != "reward" and e.inference is not None]
+    score = [e.inference for e in source.plan.roles if e.inference is not None]
     scoring = layout.model_copy(update={"micro_batch": smallest(score), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
     source = source.with_entry("actor", training=layout, inference=scoring, offload=offload)

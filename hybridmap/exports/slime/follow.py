@@ -20,7 +20,7 @@ from hybridmap.exports.follow import (
 from hybridmap.exports.formats import Formats, in_formats_of
 from hybridmap.exports.imported import newest
 from hybridmap.exports.nemo_rl.follow import for_megatron
-from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in
+from hybridmap.exports.one_policy import num_engines, on_the_actors_gpus, one_epoch, reference_in, rewarded_elsewhere
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
@@ -63,8 +63,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
 def _work(source: Source, out: Points) -> Source:
     source = in_formats_of(source, out, SYSTEM, FORMATS)
     source = _engines(source, out)
-    if source.has("reward"):
-        out.cannot("reward", f"a reward model ({source.model('reward')}) is a server of its own; give --rm-url by hand")
+    source = rewarded_elsewhere(source, out, "is a server of its own; give --rm-url by hand")
     if ALGORITHMS[source.facts.algorithm].drops_equal_groups:
         out.cannot("algorithm", "dynamic sampling is left off; --dynamic-sampling-filter-path turns it on")
     return one_epoch(source, out, SYSTEM)
@@ -95,7 +94,7 @@ def _policy(source: Source, out: Points) -> Source:
     layout = even_micro_batch("actor", "training", layout, source.facts.workload.minibatch_samples, out, SYSTEM)
     apart = source.actor.separate_generation
     offload = () if apart else ("parameters", "optimizer")
-    score = [e.inference for e in source.plan.roles if e.role != "reward" and e.inference is not None]
+    score = [e.inference for e in source.plan.roles if e.inference is not None]
     scoring = layout.model_copy(update={"micro_batch": smallest([*score, layout]), "recompute": "none"})
     scoring = even_micro_batch("actor", "inference", scoring, source.facts.workload.num_samples, out, SYSTEM)
     if scoring.token_budget is None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SYSTEM = "verl"
 SAME_PROCESS = ("actor", "critic", "reference")
+SERVED = ("reward",)
+"""Models that an inference engine serves: they have no micro-batches of the trainer's."""
 
 
 def one_layout(source: Source, planned: Plan, out: Points) -> Source:
@@ -97,16 +99,16 @@ def _as_budgets(source: Source) -> Source:
     if source.packed_tokens is None:
         return source
     built = source.job.implementation.model_copy(update={"packed_tokens": None})
-    return all_in_tokens(source).with_job(implementation=built)
+    return all_in_tokens(source, SERVED).with_job(implementation=built)
 
 
 def equal_batches(source: Source, out: Points) -> Source:
     """Micro-batches as verl cuts them: equal ones; or budgets of tokens, of which a critic has one for both passes."""
     source = _as_budgets(source)
-    source = in_one_unit(source, out, SYSTEM) if keeps_samples(source) else all_in_tokens(source)
+    source = in_one_unit(source, out, SYSTEM, SERVED) if keeps_samples(source) else all_in_tokens(source, SERVED)
     steps = source.minibatch_prompts * source.facts.workload.samples_per_prompt
     for entry in source.plan.roles:
-        if entry.role == "reward":
+        if entry.role in SERVED:
             continue
         if entry.role == "critic" and entry.training and entry.inference and entry.training.token_budget is not None:
             same = entry.inference.model_copy(update={"micro_batch": entry.training.micro_batch})

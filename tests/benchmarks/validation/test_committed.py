@@ -24,6 +24,23 @@ def test_errors_of_a_family_by_hand() -> None:
     assert (line["rows"], line["mean"], line["bias"]) == (2, 0.075, 0.025)
 
 
+def test_a_rate_counts_where_its_row_has_no_time() -> None:
+    def row(name: str, quantity: str, predicted: float) -> Row:
+        return Row("generation", name, quantity, 100.0, family="a | b | c").with_prediction(predicted)
+
+    timed = [row("online", "tpot_ms", 110.0), row("online", "throughput_tokens_per_s", 90.0)]
+    untimed = [row("offline", "throughput_tokens_per_s", 80.0), row("offline", "tokens_per_s_per_gpu", 80.0)]
+    found = family_errors(frame_of([*timed, *untimed])).set_index("quantity")
+    assert found["mean"].to_dict() == {"throughput_tokens_per_s": 0.2, "tpot_ms": 0.1}
+    assert (
+        "throughput"
+        in worse(
+            family_errors(frame_of([*timed, row("offline", "throughput_tokens_per_s", 70.0)])),
+            family_errors(frame_of([*timed, *untimed])),
+        )[0]
+    )
+
+
 def test_what_becomes_worse_is_named_and_what_does_not_is_not() -> None:
     committed = family_errors(report(104.0, 96.0))
     assert worse(family_errors(report(105.0, 94.5)), committed) == []  # 1.25 points in mean

@@ -60,6 +60,32 @@ def test_stages_are_the_durations_of_their_calls():
     }
 
 
+def test_a_rollout_of_verl_holds_the_hand_over_that_it_does_not_print():
+    """Its early releases moved weights inside ``generate_sequences``; later ones print ``update_weights`` apart."""
+    verl = TIMES | {"system": "verl", "train_backend": "FSDP", "train_pp": "1", "global_batch": "64"}
+    apart, within = predict(**verl), predict(**verl | {"refit_time_s": ""})
+    both = apart["gen_time_s"].predicted + apart["refit_time_s"].predicted
+    assert within["gen_time_s"].predicted == pytest.approx(both)
+    assert within["step_time_s"].predicted == apart["step_time_s"].predicted
+    others = predict(**TIMES), predict(**TIMES | {"refit_time_s": ""})
+    assert others[0]["gen_time_s"].predicted == others[1]["gen_time_s"].predicted
+
+
+def test_an_engine_whose_layout_is_not_stated_is_not_taken_for_one_gpu_wide():
+    rows = predict(**TIMES, gen_tp="")
+    for quantity in ("step_time_s", "gen_time_s", "refit_time_s", "tokens_per_s_per_gpu"):
+        assert rows[quantity].predicted is None
+        assert rows[quantity].reason == "the engine's layout is not stated"
+    assert rows["train_time_s"].predicted == pytest.approx(predict(**TIMES)["train_time_s"].predicted)
+
+
+def test_a_mean_length_follows_from_published_rates_and_says_so():
+    """1,500 tokens/s on each of 16 GPUs for 90 s are 2,160,000 tokens of 64 x 32 samples: 1,055 each."""
+    row = predict(mean_response_len="", mean_prompt_len="", tokens_per_s_per_gpu="1500")["step_time_s"]
+    assert row.predicted > 0
+    assert "mean response length inferred from published rates: 940 tokens" in row.reason
+
+
 def test_a_call_that_the_row_does_not_make_is_not_predicted():
     assert predict(**TIMES)["critic_time_s"].reason == "the row describes no such call"
     engines = predict(**TIMES, logprob_passes="reference")
@@ -70,6 +96,13 @@ def test_a_call_that_the_row_does_not_make_is_not_predicted():
 def test_a_critic_is_scored_and_trained():
     rows = predict(**TIMES, algorithm="PPO", train_tp="4")
     assert rows["critic_time_s"].predicted > 0
+
+
+def test_a_critic_may_have_a_micro_batch_of_its_own():
+    ppo = TIMES | {"algorithm": "PPO", "train_tp": "4", "seq_packing": "remove_padding"}
+    plain, own = predict(**ppo), predict(**ppo, notes="critic of the same size, critic micro-batch 8; gsm8k")
+    assert own["critic_time_s"].predicted < plain["critic_time_s"].predicted
+    assert own["train_time_s"].predicted == plain["train_time_s"].predicted
 
 
 def test_waiting_for_the_rollout_is_not_the_rollout():
@@ -96,7 +129,7 @@ def test_rows_carry_what_errors_are_grouped_by():
     ("changes", "words"),
     [
         ({"row_kind": "train_mfu_only"}, "only an MFU is published, no time"),
-        ({"mean_response_len": ""}, "the mean response length is not stated"),
+        ({"mean_response_len": "", "samples_per_prompt": ""}, "the mean response length is not stated"),
         ({"gen_backend": "DeepSpeed hybrid engine"}, "no generation engine known for"),
         ({"algorithm": "DPO"}, "no dataflow for algorithm 'dpo'"),
         ({"schedule": "async"}, "a async schedule on colocated GPUs"),

@@ -192,6 +192,13 @@ def test_packing(words, tokens):
     assert facts(seq_packing=words).implementation.packed_tokens == tokens
 
 
+def test_a_limit_of_tokens_per_gpu_holds_for_a_context_parallel_group():
+    words = {"seq_packing": "dynamic batch, max 4096 tokens per GPU"}
+    assert facts(**words, train_cp="2").implementation.packed_tokens == 8192
+    assert facts(**words, train_cp="").implementation.packed_tokens == 4096
+    assert facts(train_cp="2").implementation.packed_tokens == 4096, "of a micro-batch, whatever its ranks"
+
+
 def test_the_cluster_is_that_of_the_row():
     group = facts(num_gpus="16", gpus_per_node="4").group
     assert (group.nodes, group.gpus_per_node, group.num_gpus, group.nvlink_domain_gpus) == (4, 4, 16, 8)

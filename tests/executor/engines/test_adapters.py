@@ -1,5 +1,6 @@
 """Protects adapters: a model with them is the model with merged weights, only they learn, only they are sent."""
 
+import importlib.util
 import json
 
 import pytest
@@ -17,7 +18,7 @@ from executor.rl.sampling import Sampling
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import Adapters, is_adapter, read_architecture
 from simulator.plan.groups import Degrees
-from tests.executor.plans import TINY
+from tests.executor.plans import TINY, config_for_all_engines
 
 ONE = Degrees(1, 1, 1, 1, 1)
 HAS = Adapters(rank=4, alpha=8.0)
@@ -40,9 +41,9 @@ def likelihood(outputs, rows):
     return {"loss": -(outputs["log_probs"] * rows["target_mask"]).sum()}
 
 
-def made(rank, num, x, training, path=str(TINY), adapters=HAS, **changes):
+def made(rank, num, x, training, path=str(TINY), adapters=HAS, generation="torch-native", **changes):
     spec = ModelSpec(path, optimizer=OptimizerConfig(1e-2), micro_batch=4, max_num_seqs=8, adapters=adapters, **changes)
-    engine = EngineSpec(spec, training, "torch-native").build(Identity("A", rank, num), "", x)
+    engine = EngineSpec(spec, training, generation).build(Identity("A", rank, num), "", x)
     engine.engine.load()
     return engine
 
@@ -152,3 +153,33 @@ def test_layouts_learn_alike_and_send_adapters_alone(tmp_path):
                 assert loss is None or loss == pytest.approx(wanted, rel=1e-5)
             assert all(moved < adapters for moved in later)
             assert first == 0 or first > 5 * max(later) > 0  # in one layout the same memory generates
+
+
+def generating_on_vllm(rank, path, training, x):
+    """Two rounds: bytes that the transition moved here, and log-probs of what was drawn by vLLM and by the trainer."""
+    engine, found = made(rank, 2, x, training, path, generation="vllm"), []
+    mine = batch_of().split(8 // x.d)[rank // (x.p * x.t)].select("uid", "prompts", "prompt_mask")
+    for _ in range(2):
+        learn(engine, x, rank, 1)
+        drawn = engine.generator.generate(mine, Sampling(4, seed=1))
+        moved = engine.engine.weights_moved().received_bytes
+        batch = mine.clone().update(drawn)
+        found.append((moved, drawn["log_probs"], engine.trainer.log_probs(batch, 1.0)))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="needs vllm: the extra cpu-engines")
+@pytest.mark.parametrize(
+    ("training", "x"),
+    [("torch-native", Degrees(1, 2, 1, 1, 2)), ("fsdp2", Degrees(1, 1, 2, 1, 1))],
+)
+def test_vllm_generates_with_adapters_and_gets_them_alone(training, x, tmp_path):
+    """The second transition brings no base; rank 4 of the 8 that vLLM has room for, at a scale of 2."""
+    path = config_for_all_engines(tmp_path)
+    learned = [t for n, t in read_architecture(path, adapters=HAS).tensors().items() if is_adapter(n)]
+    adapters_bytes = sum(torch.Size(tensor.shape).numel() * 4 for tensor in learned)
+    for (first, *_), (later, theirs, ours) in run_on_ranks(2, generating_on_vllm, str(path), training, x):
+        torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-3)
+        assert later < adapters_bytes and (first == later == 0 or first > 5 * later)

@@ -1,19 +1,33 @@
 """Protects users from plans that an engine cannot run: refused by name, before anything starts."""
 
 import importlib.util
+import json
 
 import pytest
 
 from executor.controller.models import engine_of
-from executor.engines.support import require_adapters_run, require_engines_run, resolved, transition_note
+from executor.engines.support import (
+    require_adapters_run,
+    require_engines_run,
+    require_models_run,
+    resolved,
+    transition_note,
+)
+from executor.run import run
 from executor.run_config import EnginesSection
 from profiles.errors import InputError, NotYetError
 from simulator.plan.plan import ParallelLayout, Plan
-from tests.executor.plans import ROLES, colocated, config, generating_apart
+from tests.executor.plans import ROLES, TINY, colocated, config, generating_apart, job
 
 FSDP = EnginesSection(training="fsdp2")
 MEGATRON = EnginesSection(training="megatron-core")
 NATIVE = EnginesSection()
+EXPERTS = json.loads(TINY.read_text()) | {
+    "model_type": "qwen3_moe",
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
 
 
 def changed(layout=(1, 1, 1), generation=None, **changes) -> Plan:
@@ -65,7 +79,7 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
         (changed((1, 2, 1)), FSDP, "actor: adapters .* with tp 2 on fsdp2; torch-native has both"),
         (changed(), MEGATRON, "adapters .* on megatron-core; torch-native, fsdp2 train them"),
         (generating_apart(changed(), (1, 1, 1)), NATIVE, "where generation has a pool of its own"),
-        (changed(), EnginesSection(generation="vllm"), "where vllm generates"),
+        (changed((1, 2, 1)), EnginesSection(generation="vllm"), None),
     ],
 )
 def test_adapters_are_refused_where_they_cannot_run(plan, engines, reason):
@@ -201,3 +215,26 @@ def test_the_general_way_is_said_with_its_cost():
     assert "does not nest" in note
     assert "MB a rank in each transition" in note
     assert transition_note(colocated("grpo", (1, 1, 2), generation=(1, 1)), general) is None
+
+
+@pytest.mark.parametrize(
+    ("engines", "reason"),
+    [
+        ({}, "actor: 4 experts cannot run yet on torch-native; megatron-core, vllm run them"),
+        ({"training": "fsdp2", "generation": "vllm"}, "actor: 4 experts cannot run yet on fsdp2"),
+        ({"training": "megatron-core"}, "actor: 4 experts cannot run yet on torch-native"),
+        ({"training": "megatron-core", "generation": "vllm", "roles": {"critic": "fsdp2"}}, "critic: 4 experts"),
+        ({"training": "megatron-core", "generation": "vllm"}, None),
+    ],
+)
+def test_a_mixture_runs_where_it_can_and_is_refused_elsewhere(engines, reason, tmp_path):
+    """Before anything starts."""
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(EXPERTS))
+    settings = config(model, engines=engines, reward=None)
+    if reason is None:
+        require_models_run(colocated("ppo"), settings)
+        return
+    with pytest.raises(NotYetError, match=reason):
+        run(job("ppo"), colocated("ppo"), settings, tmp_path / "out", 1)
+    assert not (tmp_path / "out").exists()

@@ -6,6 +6,7 @@ import pytest
 
 from executor.weights.architecture import architecture_of
 from executor.weights.megatron_layout import MegatronLayout
+from executor.weights.native_layout import FsdpLayout
 from executor.weights.plan import plan_transfers
 from executor.weights.vllm_layout import VllmLayout
 from profiles.models.catalogue import load_model, model_config
@@ -43,3 +44,27 @@ def test_the_price_is_what_the_plan_holds(model, x):
     assert held <= bound
     assert held == bound or bound == BUCKET_ELEMENTS * 2
     assert held > 0.9 * bound
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "x"),
+    [
+        (False, Degrees(1, 8, 1, 1, 4)),
+        (False, Degrees(2, 2, 2, 1, 1)),
+        (False, Degrees(1, 2, 4, 1, 4)),
+        (True, Degrees(1, 1, 8, 1, 1)),
+        (True, Degrees(1, 1, 8, 1, 8)),
+        (True, Degrees(1, 1, 8, 1, 4)),
+    ],
+)
+def test_eight_billion_weights_go_to_vllm_within_their_shard_and_a_bucket(fsdp, x):
+    """Of Megatron's or FSDP2's shards: 1.2 generation shards and 128 MiB are what a rank holds besides, at most."""
+    arch = architecture_of(dict(model_config("llama-3.1-8b")), "llama-3.1-8b")
+    source = FsdpLayout(arch, x.num_ranks, x.t) if fsdp else MegatronLayout(arch, x)
+    meets = [list(range(x.num_ranks))] if fsdp and x.tg == 1 else []
+    target = VllmLayout(arch, x)
+    plan = plan_transfers(arch, source, target, meets if fsdp or not x.nests else gather_groups("hybridflow", x))
+    for rank in {0, x.num_ranks - 1}:
+        shard = sum(stored.numel for stored in target.stored(rank))
+        assert sum(plan.received_elements(rank).values()) <= shard
+        assert conversion_elements(plan, rank) <= 0.2 * shard + BUCKET_ELEMENTS

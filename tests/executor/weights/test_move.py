@@ -30,6 +30,17 @@ LAYOUTS = [
     if p % pg == 0 and t % tg == 0 and p * t > 1
 ]
 RANDOM = range(1000, 1024)
+WIDE = architecture("llama", **SIZES | dict(hidden=64, num_layers=16, vocab=256, head_dim=4, ffn=192))
+BUCKET_ELEMENTS = 1 << 12
+TO_VLLM = [
+    Case(WIDE, x, source, "vllm", bucket_elements=BUCKET_ELEMENTS)
+    for source, degrees in {
+        "megatron": [Degrees(1, 4, 2, 1, 2), Degrees(2, 2, 2, 1, 1), Degrees(1, 2, 4, 1, 4), Degrees(4, 1, 2, 1, 4)],
+        "fsdp": [Degrees(1, 1, 8, 1, 1), Degrees(1, 1, 8, 1, 4), Degrees(1, 2, 4, 1, 2), Degrees(1, 1, 8, 1, 8)],
+    }.items()
+    for x in degrees
+]
+"""Shards of many buckets."""
 
 
 def run_in_place(case, rank):
@@ -50,7 +61,11 @@ def everything(rank):
         for name in (list(MODELS) if i % 6 == 0 else [list(MODELS)[i % 2]])
         for method in METHODS
     }
-    return tables, {seed: run_case(random_case(seed, NUM_RANKS), rank) for seed in RANDOM}
+    return (
+        tables,
+        {seed: run_case(random_case(seed, NUM_RANKS), rank) for seed in RANDOM},
+        [run_case(case, rank) for case in TO_VLLM],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +87,14 @@ def test_there_are_enough_layouts():
 
 
 def test_everything_arrives_and_training_shards_stay(outcomes):
-    for tables, _ in outcomes:
+    for tables, _, _ in outcomes:
         assert not [(key, found.wrong) for key, found in tables.items() if found.wrong]
 
 
 def test_strided_bytes_are_table_2_to_the_byte(outcomes):
     """On evenly sharded tensors; what else is received is named by cause, and the causes add up."""
     seen = 0
-    for rank, (tables, _) in enumerate(outcomes):
+    for rank, (tables, _, _) in enumerate(outcomes):
         for (name, i, method), found in tables.items():
             x = LAYOUTS[i]
             assert sum(found.by_cause.values()) == found.received_bytes
@@ -106,7 +121,7 @@ def volume_of(tensor):
 
 def test_the_other_methods_gather_the_whole_model(outcomes):
     """ds-chat from shards of 1/(tpd) over all ranks, hybridflow-v inside the training replica; whole copies apart."""
-    for tables, _ in outcomes:
+    for tables, _, _ in outcomes:
         for (name, i, method), found in tables.items():
             x, arch = LAYOUTS[i], MODELS[name]
             if method == "ds-chat":
@@ -119,7 +134,7 @@ def test_the_other_methods_gather_the_whole_model(outcomes):
 
 def test_peaks_are_table_2_and_what_the_weight_map_repeats(outcomes):
     """No second copy: the peak is the generation shard, or the whole model, and the exchange's two buffers."""
-    for rank, (tables, _) in enumerate(outcomes):
+    for rank, (tables, _, _) in enumerate(outcomes):
         for (name, i, method), found in tables.items():
             x, arch = LAYOUTS[i], MODELS[name]
             exchanged = found.peak_bytes - found.held_bytes
@@ -141,7 +156,7 @@ def test_peaks_are_table_2_and_what_the_weight_map_repeats(outcomes):
 
 def test_redundancy_is_table_2(outcomes):
     """What stays of the training shard beside the generation shard: M/(tp) and M/(tpd) on tensors cut evenly."""
-    for rank, (tables, _) in enumerate(outcomes):
+    for rank, (tables, _, _) in enumerate(outcomes):
         for (name, i, method), found in tables.items():
             x, arch = LAYOUTS[i], MODELS[name]
             if method != "hybridflow-v" or x.p > 1:
@@ -154,7 +169,7 @@ def test_redundancy_is_table_2(outcomes):
 
 def test_strided_moves_the_fewest_bytes(outcomes):
     """Of what Table 2 speaks of; embedding and head of one stage, and whole copies, come on top for every method."""
-    for tables, _ in outcomes:
+    for tables, _, _ in outcomes:
         for (name, i, method), found in tables.items():
             if method != "hybridflow":
                 assert even_bytes(tables[name, i, "hybridflow"]) <= even_bytes(found)
@@ -164,7 +179,7 @@ def test_random_models_through_random_layouts_arrive_or_are_refused(outcomes):
     """Heads, KV heads, experts, layers, vocabularies, ties; native, Megatron-Core and FSDP to native and vLLM."""
     moved = 0
     for seed in RANDOM:
-        of_ranks = [cases[seed] for _, cases in outcomes]
+        of_ranks = [cases[seed] for _, cases, _ in outcomes]
         assert len({found.refused for found in of_ranks}) == 1  # all ranks refuse, before anything moves
         if of_ranks[0].refused:
             assert of_ranks[0].received_bytes == 0
@@ -175,3 +190,15 @@ def test_random_models_through_random_layouts_arrive_or_are_refused(outcomes):
             assert sum(found.by_cause.values()) == found.received_bytes  # the weight map knew
         assert sum(f.sent_bytes for f in of_ranks) == sum(f.received_bytes for f in of_ranks)
     assert moved >= 10
+
+
+@pytest.mark.parametrize("i", range(len(TO_VLLM)), ids=lambda i: f"{TO_VLLM[i].source}-{TO_VLLM[i].degrees}")
+def test_a_transition_to_vllm_holds_its_shards_and_a_bucket(i, outcomes):
+    """Besides the training shard no more than 1.2 generation shards and a bucket; and receives no more than a shard."""
+    case, bucket_bytes = TO_VLLM[i], BUCKET_ELEMENTS * 4
+    source, target = case.layouts()
+    for rank, (_, _, moved) in enumerate(outcomes):
+        trained, generates = (sum(s.numel for s in layout.stored(rank)) * 4 for layout in (source, target))
+        assert not moved[i].wrong and generates > 10 * bucket_bytes
+        assert moved[i].received_bytes <= generates
+        assert trained + generates <= moved[i].peak_bytes <= trained + 1.2 * generates + bucket_bytes

@@ -7,6 +7,7 @@ import pytest
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
+from hybridmap.exports.systems import export_plan
 from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.targets import plan_for, target_of
 from hybridmap.exports.targets import planned as planned_for
@@ -15,6 +16,7 @@ from hybridmap.job.load import job_from_mapping
 from mapper.search.find_plan import find_plan
 from profiles.errors import InputError, UnknownNameError
 from simulator.play.simulate import simulate
+from tests.hybridmap.exports.plans import GRPO, PPO
 
 
 def job(tmp_path, algorithm="grpo", roles=("actor", "reference"), **more):
@@ -126,8 +128,42 @@ def test_every_rule_says_where_it_stands(name):
     assert all(re.match(r"[\w/]+\.py:\d+", rule.source) for rule in TARGETS[name].rules)
 
 
-def test_a_critic_has_the_layout_of_its_process(tmp_path):
-    ppo = job(tmp_path, "ppo", ("actor", "critic", "reference", "reward"))
-    found = plan_for(ppo, TARGETS["verl/megatron"], search)
-    layouts = [found.result.plan.role(role) for role in ("actor", "critic", "reference")]
-    assert len({entry.pool for entry in layouts}) == 1
+def test_a_larger_critic_has_the_layout_of_its_process(tmp_path):
+    """The actor's own best layout does not hold it, the critic's does not cut the actor's heads: another one does."""
+    models = {"actor": "qwen2.5-7b", "critic": "qwen2.5-32b", "reference": "qwen2.5-7b", "reward": "qwen2.5-7b"}
+    found = plan_for(job_from_mapping({**PPO, "models": models}, "job", tmp_path), TARGETS["verl/megatron"], search)
+    entries = [found.result.plan.role(role) for role in ("actor", "critic", "reference")]
+    assert len({entry.pool for entry in entries}) == 1
+    assert len({tuple(degrees_of(entry.training or entry.inference).values()) for entry in entries}) == 1
+
+
+@pytest.mark.parametrize("schedule", ["sync", "async"])
+def test_a_plan_for_openrlhf_is_written_as_planned_on_the_gpus_there_are(tmp_path, schedule):
+    """Its reward model is scored in the micro-batches of the others, and no pool is on top of the cluster's."""
+    one_node = [{"device": "h100-80gb-sxm", "nodes": 1}]
+    asked = job_from_mapping({**PPO, "cluster": one_node, "schedule": schedule}, "job", tmp_path)
+    found = plan_for(asked, TARGETS["openrlhf"], search)
+    export = export_plan(plan_file_of(found.job, found.result, "any", False), "job", "openrlhf")
+    assert export.times.written_s == pytest.approx(found.result.iteration_s, rel=1e-9)
+    assert found.result.plan.num_gpus <= 8
+
+
+def test_of_several_schedules_the_best_that_the_system_runs_is_planned(tmp_path):
+    small = job_from_mapping({**GRPO, "schedule": "any"}, "job", tmp_path)
+    best = plan_for(small, TARGETS["verl/fsdp"], search)
+    sections = [{"kind": "sync"}, {"kind": "one-step-off"}]
+    alone = [
+        plan_for(job_from_mapping({**GRPO, "schedule": one}, "job", tmp_path), TARGETS["verl/fsdp"], search)
+        for one in sections
+    ]
+    assert best.result.iteration_s == min(found.result.iteration_s for found in alone)
+    assert best.result.bound_s <= best.result.iteration_s
+
+
+@pytest.mark.parametrize("name", ["nemo-rl/megatron", "slime"])
+def test_a_reward_model_that_no_setting_starts_is_said_and_not_priced(tmp_path, name):
+    with_reward = {**GRPO, "models": {**GRPO["models"], "reward": "qwen2.5-1.5b"}}
+    found = plan_for(job_from_mapping(with_reward, "job", tmp_path), TARGETS[name], search)
+    assert [point.place for point in found.points] == ["reward"]
+    assert "it is not in these times" in found.points[0].text
+    assert [entry.role for entry in found.result.plan.roles] == ["actor", "reference"]
