@@ -102,8 +102,10 @@ def simulate(plan: Plan, job: Job) -> Timeline:
     return simulate_plan(plan, job.facts())
 
 
-def compare(job: Job) -> pd.DataFrame:
+def compare(job: Job, target: str | None = None) -> pd.DataFrame:
     """The best plan by time of colocate, split, standalone and of all placements, one row each.
+
+    With a ``target``, as in ``plan_for``, or one that the job names, each is what that system runs.
 
     Columns ``placement``, ``status``, ``iteration_s``, ``tokens_per_s``, ``num_gpus``, one ``STAGE_s`` per stage,
     ``plan`` and ``error``; numbers are missing where a placement does not fit.
@@ -111,10 +113,14 @@ def compare(job: Job) -> pd.DataFrame:
     import pandas as pd
 
     from hybridmap.answers.comparison import PLACEMENTS, best_of
+    from hybridmap.exports.targets import planned, target_of
+
+    if target is not None:
+        target_of(target)  # its own error, not rows without a plan
 
     rows: list[dict[str, Any]] = []
     for name in PLACEMENTS:
-        row = best_of(job, name)
+        row = best_of(job, name, lambda one, search: planned(one, target, search))
         if row.result is None:
             rows.append({"placement": name, "status": "infeasible", "error": str(row.error)})
             continue

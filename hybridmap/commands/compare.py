@@ -3,9 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.answers.comparison import PLACEMENTS, Row, best_of
-from hybridmap.commands.options import AllowDownload, JobArgument, Json, ModelConfig, Systems
+from hybridmap.commands.options import (
+    AllowDownload,
+    CalibrationLayer,
+    ForceProfile,
+    JobArgument,
+    Json,
+    ModelConfig,
+    Profile,
+    Systems,
+    TargetSystem,
+)
 from hybridmap.console import new_table, say, say_json, say_table, working
-from profiles.errors import InfeasibleError
+from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +27,10 @@ if TYPE_CHECKING:
 def compare(
     job: JobArgument,
     systems: Systems = False,
+    target: TargetSystem = None,
+    profile: Profile = None,
+    force_profile: ForceProfile = False,
+    calibration: CalibrationLayer = None,
     model_config: ModelConfig = None,
     allow_download: AllowDownload = False,
     as_json: Json = False,
@@ -24,27 +38,39 @@ def compare(
     """Compare colocate, split, standalone and the best.
 
     The best plan of each named placement beside the best of all placements; with --systems, the best plan beside
-    what other RL systems would do with the job.
+    what other RL systems would do with the job. A target holds every search to what that system runs.
     """
+    from hybridmap.exports.targets import OWN, target_of
     from hybridmap.job.load import load_job
     from hybridmap.text.plan import header_lines
     from hybridmap.text.worked import worked_lines
 
-    given = load_job(job, model_config=model_config, allow_download=allow_download)
+    given = load_job(
+        job,
+        profile,
+        force_profile=force_profile,
+        calibration=calibration,
+        model_config=model_config,
+        allow_download=allow_download,
+    )
     facts = given.facts()
+    if target is not None and target != OWN:
+        target_of(target)  # its own error, not a row without a plan
     if systems:
         from hybridmap.commands.compare_systems import compare_systems
 
+        if target is not None:
+            raise InputError("--systems compares whole systems, each with its own rules; leave out --target")
         compare_systems(given, as_json)
         return
-    rows = [_row(given, name) for name in PLACEMENTS]
+    rows = [_row(given, name, target) for name in PLACEMENTS]
     if rows[-1].error is not None:
         raise rows[-1].error
     if as_json:
-        say_json({"rows": [_document(row) for row in rows], "notes": _notes(given)})
+        say_json({"rows": [_document(row) for row in rows], "notes": _notes(given, rows)})
         return
     say(f"{_answer(rows)}\n")
-    say("\n".join(header_lines(facts, _notes(given))))
+    say("\n".join(header_lines(facts, _notes(given, rows))))
     _show_times(rows)
     for row in rows:
         if row.error is not None:
@@ -77,17 +103,17 @@ def _answer(rows: list[Row]) -> str:
     return "; ".join([fastest, *([", ".join(others)] if others else [])])
 
 
-def _notes(job: "Job") -> list[str]:
+def _notes(job: "Job", rows: list[Row]) -> list[str]:
     goal = job.request().objective.goal
     by_time = [] if goal == "time" else [f"compared by iteration time; the job's objective is {goal}"]
-    if job.target in (None, "hybridmap"):
-        return by_time
-    return [*by_time, f"compared freely: only 'hybridmap plan' searches what {job.target} allows"]
+    return [*rows[-1].held, *by_time]
 
 
-def _row(given: "Job", name: str) -> Row:
+def _row(given: "Job", name: str, target: str | None) -> Row:
+    from hybridmap.exports.targets import planned
+
     with working(f"searching {name} ..."):
-        return best_of(given, name)
+        return best_of(given, name, lambda one, search: planned(one, target, search))
 
 
 def _document(row: Row) -> dict[str, Any]:

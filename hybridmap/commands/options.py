@@ -70,6 +70,15 @@ Hint = Annotated[
     Path | None,
     typer.Option("--hint", metavar="plan.json", help="Start the search from this plan.", show_default=False),
 ]
+TargetSystem = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="SYSTEM/TRAINER",
+        help="Search what this system runs: verl/megatron, verl/fsdp, nemo-rl/..., openrlhf, slime.",
+        show_default=False,
+    ),
+]
 Profile = Annotated[
     Path | None,
     typer.Option(

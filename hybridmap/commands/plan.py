@@ -1,5 +1,6 @@
 """``hybridmap plan``: find the best plan of a job, show it, and write it to files."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from hybridmap.commands.options import (
     Profile,
     Seed,
     ShowProgress,
+    TargetSystem,
     TimeLimit,
 )
 from hybridmap.console import say, say_json, working
@@ -44,15 +46,7 @@ def plan(
     profile: Profile = None,
     force_profile: ForceProfile = False,
     calibration: CalibrationLayer = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="SYSTEM/TRAINER",
-            help="Search what this system runs: verl/megatron, verl/fsdp, nemo-rl/..., openrlhf, slime.",
-            show_default=False,
-        ),
-    ] = None,
+    target: TargetSystem = None,
     show_progress: ShowProgress = False,
     model_config: ModelConfig = None,
     allow_download: AllowDownload = False,
@@ -89,7 +83,29 @@ def plan(
     if as_json:
         say_json(_document(result, given, top, [*notes(facts), *more, *result.open_because], [str(p) for p in written]))
     else:
-        _show(result, given, top, more, job, written)
+        asked = _same_job(job, target, profile, force_profile, calibration, model_config, allow_download)
+        _show(result, given, top, more, asked, written)
+
+
+def _same_job(
+    job: Path,
+    target: str | None,
+    profile: Path | None,
+    force_profile: bool,
+    calibration: Path | None,
+    model_config: Path | None,
+    allow_download: bool,
+) -> str:
+    """The job with the options that say what it is, for the next command."""
+    values = {
+        "--target": target,
+        "--profile": profile,
+        "--calibration": calibration,
+        "--model-config": model_config,
+    }
+    named = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+    flags = {"--force-profile": force_profile, "--allow-download": allow_download}
+    return shlex.join([str(job), *named, *(flag for flag, given in flags.items() if given)])
 
 
 def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tuple[Result, Job, list[str]]":
@@ -103,7 +119,7 @@ def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tup
     return planned(given, target, search)
 
 
-def _show(result: "Result", given: "Job", top: int, more: list[str], job: Path, written: list[Path]) -> None:
+def _show(result: "Result", given: "Job", top: int, more: list[str], job: str, written: list[Path]) -> None:
     from hybridmap.text.others import show_top
     from hybridmap.text.plan import (
         answer_line,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.console import new_table, say, say_table
@@ -265,18 +266,19 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def next_lines(job: Path, written: list[Path], target: str | None) -> list[str]:
+def next_lines(job: str, written: list[Path], target: str | None) -> list[str]:
     """What is on disk now, and what one would type next.
 
-    Where a ``target`` was planned for, an export goes to it, and placements are not compared: that searches freely.
+    ``job`` is as it was typed, with the options that make it this job; an export goes to the ``target`` that was
+    planned for.
     """
-    free = target in (None, "hybridmap")
-    to = "--to verl" if free else "--out launch"
+    plan = shlex.quote(str(written[0]))
+    to = "--to verl" if target in (None, "hybridmap") else "--out launch"
     return [
         f"wrote       {', '.join(str(path) for path in written)}",
-        f"next        hybridmap report {written[0]}",
-        f"            hybridmap export {written[0]} {to}",
-        f"            hybridmap compare {job}" if free else f"            hybridmap explain {written[0]}",
+        f"next        hybridmap report {plan}",
+        f"            hybridmap export {plan} {to}",
+        f"            hybridmap compare {job}",
     ]
 
 

@@ -33,6 +33,10 @@ SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
 
 
+RECONNECT_S = 60.0
+"""How long a page whose connection broke keeps its form: a search may hold a busy machine for longer than a ping."""
+
+
 class Page:
     """One visitor's page: the form as it stands, and where its answer is shown."""
 
@@ -228,4 +232,12 @@ def serve(form: Form, host: str, port: int, show_browser: bool) -> None:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.add_middleware(SameOrigin)
     ui.page("/")(index)
-    ui.run(host=host, port=port, title="hybridmap", reload=False, show=show_browser, favicon=None)
+    ui.run(
+        host=host,
+        port=port,
+        title="hybridmap",
+        reload=False,
+        show=show_browser,
+        favicon=None,
+        reconnect_timeout=RECONNECT_S,
+    )

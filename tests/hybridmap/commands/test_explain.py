@@ -45,16 +45,14 @@ def test_what_is_no_plan(planned, run, tmp_path):
     assert "not JSON" in json.loads(result.stdout)["error"]
 
 
-def test_a_plan_for_a_target_and_the_job_freely_compared(planned, run, tmp_path):
+def test_a_plan_for_a_target_is_explained_and_its_job_compared_within_its_rules(planned, run, tmp_path):
     """A reference that waits on the host, as verl's FSDP keeps it, holds nothing on the GPU while others run."""
     made = run("plan", planned.job, "--target", "verl/fsdp", "--out", tmp_path)
     assert made.exit_code == 0
-    assert made.stdout.rstrip().endswith(f"hybridmap explain {tmp_path / 'plan.json'}")
+    assert " ".join(made.stdout.split()).endswith("--target verl/fsdp")
     result = run("explain", tmp_path / "plan.json", "--json")
     assert result.exit_code == 0, result.stderr
     job = tmp_path / "job.yaml"
     job.write_text(planned.job.read_text() + "target: verl/fsdp\n")
     compared = run("compare", job, "--json")
-    assert json.loads(compared.stdout)["notes"] == [
-        "compared freely: only 'hybridmap plan' searches what verl/fsdp allows"
-    ]
+    assert json.loads(compared.stdout)["notes"][0].startswith("planned for verl/fsdp")
