@@ -6,24 +6,27 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from executor.checkpoint.files import prepare
 from executor.controller.pools import (
-    degrees_of,
-    generate_ahead,
     require_devices,
     require_kinds,
-    require_supported,
     resource_pools,
 )
-from executor.engines.support import require_adapters_run, require_engines_run, require_models_run
-from executor.launch.choice import choose_launcher, count_devices, runs_here
+from executor.engines.support import require_adapters_run, require_models_run
+from executor.launch.choice import choose_launcher
 from executor.recovery.load import candidates, require_free
 from executor.recovery.run_identity import identity_of
 from executor.recovery.run_saving import Saving, folder_of, where_to_begin
-from profiles.errors import InputError, NotYetError
-from simulator.plan.algorithms import algorithm_of
+from executor.run_settings import (
+    adapters_of,
+    hyperparameters,
+    require_groups,
+    require_processes,
+    require_runnable,
+    require_turns,
+)
 from simulator.plan.dataflow import build_dataflow
 
 if TYPE_CHECKING:
@@ -40,41 +43,14 @@ if TYPE_CHECKING:
     from executor.records import CallRecord, Recovery
     from executor.recovery.supervisor import Replan, Start, Supervisor
     from executor.rl.algorithm import Step
-    from executor.rl.data_section import DataSection
-    from executor.rl.hyperparameters import Hyperparameters
-    from executor.run_config import EnginesSection, RunConfig
-    from executor.weights.architecture import Adapters
-    from profiles.workload import Workload
+    from executor.run_config import RunConfig
+    from executor.run_settings import JobFacts
     from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
     Watcher = Callable[[int, dict[str, float]], None]
     RecordsTaker = Callable[[int, Sequence[CallRecord]], None]
-
-
-class ImplementationFacts(Protocol):
-    """What a run reads of a job's ``implementation:``."""
-
-    @property
-    def lora_rank(self) -> int: ...
-    @property
-    def lora_targets(self) -> tuple[str, ...]: ...
-    @property
-    def lora_adapters(self) -> int: ...
-
-
-class JobFacts(Protocol):
-    """What a run reads of a job; ``simulator.facts.Facts`` has it."""
-
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def workload(self) -> Workload: ...
-    @property
-    def dataflow(self) -> Dataflow: ...
-    @property
-    def implementation(self) -> ImplementationFacts: ...
 
 
 def run(
@@ -119,16 +95,16 @@ def run(
     require_runnable(plan, run_config.engines)
     if engines is None:
         require_models_run(plan, run_config)
-    _require_groups(job_facts, plan, run_config.learning)
+    require_groups(job_facts, plan, run_config.learning)
     if run_config.environment is not None:
-        _require_turns(job_facts, plan, run_config)
+        require_turns(job_facts, plan, run_config)
     if adapters_of(job_facts, run_config) is not None:
         require_adapters_run(plan, run_config.engines)
     out, count = Path(out_dir), iterations if iterations is not None else run_config.iterations
     identity = identity_of(job_facts, plan, run_config, hyperparameters(job_facts, run_config, plan))
     on_skipped = on_damaged or _warned
     begin = where_to_begin(run_config, out, resume, identity, count, on_skipped)
-    _require_processes(plan, run_config)
+    require_processes(plan, run_config)
     if run_config.checkpoint is not None:
         prepare(folder_of(run_config, out))
     launcher = choose_launcher(plan, run_config)
@@ -146,14 +122,6 @@ def run(
     finally:
         launcher.stop()
     return [timelines[iteration] for iteration in sorted(timelines)]
-
-
-def _require_processes(plan: Plan, run_config: RunConfig) -> None:
-    """Raise ``InputError`` where there are fewer devices than the plan asks for, or one process cannot be all of it."""
-    if not runs_here(plan, run_config):
-        require_devices(plan, count_devices(plan, run_config).num)
-    elif any(entry.separate_generation for entry in plan.roles):
-        raise InputError("a generation pool needs processes of its own, which need Ray; run.launcher: ray")
 
 
 def _warned(text: str) -> None:
@@ -216,103 +184,6 @@ def deadlines(config: RunConfig) -> Deadlines:
 
     given = config.timeouts
     return Deadlines(CallLimits(given.call_least_s, given.call_factor, given.first_call_s))
-
-
-def require_runnable(plan: Plan, engines: EnginesSection) -> None:
-    """Raise ``NotYetError`` for an algorithm without a script, or a plan beyond this executor."""
-    from executor.rl.algorithms import RUNNABLE
-
-    if plan.algorithm not in RUNNABLE:
-        raise NotYetError(f"{plan.algorithm} has no script yet; {', '.join(sorted(RUNNABLE))} can run")
-    require_supported(plan)
-    require_engines_run(plan, engines)
-    for entry in plan.roles:
-        degrees_of(entry, plan.pool_of(entry.role).num_gpus)
-
-
-def adapters_of(job_facts: JobFacts, config: RunConfig) -> Adapters | None:
-    """The adapters that the job is priced with; ``None`` where all weights are trained."""
-    from executor.weights.architecture import Adapters
-
-    built = job_facts.implementation
-    if not built.lora_rank:
-        return None
-    if built.lora_adapters > 1:
-        raise NotYetError(
-            f"implementation.lora_adapters {built.lora_adapters} cannot run yet: a run trains the adapters of one job"
-        )
-    return Adapters(built.lora_rank, config.lora_alpha, built.lora_targets)
-
-
-def _require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) -> None:
-    """Raise ``InputError`` where responses are compared with others to the same prompt, and there are none."""
-    samples = job_facts.workload.samples_per_prompt
-    if learning.dynamic_sampling and not algorithm_of(job_facts.algorithm).compares_responses:
-        raise InputError(
-            f"dynamic_sampling is about groups of responses to a prompt, which {job_facts.algorithm} does not compare"
-        )
-    if learning.dynamic_sampling and generate_ahead(plan):
-        raise NotYetError(
-            f"dynamic_sampling cannot run yet with schedule '{plan.schedule}': it waits for the scores of an iteration "
-            "before it knows the prompts of the next; 'sync' can"
-        )
-    if algorithm_of(job_facts.algorithm).compares_responses and samples < 2:
-        raise InputError(
-            f"{job_facts.algorithm} compares the responses to a prompt; workload.samples_per_prompt must be at least "
-            f"2, it is {samples}"
-        )
-
-
-def _require_turns(job_facts: JobFacts, plan: Plan, config: RunConfig) -> None:
-    """Raise where responses cannot have several turns: values and token rewards would cross what nobody learned."""
-    assert config.environment is not None, "only a run with an environment asks"
-    if not algorithm_of(job_facts.algorithm).compares_responses:
-        raise NotYetError(
-            f"run.environment cannot run yet with {job_facts.algorithm}, whose advantages differ from token to token; "
-            "grpo, rloo and dapo can"
-        )
-    lacking: dict[str, object] = {"run.validation": config.validation}
-    lacking |= {"run.learning.dynamic_sampling": config.learning.dynamic_sampling}
-    lacking[f"schedule '{plan.schedule}'"] = generate_ahead(plan)
-    for name, is_given in lacking.items():
-        if is_given:
-            raise NotYetError(f"run.environment cannot run yet with {name}: its responses have one turn")
-    from executor.rl.environment import environment_class
-
-    environment_class(config.environment.name)
-
-
-def end_tokens(data: DataSection, asked: int | str) -> tuple[int, ...]:
-    """The tokens that end a response, in order; none for ``never``, and for ``tokenizer`` where text is an alphabet."""
-    if isinstance(asked, int):
-        return (asked,)
-    if asked == "never" or data.tokenizer is None:
-        return ()
-    from executor.rl.text import TextCodec
-
-    return TextCodec(tokenizer=data.tokenizer).end_tokens()
-
-
-def hyperparameters(job_facts: JobFacts, config: RunConfig, plan: Plan) -> Hyperparameters:
-    """The learning section with what the job's workload and the plan's schedule say."""
-    work, learning = job_facts.workload, config.learning
-    recomputes = any(call.key == "compute_log_prob" for call in job_facts.dataflow.calls)
-    if not recomputes and (learning.importance != "none" or learning.top_p < 1.0 or learning.top_k):
-        raise InputError(
-            "run.learning: importance, top_p and top_k take log-probs that the trainer computes: the job must say "
-            "implementation: {old_log_prob: trainer}, which prices that pass, too"
-        )
-    given = {
-        "recomputes_log_probs": recomputes,
-        "end_tokens": end_tokens(config.data, learning.end_token),
-        "num_samples": work.num_samples,
-        "max_tokens": work.response.maximum,
-        "epochs": work.epochs,
-        "minibatches": work.minibatches,
-        "seed": config.seed,
-        "staleness_bound": generate_ahead(plan),
-    }
-    return learning.model_copy(update=given)
 
 
 def _loop(

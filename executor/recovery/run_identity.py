@@ -15,8 +15,8 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from executor.rl.hyperparameters import Hyperparameters
-    from executor.run import JobFacts
     from executor.run_config import RunConfig
+    from executor.run_settings import JobFacts
     from simulator.plan.plan import Plan
 
 SAME = (

@@ -157,7 +157,7 @@ def _scaled(plan: "Plan", config: "RunConfig") -> "Plan":
 
 def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devices], Plan] | None":
     """How the run plans again, if it shall."""
-    from executor.run import require_runnable
+    from executor.run_settings import require_runnable
     from hybridmap.answers.replanning import replanner
 
     if config.on_failure != "replan":

@@ -12,7 +12,7 @@ from mapper.candidates.pareto import non_dominated_by_group
 from mapper.candidates.plain import plain_engine
 from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
-from simulator.cost import engine_memory, generate, pricing, reshard
+from simulator.cost import engine_memory, generate, handover, pricing
 from simulator.cost.kv_budget import longest_bytes, with_kv_budget
 from simulator.plan.layouts import GenerationLayouts
 from simulator.rollout.drain import most_segments
@@ -174,7 +174,7 @@ def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
 def bytes_apart(facts: Facts, role: str, rows: EngineCandidates) -> Floats:
     """Most bytes per GPU of engines on a pool of their own: they run, or receive new weights."""
     spec = facts.roles[role]
-    bucket = reshard.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
+    bucket = handover.receiving_bucket_bytes(spec.shape, rows.engine, spec.precision)
     return np.asarray(rows.weight_bytes + np.maximum(rows.running_bytes, bucket))
 
 

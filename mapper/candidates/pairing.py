@@ -16,7 +16,7 @@ from mapper.candidates.pareto import non_dominated_by_group
 from mapper.candidates.plain import plain_engine, plain_rows
 from mapper.candidates.weights import pairs, smallest_pool
 from mapper.search_options import OFFLOADS
-from simulator.cost import memory, pricing, reshard
+from simulator.cost import handover, memory, pricing, reshard
 from simulator.cost.role_layouts import head_of
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ def _transition_s(
 def _engine_bytes(facts: Facts, role: str, paired: RoleTable, rows: EngineCandidates) -> Floats:
     """Most bytes per GPU that the transition or the generation of each pair adds, as ``pricing.role_memory`` counts."""
     spec, training = facts.roles[role], paired.layouts.weights
-    alike, away = reshard.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
-    bucket = reshard.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
+    alike, away = handover.shares_weights(facts, training, rows.engine), AWAY[paired.offload]
+    bucket = handover.conversion_bucket_bytes(facts, spec.shape, training, rows.engine, spec.precision)
     converting = np.where(alike, 0.0, rows.weight_bytes) + bucket
     if np.any(away):  # what was away comes back to be converted
         states = memory.resident_bytes(facts, spec.shape, head_of(role), training, trained=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import engine_memory, generate, memory, reshard, scoring_copy
+from simulator.cost import engine_memory, generate, handover, memory, reshard, scoring_copy
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
 from simulator.cost.token_quantiles import RARE, TYPICAL
 
@@ -126,10 +126,10 @@ def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     spec, engine, apart = facts.roles[role], layouts.generation, layouts.separate_generation
     weights = _shard_bytes(facts, role, layouts)
     if apart:
-        bucket = reshard.receiving_bucket_bytes(spec.shape, engine, spec.precision)
+        bucket = handover.receiving_bucket_bytes(spec.shape, engine, spec.precision)
         return {"generation weights": weights, "conversion bucket": bucket}
-    bucket = reshard.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
-    shared = reshard.shares_weights(facts, layouts.weights, engine)
+    bucket = handover.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
+    shared = handover.shares_weights(facts, layouts.weights, engine)
     return {"generation weights": np.where(shared, 0.0, weights), "conversion bucket": bucket}
 
 
@@ -166,6 +166,6 @@ def _generation_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     assert layout is not None, f"{role} generates"
     classes = generate.generation_bytes(facts, spec.shape, layout, spec.precision, layouts.steady_steps)
     away = layouts.separate_generation or "parameters" in layouts.offload
-    shared = reshard.shares_weights(facts, layouts.weights, layout) & (not away)
+    shared = handover.shares_weights(facts, layouts.weights, layout) & (not away)
     classes["generation weights"] = np.where(shared, 0.0, classes["generation weights"])
     return classes

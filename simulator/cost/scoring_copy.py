@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.records import Floats, Priced, where
 from simulator.cost import comms, memory, parameters
-from simulator.cost.reshard import export_time
+from simulator.cost.handover import export_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ import numpy as np
 from profiles.records import Basis, Floats, Priced
 from simulator.cost import comms, engine_memory
 from simulator.cost.call_cost import Cost
-from simulator.cost.reshard import conversion_time, num_tensors, quantisation_time, sent_bytes_per_param
+from simulator.cost.handover import conversion_time, num_tensors, quantisation_time, sent_bytes_per_param
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -26,7 +26,7 @@ from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
 from executor.recovery.load import checkpoints_at, latest, load
 from executor.recovery.saver import Saver
-from executor.run import hyperparameters
+from executor.run_settings import hyperparameters
 from tests.executor.plans import colocated, config, job
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}

@@ -21,7 +21,8 @@ from executor.controller.pools import resource_pools
 from executor.launch.local import LocalLauncher
 from executor.recovery.load import checkpoints_at, groups_of, latest, load
 from executor.recovery.saver import Saver
-from executor.run import hyperparameters, run
+from executor.run import run
+from executor.run_settings import hyperparameters
 from profiles.errors import InputError
 from tests.executor.plans import colocated, config, job
 

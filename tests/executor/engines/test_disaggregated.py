@@ -5,7 +5,8 @@ import pytest
 from executor.controller.actor_group import ActorGroup, PromptStream
 from executor.controller.models import Models, build_models
 from executor.errors import WorkerInputError
-from executor.run import hyperparameters, run
+from executor.run import run
+from executor.run_settings import hyperparameters
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.play.simulate import play

@@ -12,7 +12,7 @@ from executor.rl.data_section import DataSection, ValidationSection
 from executor.rl.parallel_reward import ParallelReward
 from executor.rl.rewards import REWARDS
 from executor.rl.text import TextCodec
-from executor.run import end_tokens
+from executor.run_settings import end_tokens
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 SECTION = DataSection(task="sorted-digits", digits=5, alphabet="0123456789=+")

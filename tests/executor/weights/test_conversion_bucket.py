@@ -10,7 +10,7 @@ from executor.weights.native_layout import FsdpLayout
 from executor.weights.plan import plan_transfers
 from executor.weights.vllm_layout import VllmLayout
 from profiles.models.catalogue import load_model, model_config
-from simulator.cost.reshard import conversion_bucket_bytes
+from simulator.cost.handover import conversion_bucket_bytes
 from simulator.plan.groups import BUCKET_ELEMENTS, Degrees, gather_groups
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout

@@ -127,7 +127,8 @@ def test_a_run_that_loses_a_kind_of_gpu_goes_on_with_the_mappers_plan_on_the_oth
     """Two nodes of two kinds, a pool on each; one goes after two iterations."""
     from ray.cluster_utils import Cluster
 
-    from executor.run import require_runnable, run
+    from executor.run import run
+    from executor.run_settings import require_runnable
 
     nodes = Cluster()
     try:

@@ -12,17 +12,15 @@ from profiles.errors import InputError
 from profiles.models.catalogue import load_model
 from simulator.cost import comms
 from simulator.cost.engine_memory import generation_weight_bytes
-from simulator.cost.reshard import (
+from simulator.cost.handover import (
     conversion_bucket_bytes,
     export_time,
     named_gather_time,
     nests,
     num_tensors,
     receiving_bucket_bytes,
-    transition_cost,
-    transition_peak_bytes,
-    transition_volume_bytes,
 )
+from simulator.cost.reshard import transition_cost, transition_peak_bytes, transition_volume_bytes
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts, Implementation
 from simulator.feasibility import layouts_of

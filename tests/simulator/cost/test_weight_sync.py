@@ -8,7 +8,7 @@ import pytest
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from simulator.cost.engine_memory import generation_weight_bytes
-from simulator.cost.reshard import conversion_time
+from simulator.cost.handover import conversion_time
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.plan.layouts import GenerationLayouts
 from tests.builders import make_facts
