@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,21 @@ NO_TABLES = (DEVICE_FILE, CALIBRATION_FILE)
 def device_names() -> tuple[str, ...]:
     """Names of the catalogue, sorted."""
     return tuple(sorted(path.parent.name for path in DATA.glob(f"*/{DEVICE_FILE}")))
+
+
+def device_called(text: str, hint: str = "") -> str:
+    """The catalogue's name of a device that people call so: ``H100``, ``NVIDIA H100 80GB HBM3``, ``a100-80g``.
+
+    ``UnknownNameError`` with ``hint`` where that is none of them, or several.
+    """
+    if text in device_names():
+        return text
+    words = [word.replace("80g", "80gb").replace("gbb", "gb") for word in re.findall(r"[a-z0-9]+", text.lower())]
+    said = {word for word in words if not re.fullmatch(r"nvidia|sxm\d?|hbm\w*|tensor|core|gpu|geforce", word)}
+    found = [name for name in device_names() if said and said <= set(name.split("-"))]
+    if len(found) != 1:
+        raise UnknownNameError("device", text, device_names(), hint)
+    return found[0]
 
 
 def load_device(name: str | os.PathLike[str]) -> DeviceProfile:

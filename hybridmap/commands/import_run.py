@@ -37,7 +37,9 @@ Config = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        "--device", help="The GPU it runs on; a name of `hybridmap devices list`.", autocompletion=known_devices
+        "--device",
+        help="The GPU it runs on: a name of `hybridmap devices list`, or what people call it: H100.",
+        autocompletion=known_devices,
     ),
 ]
 System = Annotated[Origin, typer.Option("--from", help="The system whose run it is.")]

@@ -1,6 +1,5 @@
 """``hybridmap init``: a first job file, from flags or questions."""
 
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -167,6 +166,7 @@ def _answers(
 ) -> "Answers":
     """Flags first, then questions on a terminal, then defaults; each answer is checked when it is given."""
     from hybridmap.job.template import Answers, roles_of
+    from profiles.store import device_called
     from simulator.plan.algorithms import algorithm_of
 
     def known_algorithm(name: str) -> str:
@@ -176,7 +176,7 @@ def _answers(
     defaults = DEFAULTS | (
         {"samples_per_prompt": GROUP_SIZE} if algorithm_of(answered["algorithm"]).compares_responses else {}
     )
-    checks: dict[str, Callable[[str], Any]] = {"model": lambda name: _model(name, file), "device": _device}
+    checks: dict[str, Callable[[str], Any]] = {"model": lambda name: _model(name, file), "device": device_called}
     for key in QUESTIONS:
         if key not in answered:
             answered[key] = _one(key, given, defaults, ask, checks.get(key, int))
@@ -213,25 +213,6 @@ def _model(name: str, file: Path) -> str:
         return known or name
     path, folder = Path(name).resolve(), file.parent.resolve()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
-
-
-def _device(name: str) -> str:
-    from profiles.errors import UnknownNameError
-    from profiles.store import device_names
-
-    if name in device_names():
-        return name
-    found = [known for known in device_names() if _is_called(known, name)]
-    if len(found) != 1:
-        raise UnknownNameError("device", name, device_names())
-    return found[0]
-
-
-def _is_called(device: str, text: str) -> bool:
-    """Whether people call a device so: ``H100``, ``NVIDIA H100 80GB HBM3``, ``a100-80g``."""
-    words = [word.replace("80g", "80gb").replace("gbb", "gb") for word in re.findall(r"[a-z0-9]+", text.lower())]
-    said = {word for word in words if not re.fullmatch(r"nvidia|sxm\d?|hbm\w*|tensor|core|gpu|geforce", word)}
-    return bool(said) and said <= set(device.split("-"))
 
 
 def _target(name: str | None) -> str | None:

@@ -10,6 +10,7 @@ from hybridmap.exports.export import Source
 from hybridmap.job.load import job_from_mapping
 from profiles.engine_facts import engine_names
 from profiles.errors import InputError
+from profiles.store import device_called
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
 from simulator.cost.speculation import draft_weight_bytes
@@ -29,13 +30,21 @@ NOT_IN_SETTINGS = ("response_length", "prompt_tokens", "reward_s_per_sample", "p
 
 @dataclass(frozen=True)
 class Given:
-    """What no configuration says: the GPU, its network, and what lengths really are."""
+    """What no configuration says: the GPU, its network, and what lengths really are.
+
+    ``device`` is a name of the catalogue, what people call it, or the path of a device folder.
+    """
 
     device: str
     inter_node_gbps: float | None = None
     mean_response_length: int | None = None
     prompt_tokens: float | None = None
     models: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not Path(self.device).is_dir():
+            name = device_called(self.device, "(or give the path of a device folder)")
+            object.__setattr__(self, "device", name)
 
 
 @dataclass(frozen=True)

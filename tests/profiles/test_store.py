@@ -18,7 +18,7 @@ from profiles.errors import FileFormatError, NoBasisError, UnknownNameError
 from profiles.lookup import device_tables
 from profiles.other_kernels import LIKE_THE_TABLES, OtherKernels
 from profiles.records import Basis
-from profiles.store import DATA, device_names, load_device
+from profiles.store import DATA, device_called, device_names, load_device
 from tests.work import calls_of
 
 TABLES = {"gemm", "attention_prefill", "attention_decode", "mla_prefill", "mla_decode", "moe", "collective"}
@@ -239,3 +239,9 @@ def test_importing_the_store_pulls_in_no_table_reader() -> None:
     code = "import sys, profiles.store; print([m for m in ('pandas', 'pyarrow', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[1])
     assert done.stdout.strip() == "[]"
+
+
+def test_a_device_by_what_people_call_it():
+    assert device_called("NVIDIA H100 80GB HBM3") == "h100-80gb-sxm"
+    with pytest.raises(UnknownNameError, match="h1000"):
+        device_called("h1000")

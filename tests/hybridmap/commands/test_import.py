@@ -20,7 +20,7 @@ ASYNC = (
 
 def test_an_asynchronous_run_is_held_against_asynchronous_plans(run, tmp_path):
     (tmp_path / "run.sh").write_text(ASYNC)
-    result = run("import", tmp_path / "run.sh", "--device", "h100-80gb-sxm", "--out", tmp_path / "out", "--json")
+    result = run("import", tmp_path / "run.sh", "--device", "H100", "--out", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer["run"]["plan"]["schedule"] == answer["best"]["plan"]["schedule"] == "async"
