@@ -8,6 +8,7 @@ from hybridmap.exports.follow import job_without
 from hybridmap.exports.imported import newest
 from hybridmap.job.load import job_from_document
 from hybridmap.job.request import schedule_of
+from simulator.plan.algorithms import algorithm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,12 @@ def jobs_for(job: Job, target: Target, out: Points) -> Iterator[Job]:
 
 
 def _without_reward(job: Job, target: Target, out: Points) -> Job:
-    """The job without a reward model, where the target has none that its settings start."""
-    if not target.by_hand or "reward" not in job.facts().roles:
+    """The job without a reward model, where the target has none that its settings start.
+
+    An algorithm that is nothing without one stays whole: no such target runs it, and says so by name.
+    """
+    needs_one = "reward" in algorithm_of(job.facts().algorithm).roles
+    if not target.by_hand or needs_one or "reward" not in job.facts().roles:
         return job
     out.cannot("reward", f"a reward model {target.by_hand}; it is not in these times")
     return job_from_document({**job.document, **job_without(job, "reward")})

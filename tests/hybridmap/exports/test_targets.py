@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +168,14 @@ def test_a_reward_model_that_no_setting_starts_is_said_and_not_priced(tmp_path, 
     assert [point.place for point in found.points] == ["reward"]
     assert "it is not in these times" in found.points[0].text
     assert [entry.role for entry in found.result.plan.roles] == ["actor", "reference"]
+
+
+@pytest.mark.parametrize("name", ["nemo-rl/megatron", "slime"])
+def test_an_algorithm_that_a_system_lacks_is_refused_by_its_name(name):
+    """Not by the reward model that would have been left to hand."""
+    roles = ("actor", "critic", "reference", "reward", "cost")
+    job = job_from_mapping(
+        PPO | {"algorithm": "safe-rlhf", "models": dict.fromkeys(roles, "llama-3.2-1b")}, "job", Path()
+    )
+    with pytest.raises(InputError, match="not safe-rlhf"):
+        plan_for(job, target_of(name), search)
