@@ -38,7 +38,9 @@ VERL = {
 
 def verl_console(number, step):
     pairs = " - ".join(f"{metric}:{step[name]!r}" for metric, name in VERL.items())
-    return f"\x1b[36m(TaskRunner pid=195)\x1b[0m step:{number} - actor/pg_loss:-0.0131 - {pairs} - perf/mfu/actor:0.33\n"
+    return (
+        f"\x1b[36m(TaskRunner pid=195)\x1b[0m step:{number} - actor/pg_loss:-0.0131 - {pairs} - perf/mfu/actor:0.33\n"
+    )
 
 
 def verl_json_lines(number, step):
@@ -88,7 +90,9 @@ def steps_of(ran, facts, log_factors, unnamed_s, rng):
         tail = float(mean * np.exp(2.326 * SIGMA - SIGMA**2 / 2))
         response = LengthDistribution("lognormal", float(mean), facts.workload.response.maximum, tail)
         at = replace(machine, workload=replace(machine.workload, response=response))
-        spans.append({span.call: span.duration_s for span in simulate(ran.plan, at).spans if span.call in VERL.values()})
+        spans.append(
+            {span.call: span.duration_s for span in simulate(ran.plan, at).spans if span.call in VERL.values()}
+        )
     off = {call: np.exp(rng.normal(0.0, MODEL_ERROR)) for call in spans[0]}
     for wanted in np.linspace(200, 450, STEPS):  # lengths grow as models learn
         drawn = rng.lognormal(np.log(wanted) - SIGMA**2 / 2, SIGMA, facts.workload.num_samples)
