@@ -55,7 +55,10 @@ def read_launch(text: str, path: Path, environment: Mapping[str, str]) -> Launch
     script = read_script(text, str(path), environment, path.parent, _known_status)
     launches = [command for command in script.commands if any(_sets_verl(word.value) for word in command.words)]
     if not launches:
-        raise FileFormatError(f"{path}: starts nothing with a key of verl, such as actor_rollout_ref.rollout.name=vllm")
+        raise FileFormatError(
+            f"{path}: starts nothing with a key of verl, such as actor_rollout_ref.rollout.name=vllm; a run of another "
+            "system is read with --from nemo-rl, openrlhf or slime"
+        )
     ways = list({tuple(w.value for w in command.words): command for command in launches}.values())
     if len(ways) > 1:
         raise InputError(_several(path, ways))
