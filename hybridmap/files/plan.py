@@ -97,6 +97,11 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
             PlannedRunnerUp(placement=r.placement, iteration_s=r.iteration_s, plan=r.plan) for r in result.runners_up
         ),
     )
+    return sealed(file)
+
+
+def sealed(file: PlanFile) -> PlanFile:
+    """The file with the digest of what it says now."""
     return file.model_copy(update={"digest": digest_of(file)})
 
 

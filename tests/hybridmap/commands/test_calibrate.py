@@ -104,7 +104,7 @@ def test_what_is_missing_is_said(run, tmp_path, words, message):
 def test_a_device_without_tables_is_one_once_a_log_has_calibrated_it(run, tmp_path):
     """An H100's run, priced by an A100's tables at the H100's rates: the interval shrinks to what the log leaves."""
     numbers = ("--memory", "80GB", "--bandwidth", "3.35e12", "--flops", "989e12", "--links", "450e9")
-    made = run("devices", "new", "mine", "--like", "a100-80gb-sxm", *numbers, "--out", tmp_path)
+    made = run("devices", "new", "mine", "--like", "A100", *numbers, "--out", tmp_path)
     assert made.exit_code == 0, made.stderr
     device = tmp_path / "mine"
     words = ("--script", SCRIPT, "--device", device, "--out", device, "--steps", "1:20")
