@@ -219,7 +219,7 @@ def test_ten_megabytes_are_refused(chromium, address):
     with connect(where, origin=address, open_timeout=HANGS_S, proxy=None) as one, pytest.raises(ConnectionClosed):
         one.send("4" + "a" * 10_000_000)
         for _ in range(9):  # what it greets with, then nothing more
-            one.recv(timeout=20)
+            one.recv(timeout=HANGS_S)
     assert answers(address)
 
 
