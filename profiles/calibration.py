@@ -89,8 +89,9 @@ class LearnedLengths(_Section):
 class CalibrationFile(_Section):
     """``calibration.yaml``: logarithms of ``FACTORS`` with their covariance, and what they were learned from.
 
-    ``seconds_per_sample`` are those of the controller's calls, and what others take beside their price; ``left_out``
-    are steps by why; ``prior_scale`` is how much wider than usual prices were taken to be uncertain before.
+    ``seconds_per_sample`` are those of the controller's calls, with ``seconds_deviations``, the standard deviation of
+    what is known of them, and what other calls take beside their price; ``left_out`` are steps by why; ``prior_scale``
+    is how much wider than usual prices were taken to be uncertain before.
     ``of_calls`` is the covariance of how far whole calls are off, where such seconds were learned with the factors.
     """
 
@@ -110,6 +111,7 @@ class CalibrationFile(_Section):
     of_calls: tuple[tuple[float, ...], ...] | None = None
     prior_scale: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     seconds_per_sample: dict[str, Seconds] = {}
+    seconds_deviations: dict[str, Seconds] = {}
     stages: tuple[Stage, ...] = ()
     lengths: LearnedLengths | None = None
     memory_gib: Seconds | None = None

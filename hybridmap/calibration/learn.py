@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridmap.calibration.between import between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.calibration.memory import learn_memory
 from hybridmap.runlogs.records import BOTH_LOG_PROBS
@@ -86,6 +87,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         of_calls=None if belief.of_calls is None else tuple(tuple(row) for row in belief.of_calls.tolist()),
         prior_scale=belief.scale,
         seconds_per_sample=seconds,
+        seconds_deviations=dict(between(kept.steps, plan, facts).deviations) if between_calls else {},
         stages=_stages(kept.steps, plan, facts, lengths, groups),
         lengths=lengths,
         memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
@@ -188,24 +190,8 @@ def _belief(
     groups: Sequence[tuple[str, ...]],
 ) -> tuple[Belief, dict[str, float]]:
     cases = cases_of(steps, plan, facts, lengths)
-    seconds = _controllers_seconds(steps, plan, facts)
+    seconds = between(steps, plan, facts).seconds
     return fit([case for case, _ in cases], observed(cases, groups), seconds)
-
-
-def _controllers_seconds(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> dict[str, float]:
-    """Seconds per sample of what the controller does: its calls as logged, and with the last what has no name."""
-    mine = [call.key for call in facts.dataflow.calls if call.role == CONTROLLER]
-    out = {}
-    for key in mine:
-        seconds = [step.calls[key] for step in steps if key in step.calls]
-        if seconds:
-            out[key] = float(np.median(seconds))
-    models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
-    if plan.schedule == "sync" and models <= {key for step in steps for name in step.calls for key in name.split("+")}:
-        unnamed = [s for step in steps if (s := step.unnamed_s) is not None]
-        if unnamed:
-            out[mine[-1]] = out.get(mine[-1], 0.0) + float(np.median(unnamed))
-    return {key: s / facts.workload.num_samples for key, s in out.items()}
 
 
 def _stages(

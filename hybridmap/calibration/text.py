@@ -11,7 +11,7 @@ from simulator.plan.dataflow import CONTROLLER
 from simulator.uncertainty import NINETY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hybridmap.calibration.learn import Learned
     from hybridmap.runlogs.records import RunLog
@@ -36,7 +36,7 @@ def learned_lines(
         "",
     ]
     below = ["", *_factor_lines(learned), *_length_lines(learned.lengths)]
-    below += _second_lines(learned.file.seconds_per_sample, facts)
+    below += _second_lines(learned.file, facts)
     below += _memory_lines(learned.file)
     below += [f"not in the log: {text}" for text in learned.lacks]
     return above, below
@@ -65,12 +65,14 @@ def _factor_lines(learned: Learned) -> list[str]:
     return shown or ["the log moves no price by more than is uncertain anyway"]
 
 
-def _second_lines(seconds_per_sample: Mapping[str, float], facts: Facts) -> list[str]:
+def _second_lines(file: CalibrationFile, facts: Facts) -> list[str]:
     """What comes beside prices and factors: between calls, and in a call at any length."""
     waiting = {call.key for call in facts.dataflow.calls if call.role == CONTROLLER}
-    seconds = {key: s * facts.workload.num_samples for key, s in seconds_per_sample.items()}
+    seconds = {key: s * facts.workload.num_samples for key, s in file.seconds_per_sample.items()}
     between_s = sum(s for key, s in seconds.items() if key in waiting)
-    out = [f"between calls {between_s:,.1f} s an iteration"] if between_s else []
+    open_s = NINETY * math.hypot(*file.seconds_deviations.values()) * facts.workload.num_samples
+    span = f"({max(0.0, between_s - open_s):,.2f} to {between_s + open_s:,.2f})"
+    out = [f"between calls {between_s:,.2f} s {span} an iteration"] if between_s else []
     fixed = [f"{key} {s:,.1f} s" for key, s in seconds.items() if key not in waiting and s >= SHOWN_S]
     return out + ([f"at any length {', '.join(fixed)}"] if fixed else [])
 

@@ -142,7 +142,9 @@ def new_device(
     """
     from hybridmap.files.plan import require_folder
     from profiles.new_device import RATES, device_file, memory_bytes, quantity, write_device
+    from profiles.store import device_called
 
+    like = device_called(like)
     texts = {
         "peak_flop_per_s": flops,
         "fp8_flop_per_s": fp8_flops,

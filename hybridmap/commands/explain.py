@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import AllowDownload, Json, ModelConfig, ShowProgress
+from hybridmap.commands.planned import read_planned
 from hybridmap.console import say, say_json, working
 from profiles.errors import InputError
 
@@ -76,13 +77,10 @@ def explain(
 
 
 def _from_plan(path: Path | None) -> "tuple[Job, Plan, Sequence[RunnerUp], str]":
-    from hybridmap.files.plan import read_plan_file
-    from hybridmap.job.load import job_from_document
     from mapper.result import RunnerUp
 
     assert path is not None, "checked by the command"
-    file = read_plan_file(path)
-    given = job_from_document(file.job, f"{path}: job")
+    file, given, _ = read_planned(path)
     return given, file.plan, [RunnerUp(r.placement, r.iteration_s, r.plan) for r in file.runners_up], file.objective
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
+from hybridmap.commands.planned import read_planned
 from hybridmap.console import say, say_json, say_whole, warn
 from profiles.errors import InputError
 
@@ -52,11 +53,10 @@ def export(
     plan, and every setting that changes the system's own algorithm is named.
     """
     from hybridmap.exports.systems import export_plan
-    from hybridmap.files.plan import read_plan_file
 
     if launcher is not None and out is None:
         raise InputError(f"--launcher {launcher} needs --out DIR: its file goes beside the script that it starts")
-    file = read_plan_file(plan)
+    file = read_planned(plan)[0]
     found = export_plan(file, str(plan), _system(to, file, plan))
     if launcher is not None:
         found = _with_launcher(found, launcher, file, plan)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import Json
+from hybridmap.commands.planned import read_planned
 from hybridmap.console import progress_bar, say, say_json
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from hybridmap.files.frontier import PointRecord
-    from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
 
@@ -54,7 +54,7 @@ def report(
     from hybridmap.report.content import content_of
     from hybridmap.report.html import page
 
-    file, job = _plan_and_job(plan)
+    file, job, _ = read_planned(plan)
     run = read_timeline(measured) if measured is not None else None
     changed = read_record(what_if, WhatIfFile) if what_if is not None else None
     known = read_record(frontier, FrontierFile) if frontier is not None else None
@@ -62,22 +62,13 @@ def report(
         if record is not None:
             _check_same_job(job, record.job, f"{path}", f"{plan}")
     points = known.points if known is not None else _searched(job, file.plan, frontier_limit)
-    beside = _plan_and_job(other) if other is not None else None
+    beside = read_planned(other)[:2] if other is not None else None
     text = page(content_of(file, job, measured=run, points=points, what_if=changed, beside=beside))
     write_file(out, text)
     if as_json:
         say_json({"written": [str(out)], "bytes": len(text.encode()), "plans": 1 + len(file.runners_up)})
         return
     say(f"wrote       {out} ({len(text.encode()) / 1e6:.1f} MB; open it in any browser, it needs no network)")
-
-
-def _plan_and_job(path: Path) -> "tuple[PlanFile, Job]":
-    """A plan file and the job that it embeds."""
-    from hybridmap.files.plan import read_plan_file
-    from hybridmap.job.load import job_from_document
-
-    file = read_plan_file(path)
-    return file, job_from_document(file.job, f"{path}: job")
 
 
 def _check_same_job(job: "Job", other: dict[str, object], path: str, plan: str) -> None:

@@ -12,7 +12,6 @@ from hybridmap.console import say, say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
@@ -66,6 +65,7 @@ def simulate(
 def _planned(
     path: Path, job: "Job | None", job_path: Path | None, calibration: Path | None
 ) -> "tuple[Job, Plan, Timeline]":
+    from hybridmap.files.changed import changed_since
     from hybridmap.files.plan import read_plan_file
     from hybridmap.job.difference import differences
     from hybridmap.job.load import job_from_document, with_layer
@@ -80,18 +80,9 @@ def _planned(
         embedded = with_layer(embedded, calibration)
         return embedded, file.plan, simulate_plan(file.plan, embedded.facts())
     timeline = simulate_plan(file.plan, embedded.facts())
-    _warn_if_changed(path, file, embedded.facts().facts_hash, timeline.iteration_s)
+    if (changed := changed_since(file, str(path), embedded.facts().facts_hash, timeline.iteration_s)) is not None:
+        warn(changed)
     return embedded, file.plan, timeline
-
-
-def _warn_if_changed(path: Path, file: "PlanFile", facts_hash: str, iteration_s: float) -> None:
-    if file.facts_hash != facts_hash:
-        warn(
-            f"prices changed since {path} was made (profile data {file.facts_hash[:8]} then, {facts_hash[:8]} now): "
-            f"it says {file.iteration_s:,.2f} s per iteration, now {iteration_s:,.2f} s; plan again"
-        )
-    elif file.iteration_s != iteration_s:
-        warn(f"{path} says {file.iteration_s:,.2f} s per iteration, this version prices {iteration_s:,.2f} s")
 
 
 def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeline]":

@@ -14,7 +14,7 @@ from hybridmap.commands.calibrate import Asked, Device, Log, PlanRun, Script, wh
 from hybridmap.commands.import_run import Models, Network, Variables
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, working
-from profiles.errors import HybridmapError
+from profiles.errors import HybridmapError, InputError
 
 if TYPE_CHECKING:
     from hybridmap.calibration.deviation import Switch, Watched
@@ -52,9 +52,18 @@ def watch(
     Stage by stage what was planned and what is measured, whether lengths or prices explain it, how lengths drift, and
     whether the best plan by now is faster by more than a restart costs. Looks again when the log has grown.
     """
+    from hybridmap.runlogs.read import read_log
+
     asked = Asked(plan, script, device, gbps, model or (), env or ())
     for _ in _changes(log, every, once or as_json):
-        ran, found, switch = _look(log, asked)
+        try:
+            steps = read_log(log)
+        except InputError as error:
+            if once or as_json or not log.exists():
+                raise
+            say(f"{error}; looking again every {every:,.0f} s")  # a run that begins has no step yet
+            continue
+        ran, found, switch = _look(steps, asked)
         if restart is None:
             restart = _restart_s(ask=not as_json)
         if as_json:
@@ -88,11 +97,9 @@ def _changes(log: Path, every_s: float, once: bool) -> Iterator[int]:
         time.sleep(every_s)
 
 
-def _look(path: Path, asked: Asked) -> "tuple[Ran, Watched, Switch | None]":
+def _look(log: "RunLog", asked: Asked) -> "tuple[Ran, Watched, Switch | None]":
     from hybridmap.calibration.deviation import watched
-    from hybridmap.runlogs.read import read_log
 
-    log = read_log(path)
     ran = what_ran(log, asked)
     found = watched(log, ran.plan, ran.job.facts())
     with working("searching a better plan by what the log says ..."):

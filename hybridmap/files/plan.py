@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from hybridmap.files.changed import digest_of
 from hybridmap.job.problems import described
 from hybridmap.json_text import to_json
 from hybridmap.version import __version__
@@ -49,7 +50,11 @@ class Searched(Record):
 
 
 class PlanFile(Record):
-    """The content of ``plan.json``. ``job`` is the job's document: the file needs nothing else to be simulated."""
+    """The content of ``plan.json``. ``job`` is the job's document: the file needs nothing else to be simulated.
+
+    ``facts_hash`` is that of the prices that it was computed from, ``digest`` that of all else in the file
+    (``files.changed``); empty where a file is older than digests.
+    """
 
     schema_version: Literal[1] = 1
     hybridmap_version: str
@@ -67,12 +72,13 @@ class PlanFile(Record):
     num_gpus: int
     plan: Plan
     runners_up: tuple[PlannedRunnerUp, ...]
+    digest: str = ""
 
 
 def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFile:
     """The file of a search's result."""
     timeline = result.timeline
-    return PlanFile(
+    file = PlanFile(
         hybridmap_version=__version__,
         job=job.document,
         facts_hash=job.facts().facts_hash,
@@ -91,6 +97,12 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
             PlannedRunnerUp(placement=r.placement, iteration_s=r.iteration_s, plan=r.plan) for r in result.runners_up
         ),
     )
+    return sealed(file)
+
+
+def sealed(file: PlanFile) -> PlanFile:
+    """The file with the digest of what it says now."""
+    return file.model_copy(update={"digest": digest_of(file)})
 
 
 def read_plan_file(path: Path) -> PlanFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hybridmap.files.changed import changed_since
 from hybridmap.text.notation import difference_text, percent, placement_title
 from mapper.price_families import MEANING, RESOURCES, default_errors, scaled
 from profiles.errors import HybridmapError
@@ -128,12 +129,8 @@ def _given(file: PlanFile, job: Job, best: Timeline) -> Shown:
 
 
 def _notes(file: PlanFile, now: Timeline, facts: Facts) -> tuple[str, ...]:
-    if file.facts_hash == facts.facts_hash and file.iteration_s == now.iteration_s:
-        return ()
-    return (
-        f"Prices changed since the plan was made: it said {file.iteration_s:,.2f} s, this page says "
-        f"{now.iteration_s:,.2f} s.",
-    )
+    changed = changed_since(file, "the plan file", facts.facts_hash, now.iteration_s)
+    return () if changed is None else (f"{changed[0].upper()}{changed[1:]}.",)
 
 
 def sensitivities(plan: Plan, facts: Facts) -> tuple[Sensitivity, ...]:

@@ -106,10 +106,10 @@ def chart(key: str, label: str) -> str:
 
 
 def _proof_card(content: Content) -> tuple[str, str, str]:
-    """What the search proved; of other prices it proved nothing."""
+    """What the search proved; of an edited plan or other prices it proved nothing."""
     file = content.file
     if content.notes:
-        return "proof", "of other prices", "plan the job again"
+        return "proof", "no longer", "plan the job again"
     return "proof", file.status, f"gap {percent(file.gap)}, bound {file.bound_s:,.2f} s"
 
 

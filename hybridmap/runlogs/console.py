@@ -21,9 +21,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
 _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})\)?"
 
-_VERL = re.compile(r"(?:^|\s)step:(\d{1,9}) - (.*)")
+_VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
 _VERL_PAIR = re.compile(rf"([\w@./-]+(?:/[\w@./-]+)+):{_WRAPPED}$")
-_SLIME = re.compile(r"(?:^|\s)perf (\d{1,9}): \{(.*)")
+_REST_OF_VERL = re.compile(r" - timing_s/[\w/]+:")
+_SLIME = re.compile(r"(?<![\w/])perf (\d{1,9}): \{")
 _SLIME_PAIR = re.compile(rf"'([\w/.-]+)': {_WRAPPED}(?=[,}}])")
 _NEMO_STEP = re.compile(r"=+ Step (\d{1,9})/")
 _NEMO_TIME = re.compile(rf"• ([\w/]+): ({_NUMBER})s \(")
@@ -42,21 +43,29 @@ class Console:
         """The metrics that are known, in the order of the lines."""
         for raw in lines:
             line = _COLOUR.sub("", raw[:MOST_LINE]).rstrip()
-            if (found := _VERL.search(line)) is not None:
-                yield from self._verl(int(found[1]), found[2])
-            elif (found := _SLIME.search(line)) is not None:
-                yield from self._slime(int(found[1]), found[2])
+            if _VERL.search(line) is not None:
+                for step, text in _records(_VERL, line):
+                    yield from self._verl(step, text)
+            elif _SLIME.search(line) is not None:
+                for step, text in _records(_SLIME, line):
+                    yield from self._slime(step, text)
             elif "•" in line or "= Step" in line:
                 yield from self._nemo(line)
+            else:
+                self.damaged += _REST_OF_VERL.search(line) is not None  # of a record that another line cut
 
     def _verl(self, step: int, text: str) -> Iterator[Event]:
-        pairs = text.split(" - ")
-        for pair in pairs:
+        """Times and lengths are decimal fractions, so a whole number at the end is one that was cut."""
+        *pairs, last = text.split(" - ")
+        for pair in [*pairs, *([last] if last else [])]:
             found = _VERL_PAIR.match(pair)
             if found is None:
-                self.damaged += pair is pairs[-1] or wanted(pair.rpartition(":")[0])
+                self.damaged += pair is last or wanted(pair.partition(":")[0])
             elif wanted(found[1]):
-                yield Event(step, found[1], float(found[2]))
+                if pair is last and found[2].isdigit():
+                    self.damaged += 1
+                else:
+                    yield Event(step, found[1], float(found[2]))
 
     def _slime(self, step: int, text: str) -> Iterator[Event]:
         self.damaged += not text.endswith("}")
@@ -76,3 +85,10 @@ class Console:
             yield Event(self._nemo_step, "train/mean_gen_tokens_per_sample", float(found[1]))
         elif (found := _NEMO_TIME.search(line)) is not None and wanted(f"timing/train/{found[1]}"):
             yield Event(self._nemo_step, f"timing/train/{found[1]}", float(found[2]))
+
+
+def _records(start: re.Pattern[str], line: str) -> Iterator[tuple[int, str]]:
+    """The records that begin in a line, each as far as the next: a newline between two may be lost."""
+    found = list(start.finditer(line))
+    for this, after in zip(found, [*found[1:], None], strict=True):
+        yield int(this[1]), line[this.end() : after.start() if after else len(line)]

@@ -43,6 +43,7 @@ class Machine(ABC):
         self.source = source
         self.state = State(dict(variables), arguments=arguments)
         self.budget = Budget(source)
+        self.references: dict[str, str] = {}
 
     @abstractmethod
     def text(self, word: Node | None) -> Text:
@@ -50,10 +51,11 @@ class Machine(ABC):
 
     def get(self, name: str) -> Text | Array | None:
         """What a variable holds; ``None`` where nothing set it."""
-        return self.state.variables.get(name)
+        return self.state.variables.get(self.references.get(name, name))
 
     def set(self, name: str, value: Text | Array) -> None:
         """Assign; a value that may not be assigned here is unknown."""
+        name = self.references.get(name, name)
         if self.state.doubt and value != self.state.variables.get(name):
             value = unknown(name, self.state.doubt)
         self.state.variables[name] = value

@@ -45,6 +45,7 @@ class Builtins(Tester):
         self.printed: list[Text] | None = None
         self.line: Text | None = None
         self.separators = " \t"
+        self.hidden: list[dict[str, Text | Array | None]] = []
 
     @abstractmethod
     def read(self, text: str) -> Status:
@@ -180,8 +181,19 @@ class Builtins(Tester):
         """``export``, ``local``, ``declare`` and their like."""
         arguments = node.get("Args", ())
         flags = "".join(self.text(each["Value"]).value for each in arguments if each.get("Naked") and each.get("Value"))
+        own = node["Variant"]["Value"] in ("local", "declare", "typeset") and "g" not in flags
         for argument in arguments:
             name = argument.get("Name", {}).get("Value", "")
+            if name and "n" in flags and not argument.get("Naked"):
+                target = self.text(argument.get("Value"))
+                if target.missing:
+                    raise self.fault(
+                        f"line {line_of(node)}: which variable {name} stands for depends on {target.missing[0]}"
+                    )
+                self.references[name] = self.references.get(target.value, target.value)
+                continue
+            if name and own and self.hidden:
+                self._hide(name, keeps_value=not argument.get("Naked"))
             if name and "A" in flags and not isinstance(self.get(name), Array):
                 self.set(name, Array(named=True))
             if name and "i" in flags:
@@ -194,6 +206,14 @@ class Builtins(Tester):
                     if sign and name.isidentifier():
                         self.set(name, Text(value, word.missing))
         return True
+
+    def _hide(self, name: str, keeps_value: bool) -> None:
+        """A variable of the function that runs now; that of the same name comes back when it ends."""
+        if name not in self.hidden[-1]:
+            self.references.pop(name, None)
+            self.hidden[-1][name] = self.state.variables.get(name)
+            if not keeps_value:
+                self.state.variables.pop(name, None)
 
     def _do_true(self, words: list[Text]) -> Status:
         return True
@@ -219,16 +239,13 @@ class Builtins(Tester):
         return True
 
     def _do_names(self, words: list[Text]) -> Status:
-        """``read`` and ``mapfile``: variables from a stream, of which only a line in the script itself is known."""
+        """``read``: variables from a stream, of which only a line in the script itself is known."""
         names = [word.value for word in words if word.value.isidentifier()]
         if self.line is None or self.line.missing or words[0].value == "-t":
-            for name in names:
-                self.set(name, unknown(name, (f"$(read {name})",)))
-            return ("what the script reads",)
+            return self._not_read(names)
         marks = self.separators
-        fields = [
-            Text(each) for each in re.split(f"[{re.escape(marks)}]+", self.line.value.strip(marks + "\n")) if each
-        ]
+        first = self.line.value.partition("\n")[0].strip(marks)
+        fields = [Text(each) for each in re.split(f"[{re.escape(marks)}]+", first) if each]
         if any(word.value.startswith("-") and "a" in word.value for word in words):
             self.set(names[0], Array.of({str(i): field for i, field in enumerate(fields)}))
             return True
@@ -236,6 +253,28 @@ class Builtins(Tester):
             rest = fields[i:] if i + 1 == len(names) else fields[i : i + 1]
             self.set(name, Text((marks[0]).join(field.value for field in rest)))
         return True
+
+    def _not_read(self, names: list[str]) -> Status:
+        for name in names:
+            self.set(name, unknown(name, (f"$(read {name})",)))
+        return ("what the script reads",)
+
+    def _do_lines(self, words: list[Text]) -> Status:
+        """``mapfile -t NAME``: the lines of a text in the script itself; those of a stream are not known."""
+        name = words[-1].value if words and words[-1].value.isidentifier() else "MAPFILE"
+        if self.line is None or self.line.missing or [word.value for word in words] != ["-t", name]:
+            return self._not_read([name])
+        self.set(name, Array.of({str(i): Text(each) for i, each in enumerate(self.line.value.splitlines())}))
+        return True
+
+    def _do_getopts(self, words: list[Text]) -> Status:
+        """Options of a script that is given none; any others are known only where it runs."""
+        self.set("OPTIND", Text("1"))
+        if not self.state.arguments and len(words) == 2:
+            return False
+        for name in ("OPTARG", *(word.value for word in words[1:2])):
+            self.set(name, unknown(name, (f"$(getopts {name})",)))
+        return ("the script's own options",)
 
     def _do_cd(self, words: list[Text]) -> Status:
         """Where the script then is, if it says where from the root."""
@@ -343,8 +382,9 @@ _OWN = {
     "echo": "echo",
     "printf": "printf",
     "read": "names",
-    "mapfile": "names",
-    "readarray": "names",
+    "mapfile": "lines",
+    "readarray": "lines",
+    "getopts": "getopts",
     "cd": "cd",
     "pwd": "pwd",
     "dirname": "dirname",

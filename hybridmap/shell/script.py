@@ -54,7 +54,8 @@ class Shell(Builtins):
         if command is None:  # a redirection alone
             return True
         self.budget.enter()
-        given = [each["Word"] for each in statement.get("Redirs", ()) if each["Op"] == "<<<"]
+        redirections = statement.get("Redirs", ())
+        given = [each.get("Hdoc") or each["Word"] for each in redirections if each["Op"] in ("<<<", "<<", "<<-")]
         self.line = self.text(given[-1]) if given else None
         try:
             apart = statement.get("Background") or command["Type"] == "Subshell"
@@ -229,11 +230,16 @@ class Shell(Builtins):
         return True
 
     def call_function(self, name: str, arguments: list[Text]) -> Status:
-        """A function of the script, with arguments of its own."""
-        outer, doubt = self.state.arguments, self.state.doubt
+        """A function of the script, with arguments and variables of its own."""
+        outer, doubt, references = self.state.arguments, self.state.doubt, dict(self.references)
         self.state.arguments = tuple(arguments)
+        self.hidden.append({})
         status = self._statement(self.state.functions[name])
-        self.state.arguments = outer
+        self.state.arguments, self.references = outer, references
+        for local, before in self.hidden.pop().items():
+            self.state.variables.pop(local, None)
+            if before is not None:
+                self.state.variables[local] = before
         if self.state.ended == "return":
             self.state.ended = ""
         self.state.doubt = doubt

@@ -49,17 +49,17 @@ class Prices:
     def seconds(self, observed: Observation, log_factors: Floats) -> float:
         """Predicted seconds of what was observed."""
         case = self.cases[observed.case]
+        if observed.calls != (WHOLE,):
+            return sum(self.calls_s(observed.case, log_factors, observed.calls).values())
         calls = self.calls_s(observed.case, log_factors)
-        if observed.calls == (WHOLE,):
-            return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
-        return sum(calls[key] for key in observed.calls)
+        return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
 
     def same_run(self, one: int, other: int) -> bool:
         """Whether two cases are one plan, at different lengths."""
         return self.cases[one].plan == self.cases[other].plan
 
-    def calls_s(self, index: int, log_factors: Floats) -> dict[str, float]:
-        """Seconds of every call of a case, alone."""
+    def calls_s(self, index: int, log_factors: Floats, keys: Sequence[str] = ()) -> dict[str, float]:
+        """Seconds of calls of a case, each alone; of every call without ``keys``."""
         at = dict(zip(FACTORS, log_factors.tolist(), strict=True))
         factor_of = factors_of_calls({name: float(np.exp(value)) for name, value in at.items()})
         facts = self.cases[index].facts
@@ -70,6 +70,7 @@ class Prices:
             call.key: self._alone_s(index, call.key, at[_host_of(call.api)]) * factor_of.get(call.api, 1.0)
             + beside.get(call.api, 0.0)
             for call in facts.dataflow.calls
+            if not keys or call.key in keys
         }
 
     def _alone_s(self, index: int, key: str, host: float) -> float:

@@ -32,6 +32,9 @@ class Override:
     missing: Missing = ()
 
 
+_OTHERS = "a run of another system is read with --from nemo-rl, openrlhf or slime"
+
+
 @dataclass(frozen=True)
 class Launch:
     """What a script starts the trainer with."""
@@ -55,11 +58,19 @@ def read_launch(text: str, path: Path, environment: Mapping[str, str]) -> Launch
     script = read_script(text, str(path), environment, path.parent, _known_status)
     launches = [command for command in script.commands if any(_sets_verl(word.value) for word in command.words)]
     if not launches:
-        raise FileFormatError(f"{path}: starts nothing with a key of verl, such as actor_rollout_ref.rollout.name=vllm")
+        started = [words[1] for command in script.commands if _starts_script(words := [w.value for w in command.words])]
+        raise FileFormatError(
+            f"{path}: starts nothing with a key of verl, such as actor_rollout_ref.rollout.name=vllm; "
+            + (f"it starts {', '.join(started)}: import that script, or what is written to it" if started else _OTHERS)
+        )
     ways = list({tuple(w.value for w in command.words): command for command in launches}.values())
     if len(ways) > 1:
         raise InputError(_several(path, ways))
     return _launch(path, ways[0], script)
+
+
+def _starts_script(words: list[str]) -> bool:
+    return len(words) > 1 and words[0] in ("bash", "sh") and words[1].endswith(".sh")
 
 
 def _known_status(words: tuple[str, ...]) -> bool | None:

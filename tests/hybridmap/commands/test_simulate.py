@@ -66,6 +66,7 @@ def test_the_same_job_in_other_words_is_the_same(planned, run, tmp_path):
 
 def test_changed_prices_are_a_warning(planned, run, tmp_path):
     content = json.loads(planned.plan.read_text()) | {"facts_hash": "0" * 64, "iteration_s": 1.0}
+    del content["digest"]  # as files were before there were digests
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(content))
     result = run("simulate", "--plan", path, "--json")
@@ -73,6 +74,20 @@ def test_changed_prices_are_a_warning(planned, run, tmp_path):
     assert json.loads(result.stdout)["iteration_s"] == planned.answer["iteration_s"]
     assert result.stderr.startswith("warning: prices changed since ")
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "edit", [{"iteration_s": 1.0}, {"bound_s": 1.0, "gap": 0.5}, {"stages": {"generation": 1.0}}, {"runners_up": []}]
+)
+def test_what_shows_an_edited_plan_says_so(planned, run, tmp_path, edit):
+    """Times come from its plan by today's prices, whatever the file says."""
+    content = json.loads(planned.plan.read_text()) | edit
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content))
+    shown = ("simulate", path), ("explain", path), ("export", path, "--to", "verl")
+    for command in (*shown, ("report", path, "-o", tmp_path / "page.html", "--frontier-limit", 0)):
+        assert f"warning: {path} was edited after it was written" in run(*command).stderr.replace("\n", "")
+    assert json.loads(run("simulate", path, "--json").stdout)["iteration_s"] == planned.answer["iteration_s"]
 
 
 def test_a_plan_that_cannot_run_says_why(planned, run, tmp_path):

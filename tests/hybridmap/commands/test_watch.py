@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,3 +46,19 @@ def test_a_run_as_planned_needs_no_reason(run):
 @pytest.mark.parametrize("words", [("--plan", "none.json", "--once"), ("--once",)])
 def test_what_is_missing_is_said(run, words):
     assert run("watch", LOG, *words).exit_code == 2
+
+
+def test_a_run_without_a_step_yet_is_waited_for(run, tmp_path, monkeypatch):
+    begins, lines = tmp_path / "begins.jsonl", LOG.read_text().splitlines(keepends=True)
+    begins.write_text("")
+
+    def nap(_):
+        if begins.stat().st_size:
+            raise KeyboardInterrupt
+        begins.write_text("".join(lines[:3]))
+
+    monkeypatch.setattr("hybridmap.commands.watch.time", SimpleNamespace(sleep=nap))
+    done = run("watch", begins, *WORDS[:-1], "--restart", "0")
+    said = " ".join(done.stdout.split())
+    assert "no times of a run's stages" in said and "looking again every 30 s step 3: " in said
+    assert run("watch", begins.with_name("none.jsonl"), *WORDS[:-1]).exit_code == 2

@@ -15,7 +15,9 @@ from hybridmap.exports.targets import planned as planned_for
 from hybridmap.files.plan import plan_file_of
 from hybridmap.job.load import job_from_mapping
 from mapper.search.find_plan import find_plan
+from profiles.engine_facts import load_generation_engine
 from profiles.errors import InputError, UnknownNameError
+from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
 from simulator.play.simulate import simulate
 from tests.hybridmap.exports.plans import GRPO, PPO
 
@@ -88,6 +90,61 @@ def test_old_log_probs_come_from_the_trainer_as_these_systems_do(planned, tmp_pa
     asked = job(tmp_path, implementation={"old_log_prob": "engine"})
     found = plan_for(asked, TARGETS["verl/fsdp"], search)
     assert not any(call.key == "compute_log_prob" for call in found.job.facts().dataflow.calls)
+
+
+def test_prices_are_those_of_the_systems_own_trainer_and_engine(planned):
+    for name, found in planned.items():
+        facts = found.job.facts()
+        assert facts.training.name.partition("@")[0] in TARGETS[name].trainers
+        assert facts.generation.name.partition("@")[0] == (TARGETS[name].generation or "vllm")
+    host = {name: found.job.facts().training.step_fixed_s for name, found in planned.items()}
+    assert host["verl/fsdp"] != host["verl/megatron"]  # host time of an optimizer step over sharded tensors
+
+
+@pytest.fixture(scope="module")
+def as_each_runs_it(tmp_path_factory):
+    """One plan, trainer and engines on the same GPUs: seconds of each call, and the job, as each system runs it."""
+    one = job(tmp_path_factory.mktemp("one"), cluster=[{"device": "h100-80gb-sxm", "nodes": 1}])
+    layout = ParallelLayout(dp=8, tp=1, pp=1, zero_stage=1, micro_batch=4, recompute="full")
+    engine = GenerationLayout(dp=4, tp=2, max_num_seqs=128, kv_cache_bytes=20_000_000_000)
+    waits = ("parameters", "optimizer")
+    roles = (
+        RolePlan(role="actor", pool="A", training=layout, inference=layout, generation=engine, offload=waits),
+        RolePlan(role="reference", pool="A", inference=layout, offload=("parameters",)),
+    )
+    pool = Pool(name="A", device="h100-80gb-sxm", first_gpu=0, num_gpus=8, roles=("actor", "reference"))
+    plan = Plan(algorithm="grpo", placement="{actor, reference}", pools=(pool,), roles=roles)
+    found = {}
+    for name in ("verl/megatron", "nemo-rl/megatron", "openrlhf", "slime"):
+        ours, _ = TARGETS[name].followed(Source(plan, one))
+        spans = simulate(ours.plan, ours.facts).spans
+        found[name] = {span.call: span.duration_s for span in spans}, ours
+    return found
+
+
+def test_one_plan_is_priced_by_who_keeps_what_in_host_memory(as_each_runs_it):
+    verl, nemo_rl, openrlhf, slime = (seconds for seconds, _ in as_each_runs_it.values())
+    copy_s = verl["compute_ref_log_prob"] - verl["compute_log_prob"]  # one pass, and parameters that come from the host
+    assert copy_s > 0.5
+    for swaps in (nemo_rl, slime):  # the policy's goes out and comes back, too
+        assert swaps["compute_ref_log_prob"] - verl["compute_log_prob"] == pytest.approx(2 * copy_s, rel=0.01)
+    for call in ("update_actor", "transition"):  # DeepSpeed's optimizer states wait there alone
+        assert verl[call] - openrlhf[call] == pytest.approx(copy_s, rel=0.01)
+    for others in (nemo_rl, openrlhf):  # one engine and one trainer: what is the same costs the same
+        assert others["generate_sequences"] == pytest.approx(verl["generate_sequences"])
+        assert others["compute_log_prob"] == pytest.approx(verl["compute_log_prob"])
+    assert nemo_rl["transition"] == pytest.approx(verl["transition"])
+
+
+def test_slime_hands_over_to_sglang_and_generates_with_it(as_each_runs_it, tmp_path):
+    (verl, _), (slime, runs) = as_each_runs_it["verl/megatron"], as_each_runs_it["slime"]
+    assert slime["generate_sequences"] != pytest.approx(verl["generate_sequences"], rel=0.05)
+    vllm, sglang = load_generation_engine("vllm@0.32"), runs.facts.generation
+    assert slime["transition"] - verl["transition"] > 0.9 * (sglang.transition_fixed_s - vllm.transition_fixed_s) > 0
+    with_vllm = replace(runs.facts, generation=vllm)
+    spans = {span.call: span.duration_s for span in simulate(runs.plan, with_vllm).spans}
+    for call in ("transition", "generate_sequences", "update_actor"):
+        assert spans[call] == pytest.approx(verl[call], rel=0.01), call  # the engine's facts are all of the difference
 
 
 def test_a_pin_that_contradicts_a_rule_is_named(tmp_path):

@@ -270,6 +270,7 @@ def test_import_says_what_would_be_faster(run, tmp_path):
     ]
     again = run("simulate", "--plan", tmp_path / "out" / "imported.json", "--json")
     assert json.loads(again.stdout)["iteration_s"] == answer["run"]["iteration_s"]
+    assert "was edited" not in again.stderr
     text = run("import", path, "--device", "h100-80gb-sxm", "--out", tmp_path / "out").stdout
     assert "you run at" in text
     assert "keys changed it takes" in text

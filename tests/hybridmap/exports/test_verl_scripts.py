@@ -261,6 +261,7 @@ START = f"python3 -m verl.trainer.main_ppo {CORE}"
         (f"{START} --config-name=fully_async_ppo_trainer", "is of verl.experimental.fully_async_policy"),
         (f"{START} --config-name=my_config", "configuration of your own"),
         ("python3 train.py --lr 1", "starts nothing with a key of verl"),
+        ("uv run examples/run_grpo.py --config r.yaml", "of another system is read with --from nemo-rl, openrlhf or"),
     ],
 )
 def test_what_stays_unresolved_is_an_error_that_names_it(tmp_path, text, message):

@@ -2,9 +2,11 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from hybridmap.files.changed import digest_of
 from hybridmap.files.plan import read_plan, read_plan_file, require_folder, write_records
 from hybridmap.job.load import job_from_document, load_job
 from profiles.errors import FileFormatError, InputError
@@ -30,6 +32,7 @@ def test_it_carries_everything_a_later_step_needs(planned):
         "num_gpus",
         "plan",
         "runners_up",
+        "digest",
     }
     assert content["objective"] == "time"
     assert content["searched"] == {"placement": "any", "even": False}
@@ -120,3 +123,12 @@ def test_a_plan_to_run_has_the_pools_that_its_roles_name(planned, tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(FileFormatError, match="pool names must differ, got A,"):
         read_plan(path)
+
+
+@pytest.mark.parametrize("job", sorted((Path(__file__).parents[3] / "examples").glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_digest_survives_the_file(planned, job, tmp_path):
+    """Whatever values a job has, reading them back gives the same digest."""
+    file = read_plan_file(planned.plan).model_copy(update={"job": dict(load_job(job).document)})
+    file = file.model_copy(update={"digest": digest_of(file)})
+    write_records(tmp_path, {"plan.json": file})
+    assert digest_of(read_plan_file(tmp_path / "plan.json")) == file.digest

@@ -192,6 +192,57 @@ def test_what_was_cut_is_counted_and_the_rest_is_kept(tmp_path):
     assert "update_actor" not in log.steps[2].seconds
 
 
+GEN, UPDATE = "timing_s/gen:31.5", "timing_s/update_actor:33.5"
+MIXED = {
+    "a newline that was lost": (
+        f"step:3 - {GEN}step:4 - {UPDATE}\n",
+        {3: {"generate_sequences": 31.5}, 4: {"update_actor": 33.5}},
+        0,
+    ),
+    "a record inside another": (
+        f"step:3 - {GEN} - step:4 - {UPDATE} - timing_s/step:80.0\n",
+        {3: {"generate_sequences": 31.5}, 4: {"update_actor": 33.5, STEP: 80.0}},
+        0,
+    ),
+    "a worker's text in a number": (
+        f"step:3 - timing_s/gen:3(WorkerDict pid=2) loaded: 10%| 1.5 - {UPDATE}\n",
+        {3: {"update_actor": 33.5}},
+        1,
+    ),
+    "a worker's line after the last number": (
+        f"step:3 - {UPDATE} - {GEN}(WorkerDict pid=2) loaded: 5\n",
+        {3: {"update_actor": 33.5}},
+        1,
+    ),
+    "a worker's line between": (
+        f"step:3 - {GEN}\n(WorkerDict pid=2) loaded\n - {UPDATE}\n",
+        {3: {"generate_sequences": 31.5}},
+        1,
+    ),
+    "the end of the file within a number": (f"step:3 - {GEN} - timing_s/step:8", {3: {"generate_sequences": 31.5}}, 1),
+    "the end of the file within a name": (f"step:3 - {GEN} - timing_s/st", {3: {"generate_sequences": 31.5}}, 1),
+    "a metric that ends with step": (
+        f"step:3 - training/global_step:4 - {GEN}\n",
+        {3: {"generate_sequences": 31.5}},
+        0,
+    ),
+    "two of slime's records": (
+        "perf 4: {'perf/actor_train_time': 12.5, 'perf/upd(Worker) perf 5: {'perf/step_time': 30.0}\n",
+        {4: {"update_actor": 12.5}, 5: {STEP: 30.0}},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("mixed", MIXED)
+def test_lines_of_several_processes_in_one_keep_what_is_whole_and_count_the_rest(tmp_path, mixed):
+    text, expected, damaged = MIXED[mixed]
+    whole = console(1) if "perf 4" not in text else "perf 1: {'perf/step_time': 20.0}\n"
+    log = read_log(written(tmp_path, whole + text))
+    assert {step.number: dict(step.seconds) for step in log.steps[1:]} == expected
+    assert log.damaged == damaged
+
+
 def test_a_step_that_was_run_again_counts_once(tmp_path):
     log = read_log(written(tmp_path, console(1) + console(2) + console(2, METRICS | {"timing_s/gen": 40.0})))
     assert [step.seconds["generate_sequences"] for step in log.steps] == [31.5, 40.0]

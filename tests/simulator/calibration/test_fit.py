@@ -46,18 +46,6 @@ def observations(some, log_factors, rng, error=NOISE):
     return [one for one in found if one.seconds > 0]
 
 
-def test_hidden_factors_are_inside_their_interval_nine_times_in_ten():
-    inside = []
-    some = cases()
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        hidden = rng.normal(0.0, np.sqrt(np.diag(START.covariance)))
-        found = fit(some, observations(some, hidden, rng))[0]
-        inside.append(np.abs(found.log_factors - hidden) <= 1.645 * np.sqrt(np.diag(found.covariance)))
-    assert np.mean(inside) >= 0.9
-    assert 0.5 * np.sqrt(START.covariance[2, 2]) > found.whole.deviations["training"]  # and the intervals say something
-
-
 def test_seconds_at_any_length_are_told_from_a_factor_and_stay_where_lengths_change():
     """Of a call whose time falls less than its price: a copy of parameters that no length changes."""
     some, copied_s = cases((256, 512, 1024)), 0.2

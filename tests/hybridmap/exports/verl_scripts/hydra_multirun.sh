@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# refused: rollout.n: got .4,8., expected a whole number
+python3 -m verl.trainer.main_ppo -m algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct actor_rollout_ref.rollout.n=4,8

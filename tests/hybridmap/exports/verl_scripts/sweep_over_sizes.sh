@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# refused: 2 commands start verl .lines 4.*
+for n in 4 8; do
+    python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct actor_rollout_ref.rollout.n=$n
+done
