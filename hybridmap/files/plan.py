@@ -35,10 +35,11 @@ MAX_BYTES = 64 * MIB
 
 
 class PlannedRunnerUp(Record):
-    """The best plan of another placement."""
+    """The best plan of another placement, or nearly: no plan of the same search is below ``bound_s``, where it is."""
 
     placement: str
     iteration_s: float
+    bound_s: float | None = None
     plan: Plan
 
 
@@ -94,7 +95,8 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
         num_gpus=timeline.num_gpus,
         plan=result.plan,
         runners_up=tuple(
-            PlannedRunnerUp(placement=r.placement, iteration_s=r.iteration_s, plan=r.plan) for r in result.runners_up
+            PlannedRunnerUp(placement=r.placement, iteration_s=r.iteration_s, bound_s=r.bound_s, plan=r.plan)
+            for r in result.runners_up
         ),
     )
     return sealed(file)

@@ -2,13 +2,15 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hybridmap.files.changed import digest_of
-from hybridmap.files.plan import read_plan, read_plan_file, require_folder, write_records
+from hybridmap.files.plan import plan_file_of, read_plan, read_plan_file, require_folder, write_records
 from hybridmap.job.load import job_from_document, load_job
+from mapper.search.find_plan import find_plan
 from profiles.errors import FileFormatError, InputError
 from simulator.feasibility import check_plan
 
@@ -36,7 +38,24 @@ def test_it_carries_everything_a_later_step_needs(planned):
     }
     assert content["objective"] == "time"
     assert content["searched"] == {"placement": "any", "even": False}
-    assert all(set(other) == {"placement", "iteration_s", "plan"} for other in content["runners_up"])
+    assert all(set(other) == {"placement", "iteration_s", "bound_s", "plan"} for other in content["runners_up"])
+
+
+def test_what_a_runner_up_is_surely_not_below_is_in_the_file(planned, tmp_path):
+    job = load_job(planned.job)
+    found = find_plan(job.request())
+    open_ = replace(found.runners_up[0], bound_s=found.iteration_s)
+    file = plan_file_of(job, replace(found, runners_up=(open_,)), "any", even=False)
+    write_records(tmp_path, {"plan.json": file})
+    assert read_plan_file(tmp_path / "plan.json").runners_up[0].bound_s == found.iteration_s
+
+
+def test_files_from_before_runners_up_had_bounds_are_unchanged_by_their_digest(planned, tmp_path):
+    content = json.loads(planned.plan.read_text())
+    assert content["runners_up"] and all(other.pop("bound_s") is None for other in content["runners_up"])
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    file = read_plan_file(tmp_path / "plan.json")
+    assert file.digest == digest_of(file)
 
 
 def test_it_reads_back_as_what_was_planned(planned):
