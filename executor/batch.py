@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
+    import array
     from collections.abc import Sequence
 
     import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 PADDING = "is_padding"
 """Column of bool, ``[rows]``: this row is a copy that only fills a rank's share. Absent where nothing was filled."""
+
+ROW = "row"
+"""Column of int64, ``[rows]``: which row of the whole batch this one is. Only in shares that were dealt by tokens."""
 
 Wire = dict[str, "tuple[np.ndarray, str]"]
 """A batch between processes: each column as an array (shared memory needs no copy) and its torch dtype."""
@@ -83,6 +87,23 @@ def join(batches: Sequence[TensorDict]) -> TensorDict:
     return joined
 
 
+def row_tokens(argument: Any, output: Any) -> array.array[int] | None:
+    """Tokens of each row that a call answered, prompt and response; ``None`` where it answered none.
+
+    The mask of the prompts is in the output or in what the call was given.
+    """
+    import array
+
+    if not is_batch(output) or "response_mask" not in output.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        return None
+    found = output["response_mask"].sum(1)
+    for batch in (output, argument):
+        if is_batch(batch) and "prompt_mask" in batch.keys():  # noqa: SIM118
+            found = found + batch["prompt_mask"].sum(1)
+            break
+    return array.array("q", found[real_rows(output)].tolist())
+
+
 def real_rows(batch: TensorDict) -> torch.Tensor:
     """Bool ``[rows]``: which rows count."""
     import torch
@@ -96,7 +117,7 @@ def real_rows(batch: TensorDict) -> torch.Tensor:
 def num_bytes(value: Any) -> int:
     """Bytes of the tensors or arrays in a batch, its wire form or a tensor; 0 for anything else."""
     if is_wire(value):
-        return sum(array.nbytes for array, _ in value.values())
+        return sum(column.nbytes for column, _ in value.values())
     if is_batch(value):
         return sum(t.numel() * t.element_size() for t in value.values())
     return int(value.numel() * value.element_size()) if hasattr(value, "element_size") else 0
@@ -129,14 +150,14 @@ def to_wire(batch: TensorDict) -> Wire:
     return wire
 
 
-def from_wire(wire: Wire, start: int = 0, stop: int | None = None) -> TensorDict:
-    """Rows ``[start, stop)`` of a batch in its form between processes, copied: what is shared stays read-only."""
+def from_wire(wire: Wire, rows: slice | Sequence[int] = slice(None)) -> TensorDict:
+    """Some rows of a batch in its form between processes, copied: what is shared stays read-only."""
     import torch
     from tensordict import TensorDict
 
     columns = {}
-    for name, (array, dtype) in wire.items():
-        tensor = torch.from_numpy(array[start:stop].copy())
+    for name, (values, dtype) in wire.items():
+        tensor = torch.from_numpy(values[rows].copy() if isinstance(rows, slice) else values[rows])
         columns[name] = tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
-    rows = len(next(iter(columns.values()))) if columns else 0
-    return TensorDict(columns, batch_size=[rows])
+    num_rows = len(next(iter(columns.values()))) if columns else 0
+    return TensorDict(columns, batch_size=[num_rows])

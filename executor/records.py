@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import array
 
 COLLECTIVE_TIMEOUT_S = 600.0
 """How long a rank waits for the others in a collective, and when they meet, unless a run says otherwise."""
@@ -62,7 +65,8 @@ class CallRecord:
     ``start_s`` is when the rank had its inputs, ``device_s`` the time on the device from then to the end, by events.
     ``host_bytes`` were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in
     conversion, ``weights_peak_bytes`` all weights of a transition at once. ``kernels``: seconds of each operation and
-    kernel by name, of a watched call.
+    kernel by name, of a watched call. ``row_tokens``: tokens of each row that the call answered, by which rows are
+    dealt to ranks.
     """
 
     number: int
@@ -84,6 +88,7 @@ class CallRecord:
     weights_peak_bytes: int = 0
     device_s: float = 0.0
     kernels: dict[str, float] = field(default_factory=dict)
+    row_tokens: array.array[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,10 @@ class RunConfig(Section):
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
     role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``validation`` scores held-out
     prompts now and then. ``lora_alpha`` over the job's ``lora_rank`` scales what adapters add.
-    ``environment`` answers the policy in responses of several turns. ``faults`` are injected
-    into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see ``recovery.supervisor.Policy``.
+    ``environment`` answers the policy in responses of several turns. ``balance_batch`` deals rows to data-parallel
+    ranks so that all have about equally many tokens, as is priced; losses are the same without. ``faults`` are
+    injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see
+    ``recovery.supervisor.Policy``.
     """
 
     weights: dict[str, str]
@@ -130,6 +132,7 @@ class RunConfig(Section):
     learning: Hyperparameters = Hyperparameters()
     validation: ValidationSection | None = None
     environment: EnvironmentSection | None = None
+    balance_batch: bool = True
     engines: EnginesSection = EnginesSection()
     timeouts: TimeoutsSection = TimeoutsSection()
     checks: ChecksSection = ChecksSection()

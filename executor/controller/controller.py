@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from executor.batch import to_wire
+from executor.batch import row_tokens, to_wire
 from executor.controller.deadlines import Deadlines
 from executor.controller.worker_group import WorkerGroup
 from executor.errors import RankFailedError, error_of, lost_rank, silent_rank
@@ -41,13 +41,15 @@ class Controller:
     """Owns the launcher's processes; leaving the ``with`` block ends them, whatever happened.
 
     ``deadlines`` say how long a call may take before its ranks count as hung; ``faults`` are injected into
-    the calls of ranks. While ``watches_kernels``, calls say which kernels ran.
+    the calls of ranks. While ``watches_kernels``, calls say which kernels ran. With ``dealt_steps`` rows go to
+    data-parallel ranks by their tokens, evenly in each of so many optimizer steps; else in their order.
     """
 
     def __init__(self, launcher: Launcher, deadlines: Deadlines | None = None, faults: tuple[Fault, ...] = ()) -> None:
         self.launcher, self.faults = launcher, faults
         self._deadlines = deadlines or Deadlines()
         self.watches_kernels = False
+        self.dealt_steps = 0
         self.records: list[CallRecord] = []
         self._ranks: dict[str, list[Any]] = {}
         self._numbers = itertools.count()
@@ -131,6 +133,7 @@ class Controller:
         rows = int(batch.batch_size[0])
         now_s = time.time()
         record = CallRecord(-1, "put", "put", "controller", "controller", 0, now_s, now_s, 0, 0, 0, 0, rows)
+        record = replace(record, row_tokens=row_tokens(None, batch))
         source = Source(self.launcher.put(wire), self.launcher.put(record))
         return Future((Part((source,), frozenset(wire)),), self.fetch)
 

@@ -102,6 +102,7 @@ def build_models(
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
     device = "cuda" if controller.launcher.uses_gpus else "cpu"
     steps = hyper.epochs * hyper.minibatches
+    controller.dealt_steps = hyper.minibatches if config.balance_batch else 0
     for entry in plan.roles:
         engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps, adapters)
         if entry.separate_generation:

@@ -54,15 +54,22 @@ class WorkerGroup:
         self, number: int, method: str, registration: Registration, argument: Any, suffix: str, options: dict[str, Any]
     ) -> Any:
         degrees = self.scoring if registration.scores and self.scoring is not None else self.degrees
-        protocol, inputs = registration.protocol, [None] * degrees.num_ranks
+        protocol = registration.protocol
+        inputs: list[Any] = [None] * degrees.num_ranks
+        steps, dealing = self.controller.dealt_steps, None
         if isinstance(argument, Future):
             argument = argument.reading(registration.reads)
+            if protocol.deals and steps and degrees.d > 1:
+                dealing = argument.dealing(degrees.d, steps)
         if argument is not None or protocol.name == "RANK_ZERO":
             inputs = protocol.distribute(argument, degrees)
+        if dealing is not None:
+            inputs = [share.dealt(dealing) for share in inputs]
         columns = registration.returns(options) if registration.returns else None
         sources = set() if columns == frozenset() else set(protocol.sources(degrees))
         outputs = self._dispatch(number, method, suffix, inputs, sources, options)
-        return protocol.collect([out.having(columns) if out else None for out in outputs], degrees)
+        value = protocol.collect([out.having(columns) if out else None for out in outputs], degrees)
+        return value.dealt(dealing) if dealing is not None and isinstance(value, Future) else value
 
     def _dispatch(
         self, number: int, method: str, suffix: str, inputs: list[Any], sources: set[int], options: dict[str, Any]

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 
 def minibatches(batch: TensorDict, replica: int, num: int) -> Iterator[TensorDict]:
-    """The rows of each of ``num`` steps on data-parallel rank ``replica``, which holds consecutive global rows."""
+    """The rows of each of ``num`` steps on data-parallel rank ``replica``.
+
+    It holds consecutive global rows, unless a column says which ones they are.
+    """
     import torch
+
+    from executor.batch import ROW
 
     rows = int(batch.batch_size[0])
     if rows < num:
@@ -26,6 +31,7 @@ def minibatches(batch: TensorDict, replica: int, num: int) -> Iterator[TensorDic
             f"{num} mini-batches of {rows} rows a rank leave ranks without work; use at most {rows} mini-batches or "
             "fewer data-parallel ranks"
         )
-    step = (torch.arange(rows) + replica * rows) % num
+    dealt = ROW in batch.keys()  # noqa: SIM118 - a TensorDict iterates over its rows
+    step = (batch[ROW] if dealt else torch.arange(rows) + replica * rows) % num
     for k in range(num):
         yield batch[step == k]

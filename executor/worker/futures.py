@@ -8,16 +8,20 @@ waits for the columns it reads and for no others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from executor.batch import from_wire, is_wire, join, pad_share, share_of
+from executor.batch import from_wire, is_wire, join
+from executor.rl.dealing import deal
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tensordict import TensorDict
+
+    from executor.rl.dealing import Hand
 
 Fetch = "Callable[[Sequence[Any]], list[Any]]"
 
@@ -31,11 +35,31 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Dealing:
+    """Rows dealt to ``num_ranks`` by the tokens that the records of ``lengths`` name, in each of ``num_steps``."""
+
+    lengths: tuple[Source, ...]
+    num_ranks: int
+    num_steps: int
+
+    def hands(self, fetch: Callable[[Sequence[Any]], list[Any]]) -> tuple[Hand, ...] | None:
+        """What each rank has; ``None`` where no tokens are named: then rows are cut in their order."""
+        found = [record.row_tokens for record in fetch([source.record for source in self.lengths])]
+        if any(tokens is None for tokens in found):
+            return None
+        return deal(tuple(itertools.chain.from_iterable(found)), self.num_ranks, self.num_steps)
+
+
+@dataclass(frozen=True)
 class Part:
-    """Sources of one set of columns, in row order. ``columns`` is ``None`` where they are not known beforehand."""
+    """Sources of one set of columns, in row order, or each with the rows that ``dealing`` gave its rank.
+
+    ``columns`` is ``None`` where they are not known beforehand.
+    """
 
     sources: tuple[Source, ...]
     columns: frozenset[str] | None = None
+    dealing: Dealing | None = None
 
     def serves(self, columns: frozenset[str] | None) -> bool:
         """Whether somebody who reads ``columns`` (``None``: all) may need this part."""
@@ -62,16 +86,29 @@ class Future:
 
     def having(self, columns: frozenset[str] | None) -> Future:
         """The same future, its columns declared."""
-        return Future(tuple(Part(part.sources, columns) for part in self.parts), self.fetch)
+        return Future(tuple(replace(part, columns=columns) for part in self.parts), self.fetch)
+
+    def dealt(self, dealing: Dealing | None) -> Future:
+        """The same future, the order of its rows declared."""
+        return Future(tuple(replace(part, dealing=dealing) for part in self.parts), self.fetch)
+
+    def dealing(self, num_ranks: int, num_steps: int) -> Dealing | None:
+        """How its rows are dealt by tokens; ``None`` where no part has responses."""
+        found = [part for part in self.parts if part.columns is not None and "response_mask" in part.columns]
+        return Dealing(found[-1].sources, num_ranks, num_steps) if found else None
 
     def get(self) -> Any:
         """Wait for the value: a joined batch, or the list of what each rank returned."""
+        import torch
+
         merged: TensorDict | None = None
         for part in self.parts:
             values = self._fetched(part.sources)
             if not is_wire(values[0]):
                 return values
             batch = join([from_wire(value) for value in values])
+            if part.dealing is not None and (hands := part.dealing.hands(self._records)) is not None:
+                batch = batch[torch.tensor([row for hand in hands for row in hand.rows]).argsort()]
             merged = batch if merged is None else merged.update(batch)
         return merged
 
@@ -84,6 +121,9 @@ class Future:
         """Wait until every rank is through; raise what a rank raised."""
         self.get()
 
+    def _records(self, references: Sequence[Any]) -> list[Any]:
+        return self._fetched([Source(reference, reference) for reference in references])
+
     def _fetched(self, sources: Sequence[Source]) -> list[Any]:
         assert self.fetch is not None, "a future outside the controller is only passed on"
         return self.fetch(sources)
@@ -91,11 +131,19 @@ class Future:
 
 @dataclass(frozen=True)
 class FutureShare:
-    """The ``index``-th of ``count`` shares of a future: what travels to a worker in place of rows."""
+    """The ``index``-th of ``count`` shares of a future: what travels to a worker in place of rows.
+
+    Rows follow each other, or are those that ``dealing`` gives.
+    """
 
     parts: tuple[Part, ...]
     index: int = 0
     count: int = 1
+    dealing: Dealing | None = None
+
+    def dealt(self, dealing: Dealing) -> FutureShare:
+        """The same share, of rows that are dealt."""
+        return replace(self, dealing=dealing)
 
 
 def join_futures(futures: Sequence[Future]) -> Future:
@@ -104,59 +152,3 @@ def join_futures(futures: Sequence[Future]) -> Future:
         raise InputError("only what single calls returned can be joined row by row")
     sources = tuple(source for future in futures for source in future.parts[0].sources)
     return Future((Part(sources, futures[0].parts[0].columns),), futures[0].fetch)
-
-
-def resolve(
-    share: FutureShare, fetch: Callable[[Sequence[Any]], list[Any]], columns: frozenset[str] | None = None
-) -> TensorDict:
-    """Pull the rows of ``share``: first the records, which say how many rows each source has, then what is needed.
-
-    ``fetch`` waits for references; ``columns`` are all that is kept, ``None`` keeps them all. Raises
-    ``InputError`` where two parts differ in rows.
-    """
-    merged: TensorDict | None = None
-    counts = [sum(rows) for rows in (rows_of(part.sources, fetch) for part in share.parts)]
-    if len(set(counts)) != 1:
-        raise InputError(f"columns of different calls do not line up: they have {counts} rows")
-    mine = share_of(counts[0], share.index, share.count)
-    for part in share.parts:
-        pulled = _pull(part.sources, mine.start, mine.stop, fetch, columns)
-        if pulled is not None:
-            merged = pulled if merged is None else merged.update(pulled)
-    if merged is None:
-        raise InputError(f"no input has any of the columns {', '.join(sorted(columns or ()))}")
-    return pad_share(merged, mine, mark=counts[0] % share.count != 0)
-
-
-def rows_of(sources: Sequence[Source], fetch: Callable[[Sequence[Any]], list[Any]]) -> list[int]:
-    """Rows that each source of a part holds."""
-    return [record.num_rows for record in fetch([source.record for source in sources])]
-
-
-def overlaps(rows: Sequence[int], start: int, stop: int) -> list[tuple[int, int, int]]:
-    """Which sources hold rows ``[start, stop)``: ``(source, first, last)`` with rows counted inside each source."""
-    found, offset = [], 0
-    for i, num in enumerate(rows):
-        first, last = max(start - offset, 0), min(stop - offset, num)
-        if first < last:
-            found.append((i, first, last))
-        offset += num
-    return found
-
-
-def _pull(
-    sources: Sequence[Source],
-    start: int,
-    stop: int,
-    fetch: Callable[[Sequence[Any]], list[Any]],
-    columns: frozenset[str] | None,
-) -> TensorDict | None:
-    """Rows ``[start, stop)`` of a part, from the sources that hold them and no other; ``None`` without columns."""
-    needed = overlaps(rows_of(sources, fetch), start, stop)
-    wires = [
-        wire if columns is None else {name: wire[name] for name in wire.keys() & columns}
-        for wire in fetch([sources[i].data for i, _, _ in needed])
-    ]
-    if not all(wires):
-        return None
-    return join([from_wire(wire, first, last) for wire, (_, first, last) in zip(wires, needed, strict=True)])

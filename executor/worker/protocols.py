@@ -10,7 +10,7 @@ text counts eight and prints six); RANK_ZERO and PIPELINE_AS_DATA are ours to co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from executor.batch import is_batch, join, take_share
@@ -31,12 +31,16 @@ class Skip:
 
 @dataclass(frozen=True)
 class TransferProtocol:
-    """A named pair. ``sources`` are the ranks whose outputs ``collect`` reads; the others keep theirs."""
+    """A named pair. ``sources`` are the ranks whose outputs ``collect`` reads; the others keep theirs.
+
+    ``deals``: a data-parallel rank may have any rows, so they can be dealt by tokens.
+    """
 
     name: str
     distribute: Distribute
     collect: Collect
     sources: Ranks
+    deals: bool = False
 
 
 PROTOCOLS: dict[str, TransferProtocol] = {}
@@ -204,7 +208,7 @@ def _pair(name: str, distribute: Distribute, sources: Ranks, combine: Callable[[
 
 
 _pair("ONE_TO_ALL", _broadcast, _all_ranks, _gathered)
-_pair("3D_PROTO", _by_replica, _last_stage_of_replicas, _concatenated)
+PROTOCOLS["3D_PROTO"] = replace(_pair("3D_PROTO", _by_replica, _last_stage_of_replicas, _concatenated), deals=True)
 # The paper's "micro-DP groups" are read as the generation replicas: those are what takes a slice of prompts each, and
 # reading them as the groups that gather weights would repeat rows wherever a replica has more than one rank.
 _pair("3D_ALL_MICRO_DP", _by_generation_replica, _heads_of_generation, _concatenated)

@@ -11,14 +11,15 @@ import traceback
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from executor.batch import drop_padding, is_batch, num_bytes, to_wire
+from executor.batch import drop_padding, is_batch, num_bytes, row_tokens, to_wire
 from executor.checks import require_numbers
 from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.records import CallRecord, Spent, WeightsMoved
 from executor.worker.device_time import DeviceClock, kernels_into
-from executor.worker.futures import FutureShare, resolve
+from executor.worker.futures import FutureShare
 from executor.worker.protocols import registration_of
+from executor.worker.resolve import resolve
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class RankProcess:
         require_numbers(output)
         device_s = clock.stop_s()
         end_s = time.time()
+        tokens = row_tokens(argument, output)
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
         spent = worker.spent
@@ -130,6 +132,7 @@ class RankProcess:
             weights_peak_bytes=weights.peak_bytes,
             device_s=device_s,
             kernels=kernels,
+            row_tokens=tokens,
         )
         return stored, record
 

@@ -14,7 +14,8 @@ from hybridmap.ui.answer import answer_of, frontier_of
 from hybridmap.ui.downloads import DOWNLOADS
 from hybridmap.ui.form import GOALS, NUMBERS
 from hybridmap.ui.origin import SameOrigin
-from hybridmap.ui.share import form_of_link, form_of_text, link_of
+from hybridmap.ui.share import MOST_TEXT, form_of_link, form_of_text, link_of
+from hybridmap.ui.turns import Turns
 from hybridmap.ui.view import INK, Pins, View
 from profiles.errors import HybridmapError
 from profiles.models.catalogue import model_names
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     from hybridmap.ui.form import Form
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
-
 
 RECONNECT_S = 60.0
 """How long a page whose connection broke keeps its form: a search may hold a busy machine for longer than a ping."""
@@ -44,6 +43,7 @@ class Page:
         self.form = form
         self.asked = 0
         self.answer: Answer | None = None
+        self.plans, self.others = Turns(), Turns()  # the second so that a change need not wait for a frontier
 
     def build(self) -> None:
         """Lay out the page and plan the first form."""
@@ -77,7 +77,9 @@ class Page:
             ui.button("Import", on_click=self._paste).props("dense")
         with ui.dialog() as self.pasting, ui.card().classes("w-full"):
             ui.label("A job file, a verl launch script or overrides, or a run's log")
-            self.pasted = ui.textarea("paste here").classes("w-full").props("rows=12 outlined")
+            self.pasted = (
+                ui.textarea("paste here").classes("w-full").props(f"rows=12 outlined maxlength={MOST_TEXT + 1}")
+            )
             self.unread = ui.label().classes("wrong whitespace-pre-wrap")
             ui.button("Read", on_click=self._read_pasted)
 
@@ -193,8 +195,8 @@ class Page:
         """
         form, mine = self.form, self.asked
         self.status.set_text("planning ...")
-        answer = await run.io_bound(answer_of, form)
-        if mine != self.asked or answer is None:  # None: the server is being stopped
+        answer = await self.plans.newest(run.io_bound, answer_of, form)
+        if mine != self.asked or answer is None:  # None: overtaken, or the server is being stopped
             return
         self.answer = answer
         if answer.job is not None:
@@ -209,11 +211,13 @@ class Page:
             return
         self.view.update(answer.job, answer.result)
         self.status.set_text(f"planned in {answer.result.seconds:.2f} s")
-        whole = await run.io_bound(answer_of, form, runners_up=True)
-        if mine == self.asked and whole is not None and whole.result is not None:
+        whole = await self.others.newest(run.io_bound, answer_of, form, runners_up=True)
+        if mine != self.asked or whole is None:
+            return
+        if whole.result is not None:
             self.answer = whole
             self.view.update_runners_up(whole.result)
-        points = await run.io_bound(frontier_of, form)
+        points = await self.others.newest(run.io_bound, frontier_of, form)
         if mine == self.asked and points:
             self.view.update_frontier(points, answer.result)
 

@@ -21,8 +21,8 @@ from profiles.yaml_text import parse_yaml
 if TYPE_CHECKING:
     from hybridmap.ui.form import Form
 
-MOST_TEXT = 1 << 20
-"""Characters of pasted text, and bytes of a link's job when it is unpacked."""
+MOST_TEXT = 400_000
+"""Characters of pasted text, and bytes of a link's job when it is unpacked; a message of the page holds 1,000,000."""
 
 
 def link_of(form: Form) -> str:

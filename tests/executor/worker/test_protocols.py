@@ -1,6 +1,7 @@
 """Protects data movement: whatever the degrees, nothing is lost, repeated or reordered on the way there and back."""
 
 import itertools
+from array import array
 
 import pytest
 import torch
@@ -8,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from executor.batch import PADDING, drop_padding, from_wire, to_wire
+from executor.batch import PADDING, ROW, drop_padding, from_wire, to_wire
 from executor.worker import protocols
-from executor.worker.futures import Future, FutureShare, Part, Source, overlaps, resolve
+from executor.worker.futures import Future, FutureShare, Part, Source
 from executor.worker.protocols import PROTOCOLS, Skip, add_protocol, register
+from executor.worker.resolve import overlaps, resolve
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.groups import Degrees, generation_coordinates, training_coordinates
 
@@ -256,4 +258,52 @@ def test_the_form_between_processes_keeps_every_column_exactly(num):
     batch["half"] = batch["x"].bfloat16()
     batch["flag"] = batch["uid"] > 1
     assert same(from_wire(to_wire(batch)), batch)
-    assert same(from_wire(to_wire(batch), 1, 3), batch[1:3])
+    assert same(from_wire(to_wire(batch), slice(1, 3)), batch[1:3])
+
+
+class Told:
+    """A record that names its rows' tokens."""
+
+    def __init__(self, batch: TensorDict) -> None:
+        self.num_rows, self.row_tokens = len(batch), array("q", batch["length"].tolist())
+
+
+@given(
+    lengths=st.lists(st.integers(1, 90), min_size=4, max_size=30),
+    writers=st.integers(1, 4),
+    first=st.integers(2, 4),
+    second=st.integers(2, 4),
+    steps=st.integers(1, 3),
+)
+def test_rows_dealt_by_tokens_line_up_with_rows_in_order_and_with_those_of_other_dealings(
+    lengths, writers, first, second, steps
+):
+    """Rows written in order are read by dealt ranks, whose answers are read by others, and by one in order."""
+    batch = rows(len(lengths))
+    batch["length"] = torch.tensor(lengths)
+
+    def fetch(references):
+        return [to_wire(value) if kind == "data" else Told(value) for kind, value in references]
+
+    def future(parts: list[TensorDict], columns: set[str]) -> Future:
+        made = tuple(Source(("data", part), ("record", part)) for part in parts)
+        return Future((Part(made, frozenset(columns)),))
+
+    written = [drop_padding(part) for part in PROTOCOLS["DP_PROTO"].distribute(batch, Degrees(1, 1, writers, 1, 1))]
+    given = future([part for part in written if len(part)], {"uid", "x", "length", "response_mask"})
+    seen = given
+    for num in (first, second):
+        dealing = seen.dealing(num, steps)
+        shares = [resolve(FutureShare(seen.parts, i, num, dealing), fetch) for i in range(num)]
+        assert len({len(share) for share in shares}) == 1  # SPMD: as many rows on every rank
+        assert all(torch.equal(share["uid"], share[ROW]) for share in shares)
+        answers = [drop_padding(share.exclude("uid")) for share in shares]
+        for answer in answers:
+            answer[f"twice{num}"] = 2 * answer["x"]
+        seen |= future(answers, {f"twice{num}"}).dealt(dealing)
+    whole = resolve(FutureShare(seen.parts), fetch)
+    assert torch.equal(whole["uid"], batch["uid"])
+    assert torch.equal(whole["x"], batch["x"])
+    assert torch.equal(whole[f"twice{second}"], 2 * batch["x"])
+    third = [drop_padding(resolve(FutureShare(seen.parts, i, 3), fetch))[f"twice{first}"] for i in range(3)]
+    assert torch.equal(torch.cat(third), 2 * batch["x"])

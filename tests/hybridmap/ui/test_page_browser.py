@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hybridmap.ui.share import MOST_TEXT
 from tests.hybridmap.browser import browser, needs_browser, opened
 from tests.hybridmap.exports.plans import GRPO
 from tests.work import HANGS_S, wait_until
@@ -180,6 +181,46 @@ def test_a_pasted_job_is_read(chromium, address):
         page.get_by_role("button", name="Read").click()
         page.wait_for_selector("text=/48 prompts/")
         assert page.locator("text=/48 prompts/").first.is_visible()
+
+
+def test_two_visitors_share_nothing(chromium, address):
+    """What one changes, pins and is told of stays theirs."""
+    size = {"width": 1300, "height": 1000}
+    with opened(chromium, address, viewport=size) as one, opened(chromium, address, viewport=size) as other:
+        ready(one)
+        ready(other)
+        theirs = other.locator(".text-lg").first.text_content()
+        changed(one, "prompts", "48", "text=/48 prompts/")
+        one.get_by_role("button", name="Pin").click()
+        one.wait_for_selector("text=Pinned plans")
+        changed(one, "nodes", "0", "text=no plan")
+        changed(other, "optimizer steps", "1", "text=planning ...")
+        ready(other)
+        assert other.get_by_label("prompts", exact=True).input_value() == "32"
+        assert other.get_by_label("nodes").input_value() == "1"
+        assert other.locator(".text-lg").first.text_content() == theirs
+        assert not other.locator("text=Pinned plans").is_visible()
+        assert other.locator(".wrong").first.text_content() == ""
+
+
+def test_ten_megabytes_are_refused(chromium, address):
+    """The field takes little more than what is read, which is told; a longer message ends its own connection."""
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    with opened(chromium, address, viewport={"width": 1300, "height": 1000}) as page:
+        ready(page)
+        page.get_by_role("button", name="Import").click()
+        assert page.get_by_label("paste here").get_attribute("maxlength") == str(MOST_TEXT + 1)
+        page.get_by_label("paste here").fill("a" * (MOST_TEXT + 1))
+        page.get_by_role("button", name="Read").click()
+        page.wait_for_selector("text=/more than .* characters/")
+    where = f"{address.replace('http', 'ws')}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    with connect(where, origin=address, open_timeout=HANGS_S, proxy=None) as one, pytest.raises(ConnectionClosed):
+        one.send("4" + "a" * 10_000_000)
+        for _ in range(9):  # what it greets with, then nothing more
+            one.recv(timeout=HANGS_S)
+    assert answers(address)
 
 
 def test_a_websocket_of_another_page_is_refused(address):
