@@ -113,10 +113,12 @@ def _nested(table: Table, width: int) -> list[str]:
     outer, cells = table.keys - 1, table.columns[table.keys :]
     label = max((_size(row[outer]) for row in table.rows), default=0) + GAP
     name = max((_size(text) for text in cells), default=0) + 2
-    out = []
+    out, shared = [], [""] * outer
     for row in table.rows:
-        heads = [f"{key} {cell}".strip() for key, cell in zip(table.columns[:outer], row[:outer], strict=True) if cell]
-        out += [(" " * GAP).join(heads)] if heads else []
+        if any(row[:outer]):  # a key that is left out is that of the row above
+            shared = [cell or above for cell, above in zip(row[:outer], shared, strict=True)]
+            heads = [f"{key} {cell}".strip() for key, cell in zip(table.columns[:outer], shared, strict=True) if cell]
+            out.append((" " * GAP).join(heads))
         said = [pair for pair in zip(cells, row[table.keys :], strict=True) if pair[1] not in ("", "-")]
         for i, (key, cell) in enumerate(said or [("", "-")]):
             own = row[outer] if i == 0 else ""

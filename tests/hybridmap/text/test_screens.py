@@ -135,3 +135,13 @@ def test_a_command_to_type_stays_on_one_line():
 def test_too_few_cells_are_refused():
     with pytest.raises(ValueError, match="2 cells for 3 columns"):
         cells().add_row("a", "b")
+
+
+def test_a_second_group_below_a_key_says_the_key_again():
+    """Where a table is too wide, no block stands without what it belongs to."""
+    rows = [["standalone", "GPUs 0-7", "actor", "t2 p1 d4"], ["", "GPUs 8-15", "reference", "t1 p1 d8"]]
+    lines = table_lines(Table(("placement", "", "role", "training"), frozenset(), frozenset(), rows, keys=3), 30)
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "placement standalone   GPUs 0-7",
+        "placement standalone   GPUs 8-15",
+    ]
