@@ -37,9 +37,11 @@ def resolved(config: RunConfig, planned: Mapping[str, str]) -> RunConfig:
 def _running(stage: str, planned: str) -> str:
     """What runs the engine that a plan is priced for."""
     name = planned.split("@")[0]
-    running = {entry.priced_as: entry.name for entry in _entries() if entry.priced_as is not None}
+    entries = TRAINING.values() if stage == "training" else GENERATION.values()
+    running = {entry.priced_as: entry.name for entry in entries if entry.priced_as is not None}
     if name not in running:
-        raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {', '.join(running)} can")
+        able = ", ".join([*running, "torch-native"])
+        raise NotYetError(f"the plan is for {stage} on {planned}, which cannot run yet; {able} can (run.engines)")
     return running[name]
 
 

@@ -61,11 +61,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ran:
-    """What was run: the job with the lengths of the log where nothing else says them, and the plan."""
+    """What was run: the job with the lengths of the log where nothing else says them, and the plan.
+
+    ``target`` is the system of a launch script, whose rules hold any other plan; a plan file's job names its own.
+    """
 
     job: "Job"
     plan: "Plan"
     notes: tuple[str, ...] = ()
+    target: str | None = None
 
 
 def calibrate(
@@ -138,6 +142,7 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
     if asked.device is None:
         raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
     from hybridmap.exports.imported import Given
+    from hybridmap.exports.reader import READERS
     from hybridmap.exports.verl.import_run import import_verl
     from hybridmap.exports.verl.read import read_verl_config
 
@@ -148,7 +153,8 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
     variables = name_values("--env", "NAME=VALUE, such as NNODES=4", asked.variables)
     given = Given(asked.device, asked.gbps, mean, lengths.prompt_mean or None, models)
     imported = import_verl(read_verl_config(asked.script, variables), given)
-    return Ran(imported.job.scheduled_as(imported.plan), imported.plan, imported.notes)
+    target = READERS["verl"].target(imported)
+    return Ran(imported.job.scheduled_as(imported.plan), imported.plan, imported.notes, target)
 
 
 def _write(out: Path, learned: "Learned", ran: Ran, with_job: bool) -> list[str]:

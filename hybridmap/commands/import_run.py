@@ -236,7 +236,11 @@ def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: 
     say(f"the best plan for the same job{'' if advice.reason else f' that {system} can run'}:")
     show_plan(advice.best.plan, advice.best.timeline)
     say()
-    you = "your run does not fit" if now is None else f"you run at {now.iteration_s:,.2f} s an iteration"
+    you = (
+        "by its worst case your run does not fit"
+        if now is None
+        else f"you run at {now.iteration_s:,.2f} s an iteration"
+    )
     if advice.reason:
         say(f"{you}; of plans that {system} can run none was found: {advice.reason}")
         return

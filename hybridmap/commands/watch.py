@@ -19,7 +19,9 @@ from profiles.errors import HybridmapError, InputError
 if TYPE_CHECKING:
     from hybridmap.calibration.deviation import Switch, Watched
     from hybridmap.commands.calibrate import Ran
+    from hybridmap.job.job import Job
     from hybridmap.runlogs.records import RunLog
+    from mapper.result import Result
 
 SEARCH_S = 20.0
 RESTART_S = 600.0
@@ -107,20 +109,26 @@ def _look(log: "RunLog", asked: Asked) -> "tuple[Ran, Watched, Switch | None]":
 
 
 def _better(log: "RunLog", ran: "Ran") -> "Switch | None":
-    """The best plan by prices and lengths of the log; ``None`` where none can be found."""
+    """The best plan that the system runs, by prices and lengths of the log; ``None`` where none can be found."""
     from hybridmap.calibration.deviation import Switch, facts_by
     from hybridmap.calibration.learn import learn
+    from hybridmap.exports.targets import planned
     from mapper.search.find_plan import find_plan
     from simulator.calibration.fit import planned_s
     from simulator.calibration.posterior import WHOLE
 
-    facts = facts_by(learn(log, ran.plan, ran.job.facts()), ran.job.facts())
+    learned = learn(log, ran.plan, ran.job.facts())
+
+    def search(job: "Job") -> "Result":
+        facts = facts_by(learned, job.facts())
+        return find_plan(replace(job.request(), facts=facts, runners_up=False, time_limit_s=SEARCH_S))
+
     try:
-        request = replace(ran.job.request(), facts=facts, runners_up=False, time_limit_s=SEARCH_S)
-        best = find_plan(request)
+        best, job, _ = planned(ran.job, ran.target, search)
     except HybridmapError:
         return None
-    return Switch(best.plan, planned_s(ran.plan, facts)[WHOLE], best.iteration_s)
+    now, then = (facts_by(learned, one.facts()) for one in (ran.job, job))
+    return Switch(best.plan, planned_s(ran.plan, now)[WHOLE], planned_s(best.plan, then)[WHOLE])
 
 
 def _show(ran: "Ran", found: "Watched", switch: "Switch | None", restart_s: float) -> None:

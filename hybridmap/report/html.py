@@ -19,6 +19,7 @@ from hybridmap.report.side_by_side import side_by_side, stage_rows
 from hybridmap.table import LABEL
 from hybridmap.text.fit import memory_rows, parts_text, peak_terms
 from hybridmap.text.notation import (
+    about,
     generation_text,
     gib,
     gpus_text,
@@ -118,7 +119,7 @@ def _summary(content: Content) -> str:
     low, high = interval_s(timeline)
     per_gpu = timeline.tokens_per_s / timeline.num_gpus
     cards = [
-        ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s"),
+        ("iteration", f"{timeline.iteration_s:,.2f} s", f"90 %: {about(low)} to {about(high)} s"),
         ("tokens per second", f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU"),
         ("GPUs", f"{timeline.num_gpus:,}", f"of {content.facts.num_gpus:,}"),
         _proof_card(content),

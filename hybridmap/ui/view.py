@@ -34,6 +34,7 @@ INK = """
 .body--dark .js-plotly-plot .xtick text, .body--dark .js-plotly-plot .ytick text,
 .body--dark .js-plotly-plot .legendtext, .body--dark .js-plotly-plot .xtitle,
 .body--dark .js-plotly-plot .ytitle, .body--dark .js-plotly-plot .bartext-outside { fill: #e6e9ec !important; }
+.body--dark .js-plotly-plot .gridlayer path { stroke: #3a4149 !important; }
 .cluster { display: flex; flex-wrap: wrap; gap: 6px; } .cluster svg { max-width: 100%; height: auto; }
 .cluster .kind { flex: 0 0 100%; } .cluster .node-name { fill: currentColor; font-size: 9px; }
 .cluster .pool-name, .cluster .rank { font-size: 9px; text-anchor: middle; }
@@ -65,7 +66,7 @@ class View:
         """Show a plan."""
         timeline, facts = result.timeline, job.facts()
         low, high = interval_s(timeline)
-        self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {low:,.0f} to {high:,.0f} s")
+        self.cards["iteration"].set(f"{timeline.iteration_s:,.2f} s", f"90 %: {about(low)} to {about(high)} s")
         per_gpu = timeline.tokens_per_s / timeline.num_gpus
         self.cards["tokens/s"].set(f"{timeline.tokens_per_s:,.0f}", f"{per_gpu:,.0f} per GPU")
         self.cards["GPUs"].set(f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")

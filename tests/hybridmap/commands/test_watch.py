@@ -33,6 +33,8 @@ def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
     assert update["off"] < -0.3
     assert update["because_of"] == "prices"
     assert found["better"]["iteration_s"] <= found["better"]["this_plan_s"]
+    reference = next(role for role in found["better"]["plan"]["roles"] if role["role"] == "reference")
+    assert reference["offload"] == ["parameters"]  # as verl's FSDP has it, whose script this is
 
 
 def test_a_run_as_planned_needs_no_reason(run):

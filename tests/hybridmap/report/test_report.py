@@ -13,6 +13,8 @@ from hybridmap.job.load import job_from_document
 from hybridmap.report import colors
 from hybridmap.report.content import content_of
 from hybridmap.report.html import page, script_json
+from hybridmap.text.notation import about
+from hybridmap.text.plan import interval_s
 from hybridmap.validation.lanes import lanes
 from tests.hybridmap.exports.plans import plan_file
 
@@ -193,6 +195,12 @@ def test_a_plan_with_edited_times_is_priced_again_and_proves_nothing(planned, co
     text = page(content_of(edited, job_from_document(file.job)))
     assert "The plan file was edited after it was written: it says" in text and "no longer" in text
     assert f"bound {edited.bound_s:,.2f} s" not in text and "was edited" not in page(content)
+
+
+def test_the_interval_has_the_digits_that_the_first_line_has(content):
+    low, high = interval_s(content.best.timeline)
+    assert low < 9.95  # above it whole seconds are its digits
+    assert f"90 %: {about(low)} to {about(high)} s" in page(content)
 
 
 def test_sensitivity_is_the_plan_priced_again(content):
