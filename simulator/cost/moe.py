@@ -182,12 +182,15 @@ def experts_decode(
     -----
     Routing is the tables' power law, as engines see it; left-out points are 2 % off on the median. In steps of few
     tokens shared experts run on a stream of their own beside the routed ones: what is left of them is the read of their
-    weights, since both wait for memory.
+    weights, since both wait for memory. SGLang folds DeepSeek's one shared expert into the routed kernel where experts
+    are not spread, and ships configurations for that many experts; tables were timed with one fewer.
     """
     moe = _moe(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
     key = (shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
     routed = facts.device.moe(tokens, *key, dtype)
+    if moe.num_experts + 1 == facts.generation.tuned_experts and moe.shared_ffn == moe.expert_ffn:
+        routed = where(e == 1, facts.device.moe(tokens, *key, dtype, tuned=True), routed)
     if dtype == "fp8":
         # Block scaling is the same GEMM with more scales: where its kernel is the faster one, the other's was not
         # tuned for the shape, and an engine would not lose to it by as much.
