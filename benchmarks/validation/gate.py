@@ -66,10 +66,10 @@ _OF_LOAD = ("concurrency", "num_requests", "max_batch", "backend_version", "row_
 
 
 def contradicted(table: pd.DataFrame) -> dict[str, str]:
-    """Rows that others of their layout contradict: with more requests tokens come no faster, and no slower than they grow.
+    """Rows that others of their layout contradict.
 
-    Of rows that contradict each other the one with most against it is left out, as long as that are two or more: of a
-    single pair nobody knows which row is wrong.
+    Tokens come no faster with more requests in flight, nor slower than in proportion. Of rows that contradict each other
+    the one with most against it is left out, as long as that are two or more: of a
 
     Parameters
     ----------
