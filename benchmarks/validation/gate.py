@@ -68,8 +68,8 @@ _OF_LOAD = ("concurrency", "num_requests", "max_batch", "backend_version", "row_
 def contradicted(table: pd.DataFrame) -> dict[str, str]:
     """Rows that others of their layout contradict.
 
-    Tokens come no faster with more requests in flight, nor slower than in proportion. Of rows that contradict each other
-    the one with most against it is left out, as long as that are two or more: of a
+    Tokens come no faster with more requests in flight, nor slower than in proportion. Of such rows the one with most
+    against it is left out, as long as that are two or more: of a single pair nobody knows which row is wrong.
 
     Parameters
     ----------
