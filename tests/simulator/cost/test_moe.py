@@ -160,14 +160,13 @@ def test_a_shared_expert_in_the_routed_kernel_has_its_configurations() -> None:
     apart = replace(facts, generation=replace(facts.generation, tuned_experts=0.0))
     tokens, ranks, groups = np.array([[16.0, 16.0]]), np.array([[8, 8]]), np.array([[1, 8]])
 
-    def ratios(model: str) -> list[float]:
+    def ratios(model: str, dtype: str = "fp8_block") -> list[float]:
         shape = load_model(model)
-        found = [
-            moe.experts_decode(f, shape, tokens, ranks, groups, "fp8_block", "fp8_block").s[0] for f in (facts, apart)
-        ]
+        found = [moe.experts_decode(f, shape, tokens, ranks, groups, dtype, dtype).s[0] for f in (facts, apart)]
         return (found[0] / found[1]).tolist()
 
     folded, spread = ratios("deepseek-v3")
     assert folded < 0.95
     assert spread == 1.0
     assert ratios("qwen3-235b-a22b") == [1.0, 1.0]
+    assert ratios("deepseek-v3", "bf16") == [1.0, 1.0], "configurations are of FP8 in blocks"
