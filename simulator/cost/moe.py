@@ -189,7 +189,7 @@ def experts_decode(
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
     key = (shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
     routed = facts.device.moe(tokens, *key, dtype)
-    if dtype == "fp8_block" and _folds_shared(facts, moe):
+    if dtype == "fp8_block" and _folds_shared(facts, shape):
         routed = where(e == 1, facts.device.moe(tokens, *key, dtype, tuned=True), routed)
     if dtype == "fp8":
         # Block scaling is the same GEMM with more scales: where its kernel is the faster one, the other's was not
@@ -207,9 +207,11 @@ def experts_decode(
     return where(tokens <= facts.generation.shared_experts_beside, beside, routed + shared) + routing
 
 
-def _folds_shared(facts: Facts, moe: MoeShape) -> bool:
+def _folds_shared(facts: Facts, shape: ModelShape) -> bool:
     """Whether a mixture's one shared expert is one more of the routed ones, in kernels that the engine tuned for it."""
-    return moe.num_experts + 1 == facts.generation.tuned_experts and moe.shared_ffn == moe.expert_ffn
+    moe = _moe(shape)
+    folds = moe.num_experts + 1 == facts.generation.tuned_experts and moe.shared_ffn == moe.expert_ffn
+    return folds and shape.mla is not None and shape.sparse is None
 
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
