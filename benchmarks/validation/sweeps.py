@@ -46,7 +46,7 @@ DRAWN_SHARE = 0.8
 
 CLIENT_S = 0.03
 """What its client and the server's front end add to a first token: HTTP both ways, tokenizer, hand-over. Fitted on TTFT
-of its vLLM rows, each family once (29 to 36 ms with one left out); 15 ms were Llama-3.1-70B's alone."""
+of its vLLM rows, each family once (29 to 39 ms with one left out); 15 ms were Llama-3.1-70B's alone."""
 
 FP8_CHECKPOINTS = ("fp8", "fp8_block", "nvfp4")
 """Formats with which sweeps ask for an FP8 cache. NVIDIA's own sweep does so of TensorRT-LLM: its rows with one GPU
