@@ -167,7 +167,7 @@ def _dressed(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(result: Result) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for entry in result.plan.roles:
         pool = result.plan.pool_of(entry.role)
         layouts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
