@@ -143,7 +143,7 @@ calibrate: $(VENV)/.dev
 # Would the tests see it? Each fitted constant a fifth up and down against the gate on accuracy, and lines of prices,
 # bounds and advantages changed one by one (what lived: `mutmut results`); an hour each.
 mutation: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.validation.moved_constants
+	$(BIN)/python -m benchmarks.validation.moved_constants --out mutants/moved_constants.csv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	$(BIN)/python -m mutmut run
 

@@ -20,14 +20,25 @@ if TYPE_CHECKING:
     import torch
     from tensordict import TensorDict
 
+    from profiles.workload import Workload
+
 PADDING = "is_padding"
 """Column of bool, ``[rows]``: this row is a copy that only fills a rank's share. Absent where nothing was filled."""
 
 ROW = "row"
 """Column of int64, ``[rows]``: which row of the whole batch this one is. Only in shares that were dealt by tokens."""
 
+BYTES_PER_TOKEN = 64
+"""Of a batch with all columns that an algorithm adds, at most: tokens as whole numbers of eight bytes, eight columns of
+FP32, masks."""
+
 Wire = dict[str, "tuple[np.ndarray, str]"]
 """A batch between processes: each column as an array (shared memory needs no copy) and its torch dtype."""
+
+
+def largest_batch_bytes(workload: Workload) -> int:
+    """Bytes of an iteration's batch when every sample is as long as the job allows."""
+    return workload.num_samples * workload.padded_length * BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from executor.batch import largest_batch_bytes
 from executor.checkpoint.files import prepare
 from executor.controller.pools import (
     require_devices,
@@ -107,7 +108,7 @@ def run(
     require_processes(plan, run_config)
     if run_config.checkpoint is not None:
         prepare(folder_of(run_config, out))
-    launcher = choose_launcher(plan, run_config)
+    launcher = choose_launcher(plan, run_config, largest_batch_bytes(job_facts.workload))
     policy = Policy(run_config.on_failure, run_config.max_restarts)
 
     def saved() -> tuple[Checkpoint, ...]:

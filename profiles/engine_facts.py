@@ -68,6 +68,7 @@ class _EngineFile(BaseModel):
     mixture_parallel: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
@@ -184,6 +185,8 @@ class TrainingEngine(_Engine):
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
     tensor parallelism keeps it whole.
+    ``gathers_at_step``: ZeRO 1 and 2 gather the updated parameters before the step ends, beside nothing (DeepSpeed);
+    without it beside the next forward pass.
     ``balances_context``: a context rank holds a piece from the front of a sequence and one from its back (zigzag);
     without it they hold slices in order, and the last attends to all.
     ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
@@ -218,6 +221,7 @@ class TrainingEngine(_Engine):
     interleaving: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
@@ -306,6 +310,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
         "gathers_again": file.gathers_again,
+        "gathers_at_step": file.gathers_at_step,
         "balances_context": file.balances_context,
         "fused_projections": file.fused_projections,
         "head_on_responses": file.head_on_responses,

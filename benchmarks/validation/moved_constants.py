@@ -1,66 +1,96 @@
 """Does the gate on accuracy see a constant that moved? Each fitted constant a fifth up and down, in memory only.
 
-    python -m benchmarks.validation.moved_constants [--share 0.2]
+    python -m benchmarks.validation.moved_constants [--share 0.2] [--out FILE.csv]
 
 The families that a constant was fitted on are predicted first, and everything only where the gate let those through.
-Exit code 1 where a constant moved unseen.
+What stands in FILE.csv already is not tried again. Exit code 1 where a constant moved unseen.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from benchmarks.validation.ablation import PUBLISHED, fitted_rows, predicted
-from benchmarks.validation.committed import family_errors, worse
+from benchmarks.validation.committed import family_errors, moved, worse
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.overrides import Value, current_value, overridden
+from profiles.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
+
+@dataclass(frozen=True)
+class Seen:
+    """How the gate saw a change: ``worse``, only ``moved``, or not at all (empty), and the first line that it said."""
+
+    file: str
+    constant: str
+    factor: float
+    rule: str
+    families: int
+    first: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validation.moved_constants", description=__doc__)
     parser.add_argument("--share", type=float, default=0.2, help="how far each constant is moved")
-    share = parser.parse_args(arguments).share
+    parser.add_argument("--out", type=Path, metavar="FILE.csv", help="where results are kept, and taken up again")
+    options = parser.parse_args(arguments)
+    found = _read(options.out)
+    known = {(line.file, line.constant, line.factor) for line in found}
     frame = predicted(PUBLISHED)
-    unseen = 0
     for constant in fit_constants():
-        for factor in (1.0 - share, 1.0 + share):
-            lines = seen(constant, factor, frame)
-            unseen += not lines
-            where = lines[0] if lines else "NOT SEEN"
-            print(f"{constant.file}: {constant.constant} x {factor:g}: {where}", flush=True)
-    print(f"{2 * len(fit_constants()) - unseen} of {2 * len(fit_constants())} changes are seen")
+        for factor in (1.0 - options.share, 1.0 + options.share):
+            if (constant.file, constant.constant, factor) in known:
+                continue
+            found.append(seen(constant, factor, frame))
+            print(f"{constant.file}: {constant.constant} x {factor:g}: {found[-1].first or 'NOT SEEN'}", flush=True)
+            if options.out is not None:
+                write_atomically(options.out, pd.DataFrame(map(asdict, found)).to_csv(index=False))
+    unseen = sum(not line.rule for line in found)
+    print(f"{len(found) - unseen} of {len(found)} changes are seen")
     return 1 if unseen else 0
 
 
-def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> list[str]:
+def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
     """What the gate says with a constant at ``factor`` times its value; ``frame`` is the report without the change."""
     own = fitted_rows(frame, constant)
     for part in (
         frame[frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"])],
         frame,
     ):
-        with overridden({constant: moved(constant, factor)}):
+        with overridden({constant: moved_value(constant, factor)}):
             found = predicted(PUBLISHED, part)
         again = found.merge(part[["table", "figure", "id", "quantity"]])
-        if lines := worse(family_errors(again), family_errors(part)):
-            return lines
-    return []
+        now, before = family_errors(again), family_errors(part)
+        lines = moved(now, before)
+        if lines:
+            rule = "worse" if worse(now, before) else "moved"
+            return Seen(constant.file, constant.constant, factor, rule, len(lines), lines[0])
+    return Seen(constant.file, constant.constant, factor, "", 0, "")
 
 
-def moved(constant: FitConstant, factor: float) -> Value:
+def moved_value(constant: FitConstant, factor: float) -> Value:
     """The constant's value times a factor; whole numbers stay whole."""
     value = current_value(constant)
     if isinstance(value, tuple):
         return tuple(round(v * factor) for v in value)
     return round(value * factor) if isinstance(value, int) else value * factor
+
+
+def _read(path: Path | None) -> list[Seen]:
+    """Results of an earlier call, if any."""
+    if path is None or not path.is_file():
+        return []
+    return [Seen(**line) for line in pd.read_csv(path, keep_default_na=False).to_dict(orient="records")]
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ def runs_here(plan: Plan, config: RunConfig) -> bool:
     return config.launcher == "local" or plan.num_gpus == 1 or importlib.util.find_spec("ray") is None
 
 
-def choose_launcher(plan: Plan, config: RunConfig) -> Launcher:
-    """In this process or on Ray."""
+def choose_launcher(plan: Plan, config: RunConfig, batch_bytes: int) -> Launcher:
+    """In this process or on Ray, whose object store holds batches of ``batch_bytes``."""
     if runs_here(plan, config):
         from executor.launch.local import LocalLauncher
 
         return LocalLauncher(config.cpu_ranks)
     from executor.launch.ray import RayLauncher
 
-    return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks)
+    return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks, batch_bytes=batch_bytes)
 
 
 def count_devices(plan: Plan, config: RunConfig) -> Devices:

@@ -22,8 +22,10 @@ DAEMONS = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)
 """What a cluster cannot be without, by Ray's name for the process."""
 LOOK_S = 1.0
 """How often we look at the daemons while we wait."""
-OBJECT_STORE_BYTES = 512 << 20
-"""Of a cluster that we start on one machine. Batches are small beside weights, and weights never travel this way."""
+LEAST_STORE_BYTES = 512 << 20
+"""Of the object store of a cluster that we start: metrics, relays' answers, a batch of a small run."""
+BATCHES_AT_ONCE = 2
+"""In the object store: one is trained on while the next is made. Weights never travel this way."""
 MARK = "hybridmap.pid"
 """Our sign in the folder of a session: the process that started it."""
 KEPT_SESSIONS = 3
@@ -48,12 +50,34 @@ class DaemonLostError(RankFailedError):
         )
 
 
-class OwnCluster:
-    """Ray on this machine alone, with ``cpu_ranks`` slots and ``num_gpus`` GPUs (``None``: those that Ray finds)."""
+def store_bytes_for(batch_bytes: int, most_bytes: int) -> int:
+    """Bytes of the object store of a run whose batches have ``batch_bytes``, of ``most_bytes`` that the machine gives.
 
-    def __init__(self, ray: Any, cpu_ranks: int, num_gpus: int | None) -> None:
+    What does not fit, Ray writes to disk: the run is slower, and goes on.
+    """
+    return min(max(LEAST_STORE_BYTES, BATCHES_AT_ONCE * batch_bytes), max(LEAST_STORE_BYTES, most_bytes))
+
+
+def most_store_bytes() -> int:
+    """What an object store may take here: Ray's own share of the memory, and no more shared memory than is free."""
+    import psutil
+    from ray._private.ray_constants import DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
+
+    share = int(psutil.virtual_memory().total * DEFAULT_OBJECT_STORE_MEMORY_PROPORTION)
+    shared = Path("/dev/shm")
+    return min(share, shutil.disk_usage(shared).free) if shared.is_dir() else share
+
+
+class OwnCluster:
+    """Ray on this machine alone, with ``cpu_ranks`` slots and ``num_gpus`` GPUs (``None``: those that Ray finds).
+
+    Its object store holds batches of ``batch_bytes``.
+    """
+
+    def __init__(self, ray: Any, cpu_ranks: int, num_gpus: int | None, batch_bytes: int) -> None:
         self._ray = ray
-        self._size = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": OBJECT_STORE_BYTES}
+        store_bytes = store_bytes_for(batch_bytes, most_store_bytes())
+        self._size = {"num_cpus": cpu_ranks, "num_gpus": num_gpus, "object_store_memory": store_bytes}
 
     def start(self) -> None:
         """Start it and connect to it."""

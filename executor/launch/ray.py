@@ -71,10 +71,13 @@ class RayLauncher:
 
     A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
     CPUs). Nodes may declare a custom resource by the name of their device (``kinds``); then a pool goes to nodes of its
-    kind. Raises ``InputError`` where Ray is missing or the address answers nothing.
+    kind. The object store of our own cluster holds batches of ``batch_bytes``. Raises ``InputError`` where Ray is
+    missing or the address answers nothing.
     """
 
-    def __init__(self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None) -> None:
+    def __init__(
+        self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None, batch_bytes: int = 0
+    ) -> None:
         self._ray = _import_ray()
         self._owns_cluster = False
         self.own_cluster: OwnCluster | None = None
@@ -82,7 +85,7 @@ class RayLauncher:
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
         self._nodes: dict[int, str] = {}
         if not self._ray.is_initialized():
-            self._connect(address, cpu_ranks, num_gpus)
+            self._connect(address, cpu_ranks, num_gpus, batch_bytes)
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
             here = self._ray.get_runtime_context().gcs_address
             raise InputError(f"this process is connected to the Ray cluster at {here}, not to {address}")
@@ -105,7 +108,7 @@ class RayLauncher:
         """Nodes that are alive now."""
         return sum(node["Alive"] for node in self._ray.nodes())
 
-    def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None) -> None:
+    def _connect(self, address: str | None, cpu_ranks: int, num_gpus: int | None, batch_bytes: int) -> None:
         if address:
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
@@ -113,7 +116,7 @@ class RayLauncher:
                 raise InputError(f"no Ray cluster answers at {address}: {error}") from error
             self._owns_cluster = True  # our connection to it: shutdown leaves somebody else's cluster running
             return
-        self.own_cluster = OwnCluster(self._ray, cpu_ranks, num_gpus)
+        self.own_cluster = OwnCluster(self._ray, cpu_ranks, num_gpus, batch_bytes)
         self.own_cluster.start()
         self._owns_cluster = True
 

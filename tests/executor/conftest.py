@@ -33,4 +33,6 @@ def on_ray(warm, monkeypatch):
     from executor import run
     from executor.launch.choice import choose_launcher
 
-    monkeypatch.setattr(run, "choose_launcher", lambda p, c: warm if c.launcher == "ray" else choose_launcher(p, c))
+    monkeypatch.setattr(
+        run, "choose_launcher", lambda p, c, b: warm if c.launcher == "ray" else choose_launcher(p, c, b)
+    )

@@ -3,9 +3,9 @@
 import pandas as pd
 
 from benchmarks.validation.ablation import fitted_rows, predicted
-from benchmarks.validation.committed import family_errors, worse
+from benchmarks.validation.committed import family_errors, moved, what_moved, worse
 from benchmarks.validation.fit import fit_constants
-from benchmarks.validation.moved_constants import moved, seen
+from benchmarks.validation.moved_constants import moved_value, seen
 from benchmarks.validation.overrides import current_value
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
@@ -44,10 +44,22 @@ def test_a_rate_counts_where_its_row_has_no_time() -> None:
 def test_what_becomes_worse_is_named_and_what_does_not_is_not() -> None:
     committed = family_errors(report(104.0, 96.0))
     assert worse(family_errors(report(105.0, 94.5)), committed) == []  # 1.25 points in mean
-    assert "now 6.5%" in worse(family_errors(report(107.0, 94.0)), committed)[0]
-    assert "bias +4.0%" in worse(family_errors(report(104.0, 104.0)), committed)[0]  # mean is the same
+    assert "now 6.50%" in worse(family_errors(report(107.0, 94.0)), committed)[0]
+    assert "now 4.00% (bias +4.00%)" in worse(family_errors(report(104.0, 104.0)), committed)[0]  # mean is the same
     assert "2 rows, now 1" in worse(family_errors(report(104.0)), committed)[0]
     assert worse(family_errors(report(100.0, 100.0)), committed) == []
+
+
+def test_prices_that_moved_are_named_whichever_way() -> None:
+    committed = family_errors(report(104.0, 96.0))
+    assert moved(committed, committed) == []
+    assert moved(family_errors(report(104.0 + 1e-6, 96.0)), committed) == []  # another machine's last digits
+    better = moved(family_errors(report(103.8, 96.2)), committed)  # 0.2 points, and no bias
+    assert better == ["training step_time_s, a | b | c: 4.00% (bias +0.00%), now 3.80% (bias +0.00%)"]
+    assert "2 rows, now 1" in moved(family_errors(report(104.0)), committed)[0]
+    assert "2 rows, now 3" in moved(family_errors(report(104.0, 96.0, 100.0)), committed)[0]
+    assert "0 rows, now 2" in moved(committed, committed.iloc[:0])[0]
+    assert what_moved(better).startswith("prices of 1 families moved: look at what changed")
 
 
 def test_a_constant_that_moves_a_fifth_is_seen() -> None:
@@ -56,5 +68,6 @@ def test_a_constant_that_moves_a_fifth_is_seen() -> None:
         PUBLISHED, pd.DataFrame({"table": ["paper"], "figure": ["fig15"], "id": "", "system": "hybridflow"})
     )
     assert fitted_rows(frame, constant).any()
-    assert moved(constant, 1.2) == 1.2 * current_value(constant)
-    assert seen(constant, 1.2, frame)
+    assert moved_value(constant, 1.2) == 1.2 * current_value(constant)
+    found = seen(constant, 1.2, frame)
+    assert (found.rule, found.families) == ("worse", 1)

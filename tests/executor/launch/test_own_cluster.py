@@ -8,7 +8,15 @@ import pytest
 from executor.controller.controller import Controller
 from executor.controller.pools import ResourcePool
 from executor.errors import RankFailedError
-from executor.launch.own_cluster import KEPT_SESSIONS, MARK, DaemonLostError, prune_sessions
+from executor.launch.own_cluster import (
+    KEPT_SESSIONS,
+    LEAST_STORE_BYTES,
+    MARK,
+    DaemonLostError,
+    most_store_bytes,
+    prune_sessions,
+    store_bytes_for,
+)
 from executor.launch.ray import RayLauncher
 from simulator.plan.groups import Degrees
 from tests.executor.workers import Probe
@@ -60,3 +68,27 @@ def test_old_sessions_of_ours_are_removed_and_no_others(tmp_path):
     left = {folder.name for folder in tmp_path.iterdir()}
     assert {"session_strangers", "session_running"} <= left
     assert not {"session_0", "session_1"} & left and f"session_{KEPT_SESSIONS + 1}" in left
+
+
+@pytest.mark.parametrize(
+    ("batch_bytes", "most_bytes", "expected"),
+    [
+        (0, 8 << 30, LEAST_STORE_BYTES),
+        (1 << 30, 8 << 30, 2 << 30),
+        (6 << 30, 8 << 30, 8 << 30),
+        (0, 0, LEAST_STORE_BYTES),
+    ],
+)
+def test_the_object_store_holds_two_batches_where_the_machine_gives_as_much(batch_bytes, most_bytes, expected):
+    assert store_bytes_for(batch_bytes, most_bytes) == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ray_starts_with_a_store_of_that_size():
+    batch_bytes = 300 << 20
+    launcher = RayLauncher(cpu_ranks=1, batch_bytes=batch_bytes)
+    try:
+        size = launcher.own_cluster.node().get_resource_and_label_spec().object_store_memory
+        assert size == store_bytes_for(batch_bytes, most_store_bytes()) == 600 << 20
+    finally:
+        launcher.stop()

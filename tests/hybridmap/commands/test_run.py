@@ -239,9 +239,12 @@ def test_ctrl_c_ends_with_130_and_whole_files(run_job, tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     metrics = tmp_path / "out" / "metrics.jsonl"
-    wait_until(lambda: metrics.exists() or child.poll() is not None, "its first iteration")
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=HANGS_S)
+    try:
+        wait_until(lambda: metrics.exists() or child.poll() is not None, "its first iteration")
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=HANGS_S)
+    finally:
+        child.kill()
     assert child.returncode == 130
     assert "stopped after" in said
     assert "Traceback" not in said

@@ -164,3 +164,24 @@ def test_what_is_not_read_is_named(system, text, message, tmp_path):
     (tmp_path / "run.sh").write_text(text)
     with pytest.raises(InputError, match=message):
         READERS[system].imported(READERS[system].read(tmp_path / "run.sh", {}), GIVEN)
+
+
+def test_a_run_of_openrlhf_is_read_as_deepspeed_shards_it(tmp_path):
+    """ZeRO 2, its default, is itself; states wait in host memory where its flags have them do so."""
+    path, reader = tmp_path / "run.sh", READERS["openrlhf"]
+
+    def read(more):
+        path.write_text(f"{OPENRLHF.rstrip()} {more}\n")
+        return reader.imported(reader.read(path, {}), GIVEN)
+
+    plain = read("--ds.enable_sleep")
+    assert plain.job.facts().training.name.startswith("deepspeed@")
+    assert plain.plan.role("actor").training.zero_stage == 2
+    assert plain.plan.role("actor").offload == ("optimizer",)
+    assert any("--ds.overlap_comm" in note for note in plain.notes)
+    with_reference = OPENRLHF.replace("kl.init_coef 0 ", "kl.init_coef 0.01 ")
+    for stage, kept in ((2, ()), (3, ("parameters",))):
+        path.write_text(f"{with_reference.rstrip()} --ref.offload --ds.zero_stage {stage} --ds.overlap_comm\n")
+        again = reader.imported(reader.read(path, {}), GIVEN)
+        assert again.plan.role("reference").offload == kept
+        assert not any("--ds.overlap_comm" in note for note in again.notes)
