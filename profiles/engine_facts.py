@@ -260,7 +260,8 @@ def engine_names(kind: Literal["training", "generation"]) -> list[str]:
 def default_engine(kind: Literal["training", "generation"]) -> str:
     """The newest profiled version of the default engine: Megatron-Core for training, vLLM for generation."""
     family = {"training": "megatron-core", "generation": "vllm"}[kind]
-    return [n for n in engine_names(kind) if n.split("@")[0] == family][-1]
+    ours = (n for n in _profiled() if n.split("@")[0] == family and _read(n)[0].kind == kind)
+    return max(ours, key=version_of)
 
 
 def load_generation_engine(name: str) -> GenerationEngine:
