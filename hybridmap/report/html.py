@@ -58,6 +58,7 @@ def page(content: Content) -> str:
         "SCRIPT": (assets / "script.js").read_text(encoding="utf-8"),
         "PLOTLY": library,
         "BYTES": str(num_bytes),
+        "PLAN": content.file.digest_now(),
     }
     return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
 
