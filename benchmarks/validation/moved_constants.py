@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.validation.ablation import PUBLISHED, fitted_rows, predicted
@@ -72,7 +73,7 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
     """
     before, own = family_errors(frame), fitted_rows(frame, constant)
     families = frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"])
-    few = own & (own.cumsum() <= FEW)
+    few = own & own.cumsum().isin(np.linspace(1, own.sum(), FEW).round())
     for wanted in (few, own, families, pd.Series(True, frame.index)):
         with overridden({constant: moved_value(constant, factor)}):
             found = predicted(PUBLISHED, frame[wanted]).set_index(KEY)
