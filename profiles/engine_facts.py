@@ -164,6 +164,7 @@ class GenerationEngine(_Engine):
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
+    tuned_experts: float = 0.0
     sampler_bytes_per_logit: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
