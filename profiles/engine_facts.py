@@ -46,6 +46,8 @@ wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flig
 class _EngineFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    schema_version: Literal[1] = 1
+    computed_from: str = ""
     kind: Literal["training", "generation"]
     engine: str
     version: str
@@ -162,6 +164,7 @@ class GenerationEngine(_Engine):
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
+    tuned_experts: float = 0.0
     sampler_bytes_per_logit: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
