@@ -46,6 +46,8 @@ wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flig
 class _EngineFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    schema_version: Literal[1] = 1
+    computed_from: str = ""
     kind: Literal["training", "generation"]
     engine: str
     version: str

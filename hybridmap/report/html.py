@@ -58,6 +58,7 @@ def page(content: Content) -> str:
         "SCRIPT": "".join((assets / name).read_text(encoding="utf-8") for name in ("labels.js", "script.js")),
         "PLOTLY": library,
         "BYTES": str(num_bytes),
+        "PLAN": content.file.digest_now(),
     }
     return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
 
