@@ -123,7 +123,7 @@ def advise(reader: Reader[Any], imported: Imported, config: Any, search: Callabl
         run = reader.as_read(reader.changed(config, kept), imported.source)
         timeline = simulate(run.plan, run.job.facts())
         advice = replace(advice, best=replace(advice.best, plan=run.plan, timeline=timeline))
-    return replace(advice, changes=kept, steps=in_order(kept, time_of), iteration_s=after)
+    return replace(advice, changes=kept, steps=joined(in_order(kept, time_of), now, time_of), iteration_s=after)
 
 
 def worthwhile(
@@ -134,18 +134,43 @@ def worthwhile(
 ) -> tuple[tuple[Change, ...], float | None]:
     """The changes of the steps that gain something, with the time of the run that has them.
 
-    All changes where the others are needed: without them it does not fit, or is not as fast.
+    A step that gains nothing stays where others need it: without it the run does not fit, or is not as fast.
     """
     whole_s = time_of(changes)
+    if whole_s is None:
+        return changes, None
     times = [now_s, *(step.after_s for step in steps)]
-    gains = [
-        before is None or after is None or after < (1.0 - LEAST_GAIN) * before for before, after in pairwise(times)
-    ]
-    kept = tuple(change for step, gain in zip(steps, gains, strict=True) if gain for change in step.changes)
-    kept_s = time_of(kept)
-    if kept_s is None or whole_s is None or kept_s > (1.0 + LEAST_GAIN) * whole_s:
-        return changes, whole_s
+    idle = [step for step, (before, after) in zip(steps, pairwise(times), strict=True) if not _gains(before, after)]
+    kept, kept_s = changes, whole_s
+    for some in (idle, *([step] for step in idle)):  # all of them at once, else one after the other
+        gone = [change for step in some for change in step.changes]
+        rest = tuple(change for change in kept if change not in gone)
+        rest_s = time_of(rest)
+        if rest_s is not None and rest_s <= (1.0 + LEAST_GAIN) * whole_s:
+            kept, kept_s = rest, rest_s
     return kept, kept_s
+
+
+def _gains(before_s: float | None, after_s: float | None) -> bool:
+    return before_s is None or after_s is None or after_s < (1.0 - LEAST_GAIN) * before_s
+
+
+def joined(
+    steps: tuple[Step, ...], now_s: float | None, time_of: Callable[[tuple[Change, ...]], float | None]
+) -> tuple[Step, ...]:
+    """Steps that each gain something: one that gains nothing is made together with the next that does."""
+    out: list[Step] = []
+    waiting: list[Step] = []
+    before_s = now_s
+    for step in steps:
+        waiting.append(step)
+        if not _gains(before_s, step.after_s) and step is not steps[-1]:
+            continue
+        changes = tuple(change for each in waiting for change in each.changes)
+        name = ", ".join(each.name for each in waiting)
+        out.append(step if len(waiting) == 1 else Step(name, changes, time_of(changes), step.after_s))
+        waiting, before_s = [], step.after_s
+    return tuple(out)
 
 
 def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]], float | None]) -> tuple[Step, ...]:
