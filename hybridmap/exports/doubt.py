@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def as_it_runs(plan: Plan, facts: Facts) -> tuple[Timeline | None, list[str]]:
     """The timeline of a run, and why it does not fit by our count; none where it does not by the error of that either.
 
-    Nine of ten published peaks lie above ``least_share`` of what is counted for them, so a run that fits with that share
-    of its count may run; whoever imports one knows.
+    Nine of ten published peaks lie above ``least_share`` of what is counted for them, so a run that fits with that
+    share of its count may run; whoever imports one knows.
     """
     found = [violation.message for violation in check_plan(plan, facts)]
     if found and not may_fit(plan, facts, len(found)):
