@@ -29,6 +29,7 @@ from executor.run_settings import (
     require_turns,
 )
 from simulator.plan.dataflow import build_dataflow
+from simulator.plan.seal import fingerprint, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -230,9 +231,10 @@ def _loop(
         saving.finish()
     finally:
         log.close()
-    write_atomically(out_dir / "timeline.json", timeline.model_dump_json(indent=1) + "\n")
-    if ranks is not None:
-        write_atomically(out_dir / "timeline-ranks.json", ranks.model_dump_json(indent=1) + "\n")
+    of = fingerprint(plan.model_dump(mode="json"), given.identity)
+    for name, found in (("timeline.json", timeline), ("timeline-ranks.json", ranks)):
+        if found is not None:
+            write_atomically(out_dir / name, sealed(found, of).model_dump_json(indent=1) + "\n")
 
 
 def _checked(models: Models, config: RunConfig, iteration: int, saving: Saving) -> dict[str, float]:

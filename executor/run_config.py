@@ -30,11 +30,19 @@ class FunctionSection(Section):
     """A reward or cost that is a function: a built-in name, ``module:function``, or the URL of a service.
 
     It judges ``workers`` responses at once, each in a process of its own; unless given one a GPU of the plan, which is
-    what is priced, and one where there are none.
+    what is priced, and one where there are none. ``isolation: strict``, of programs that a model wrote, refuses to run
+    them behind anything but the strongest walls, filter and count (docs/security.md).
     """
 
     function: str
     workers: Annotated[int, Field(ge=1)] | None = None
+    isolation: Literal["strongest", "strict"] = "strongest"
+
+    @model_validator(mode="after")
+    def _isolates_what_it_knows(self) -> FunctionSection:
+        if self.isolation == "strict" and self.function != "unit-tests" and "://" not in self.function:
+            raise ValueError(f"isolation is of the programs of unit-tests, {self.function} runs in our own processes")
+        return self
 
 
 TrainingEngineName = Annotated[

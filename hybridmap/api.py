@@ -235,9 +235,9 @@ def read_plan(path: StrPath) -> tuple[PlanFile, Job]:
 
 def write_plan(job: Job, result: Result, folder: StrPath) -> list[Path]:
     """Write ``plan.json`` and ``timeline.json`` as ``hybridmap plan`` does; gives their paths."""
-    from hybridmap.files.plan import write_records
+    from hybridmap.files.plan import planned_records, write_records
 
-    return write_records(Path(folder), {"plan.json": plan_record(job, result), "timeline.json": result.timeline})
+    return write_records(Path(folder), planned_records(plan_record(job, result), result.timeline))
 
 
 def write_report(job: Job, result: Result, path: StrPath, *, measured: Timeline | None = None) -> Path:

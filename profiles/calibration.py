@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from profiles.errors import FileFormatError
-from profiles.yaml_text import parse_yaml
+from profiles.yaml_text import parse_yaml, yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,8 @@ class CalibrationFile(_Section):
     what is known of them, and what other calls take beside their price; ``left_out`` are steps by why; ``prior_scale``
     is how much wider than usual prices were taken to be uncertain before.
     ``of_calls`` is the covariance of how far whole calls are off, where such seconds were learned with the factors.
+    ``computed_from`` hashes the steps, the plan and the prices that it was learned from, ``digest`` what it says; both
+    are empty in a file from before they were written, ``digest`` in one that somebody wrote as their own.
     """
 
     schema_version: Literal[2] = 2
@@ -116,6 +118,8 @@ class CalibrationFile(_Section):
     lengths: LearnedLengths | None = None
     memory_gib: Seconds | None = None
     peak: MemoryPeak | None = None
+    computed_from: str = ""
+    digest: str = ""
 
     @model_validator(mode="after")
     def _square(self) -> CalibrationFile:
@@ -173,11 +177,22 @@ UNCALIBRATED = Calibration()
 def read_calibration(path: Path) -> CalibrationFile:
     """A layer's file. ``FileFormatError`` names the file and the field; ``OSError`` where it cannot be opened."""
     try:
-        return CalibrationFile.model_validate(parse_yaml(path.read_bytes(), str(path)))
+        file = CalibrationFile.model_validate(parse_yaml(path.read_bytes(), str(path)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"
         raise FileFormatError(f"{path}: {place}: {first['msg']}") from error
+    if file.digest and file.digest != digest_of(file):
+        raise FileFormatError(
+            f"{path}: was edited after it was learned (its digest is not that of what it says); learn it again or take "
+            "its 'digest' out to have it read as your own"
+        )
+    return file
+
+
+def text_of(file: CalibrationFile) -> str:
+    """A layer as it is written, with the digest of what it says."""
+    return yaml_of(file.model_copy(update={"digest": digest_of(file)}).model_dump(mode="json"))
 
 
 def factors_of_calls(factors: Mapping[str, float]) -> dict[str, float]:
@@ -190,5 +205,5 @@ def factors_of_calls(factors: Mapping[str, float]) -> dict[str, float]:
 
 
 def digest_of(file: CalibrationFile) -> str:
-    """Hash of what a layer says."""
-    return hashlib.sha256(file.model_dump_json().encode()).hexdigest()
+    """Hash of what a layer says; where it is from does not count."""
+    return hashlib.sha256(file.model_dump_json(exclude={"computed_from", "digest"}).encode()).hexdigest()

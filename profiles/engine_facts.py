@@ -46,6 +46,8 @@ wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flig
 class _EngineFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    schema_version: Literal[1] = 1
+    computed_from: str = ""
     kind: Literal["training", "generation"]
     engine: str
     version: str
@@ -162,6 +164,7 @@ class GenerationEngine(_Engine):
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
+    tuned_experts: float = 0.0
     sampler_bytes_per_logit: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
@@ -260,7 +263,8 @@ def engine_names(kind: Literal["training", "generation"]) -> list[str]:
 def default_engine(kind: Literal["training", "generation"]) -> str:
     """The newest profiled version of the default engine: Megatron-Core for training, vLLM for generation."""
     family = {"training": "megatron-core", "generation": "vllm"}[kind]
-    return [n for n in engine_names(kind) if n.split("@")[0] == family][-1]
+    ours = (n for n in _profiled() if n.split("@")[0] == family and _read(n)[0].kind == kind)
+    return max(ours, key=version_of)
 
 
 def load_generation_engine(name: str) -> GenerationEngine:

@@ -220,6 +220,7 @@ class _DeviceFile(BaseModel):
     inter_node_latency_s: _Fact
     power_w: _Fact
     doubts: list[str] = Field(default_factory=list)
+    computed_from: str = ""
 
 
 class _DerivedFile(BaseModel):

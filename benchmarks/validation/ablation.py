@@ -186,7 +186,9 @@ def _needed(file: Path, raw: pd.DataFrame, wanted: pd.DataFrame) -> pd.Series:
     part = wanted[(wanted["table"] == "paper") & (wanted["figure"] == file.stem.split("_")[1])]
     if part.empty or "system" not in raw:
         return pd.Series(not part.empty, raw.index, dtype=bool)
-    return raw["system"].str.strip().str.lower().isin(part["system"])
+    sizes = part["id"].str.split(":").str[1:3].str.join(":")  # as ``paper`` names rows
+    kept = (raw["model"].str.strip() + ":" + raw["num_gpus"].str.strip()).isin(sizes)
+    return kept & raw["system"].str.strip().str.lower().isin(part["system"])
 
 
 def _errors(part: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:

@@ -190,7 +190,8 @@ def _function(role: str, config: RunConfig, plan: Plan, device: str) -> Function
     section = {"reward": config.reward, "cost": config.cost}[role]
     assert section is not None, f"{role} is a function"
     workers = section.workers or (plan.num_gpus if device == "cuda" else 1)
-    return FunctionSpec(section.function, TextCodec(config.data.alphabet, config.data.tokenizer), workers)
+    codec = TextCodec(config.data.alphabet, config.data.tokenizer)
+    return FunctionSpec(section.function, codec, workers, section.isolation == "strict")
 
 
 def _optimizer(role: str, config: RunConfig, steps: int) -> OptimizerConfig:

@@ -11,6 +11,7 @@ from executor.records import Spent, WeightsMoved
 from executor.rl.parallel_reward import ParallelReward
 from executor.rl.rewards import REWARDS
 from executor.rl.served_reward import ServedReward, is_url
+from executor.sandbox.run import require_strict
 from profiles.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -29,11 +30,13 @@ class FunctionSpec:
     """``function``: a name of ``executor.rl.rewards.REWARDS``, ``module:function`` of the user's own, or a URL.
 
     With more than one of ``workers`` it runs in so many processes of its own; a service answers some at once anyway.
+    ``strict``: see ``sandbox.run.require_strict``; each machine that scores is asked.
     """
 
     function: str
     codec: TextCodec
     workers: int = 1
+    strict: bool = False
 
     def build(self, identity: Identity, address: str, degrees: Degrees) -> RoleEngine:
         """See ``EngineChoice``."""
@@ -55,6 +58,8 @@ class FunctionEngine:
 
     def load(self) -> None:
         name, workers = self.spec.function, self.spec.workers
+        if self.spec.strict and not is_url(name):
+            require_strict()
         self.score: Callable[[str, str], float] | ParallelReward = resolve_reward(name)
         if workers > 1 and not is_url(name):
             self.score = ParallelReward(name, resolve_reward, workers)

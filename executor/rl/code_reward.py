@@ -6,7 +6,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
-from executor.sandbox.run import WALLS, Limits, isolation, run_program
+from executor.sandbox.run import WALLS, Limits, isolation, require_strict, run_program
 
 if TYPE_CHECKING:
     from executor.run_config import RunConfig
@@ -36,10 +36,13 @@ def program_of(response: str, answer: str) -> tuple[str, str]:
 def isolation_note(config: RunConfig) -> str | None:
     """What to tell a user whose run executes programs of the model: what isolates them here; else ``None``.
 
-    ``InputError`` where they cannot be run at all.
+    ``InputError`` where they cannot be run at all, or not as strictly as the run asks.
     """
-    if "unit-tests" not in (config.function_of("reward"), config.function_of("cost")):
+    sections = [section for section in (config.reward, config.cost) if section and section.function == "unit-tests"]
+    if not sections:
         return None
+    if any(section.isolation == "strict" for section in sections):
+        require_strict()
     found = isolation()
     stronger = WALLS[: WALLS.index(found[0])]
     missing = [*stronger, *(word for word in ("seccomp", "cgroup") if word not in found)]

@@ -93,6 +93,21 @@ def isolation() -> tuple[str, ...]:
     )
 
 
+STRICT = ("bubblewrap", "seccomp", "cgroup")
+"""The well-kept tools; what stands in for each where it is missing is our own."""
+
+
+def require_strict() -> None:
+    """``InputError`` unless programs are isolated by ``STRICT`` on this machine, and by nothing less."""
+    found = isolation()
+    if missing := [word for word in STRICT if word not in found]:
+        raise InputError(
+            f"isolation: strict needs {', '.join(STRICT)}; here programs would run behind {', '.join(found)}, without "
+            f"{', '.join(missing)}: install bubblewrap 0.8 and libseccomp 2.5, give us a cgroup (version 2), or name a "
+            "service's URL as the reward; no program was run"
+        )
+
+
 def run_program(program: str, limits: Limits, walls: str | None = None) -> Ran:
     """Run a Python program, without input, arguments or environment, in an empty folder that goes with it.
 

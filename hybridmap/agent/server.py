@@ -115,13 +115,12 @@ def calibrate(log: str, plan_file: str, out: str = ".") -> LearnedAnswer:
     from hybridmap.calibration.learn import learn
     from hybridmap.files.write import write_file
     from hybridmap.runlogs.read import read_log
-    from profiles.calibration import CALIBRATION_FILE
-    from profiles.yaml_text import yaml_of
+    from profiles.calibration import CALIBRATION_FILE, text_of
 
     file, job = hm.read_plan(plan_file)
     learned = learn(read_log(Path(log)), file.plan, job.facts())
     target = Path(out) / CALIBRATION_FILE
-    write_file(target, yaml_of(learned.file.model_dump(mode="json")))
+    write_file(target, text_of(learned.file))
     return LearnedAnswer(
         steps=learned.file.steps,
         factors=learned.belief.factors,

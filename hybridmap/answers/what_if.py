@@ -17,6 +17,7 @@ from profiles.errors import HybridmapError, InfeasibleError, InputError
 from profiles.yaml_text import read_yaml_file
 from simulator.plan.dataflow import Stage
 from simulator.plan.plan import Plan, Record
+from simulator.plan.seal import Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,10 +57,9 @@ class CaseRecord(Record):
     plan: Plan | None
 
 
-class WhatIfFile(Record):
+class WhatIfFile(Sealed):
     """The content of ``what-if.json``: the job as given, then every combination in order."""
 
-    schema_version: Literal[1] = 1
     hybridmap_version: str
     job: dict[str, Any]
     facts_hash: str

@@ -19,6 +19,7 @@ from simulator.calibration.factors import uncalibrated
 from simulator.calibration.fit import Case, Prices, fit
 from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation
 from simulator.plan.dataflow import CONTROLLER
+from simulator.plan.seal import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,6 +93,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         lengths=lengths,
         memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
         peak=learn_memory(kept.steps, plan, facts),
+        computed_from=fingerprint(repr(log.steps), plan.model_dump(mode="json"), facts.facts_hash),
     )
     return Learned(file, belief, kept, lengths, lacks(kept.steps, facts, plan))
 

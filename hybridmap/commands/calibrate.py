@@ -159,9 +159,10 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
 
 def _write(out: Path, learned: "Learned", ran: Ran, with_job: bool) -> list[str]:
     from hybridmap.files.write import write_file
+    from profiles.calibration import text_of
     from profiles.yaml_text import yaml_of
 
-    content = {CALIBRATION_FILE: yaml_of(learned.file.model_dump(mode="json"))}
+    content = {CALIBRATION_FILE: text_of(learned.file)}
     if with_job:
         content["job.yaml"] = yaml_of(ran.job.document)
     for name, text in content.items():

@@ -60,7 +60,7 @@ def export(
     found = export_plan(file, str(plan), _system(to, file, plan))
     if launcher is not None:
         found = _with_launcher(found, launcher, file, plan)
-    written = _written(found, out) if out is not None else []
+    written = _written(found, out, file.digest_now()) if out is not None else []
     if as_json:
         say_json(_document(found, written))
         return
@@ -125,13 +125,15 @@ def _with_launcher(found: "Export", launcher: str, file: "PlanFile", path: Path)
     return replace(found, files={**found.files, **launcher_files(launcher, file.plan, job, found)})
 
 
-def _written(found: "Export", out: Path) -> list[str]:
+def _written(found: "Export", out: Path, digest: str) -> list[str]:
+    """Write the files, each with the digest of its plan in its last line, a comment."""
     from hybridmap.files.plan import require_folder
     from hybridmap.files.write import write_file
 
     require_folder(out)
+    stamp = f"hybridmap export, schema 1, of plan {digest}"
     for name, text in found.files.items():
-        write_file(out / name, text)
+        write_file(out / name, f"{text.rstrip()}\n{f'<!-- {stamp} -->' if name.endswith('.md') else f'# {stamp}'}\n")
     for name in found.files:
         if name.endswith(".sh"):
             (out / name).chmod(0o755)

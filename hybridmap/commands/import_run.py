@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hybridmap.exports.reader import Reader
     from hybridmap.job.job import Job
     from mapper.result import Result
-    from simulator.plan.plan import Record
     from simulator.plan.timeline import Timeline
 
 
@@ -189,11 +188,11 @@ def name_values(option: str, expected: str, texts: Sequence[str]) -> dict[str, s
 def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Path) -> list[str]:
     import yaml
 
-    from hybridmap.files.plan import plan_file_of, sealed, write_records
+    from hybridmap.files.plan import plan_file_of, planned_records, write_records
     from hybridmap.files.write import write_file
 
     record = plan_file_of(imported.job, best, "any", False)
-    records: dict[str, Record] = {"plan.json": record, "timeline.json": best.timeline}
+    records = planned_records(record, best.timeline)
     if now is not None:
         update = {
             "plan": imported.plan,
@@ -205,15 +204,17 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
             "num_gpus": now.num_gpus,
             "runners_up": (),
         }
-        records["imported.json"] = sealed(record.model_copy(update=update))
+        records["imported.json"] = record.model_copy(update=update)
     written = [str(path) for path in write_records(out, records)]
     write_file(out / "job.yaml", yaml.safe_dump(imported.job.document, sort_keys=False))
     return [*written, str(out / "job.yaml")]
 
 
 def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice", system: str) -> None:
+    from hybridmap.text.advice import answer_lines
     from hybridmap.text.plan import header_lines, show_plan
 
+    say("\n".join(answer_lines(now, advice, system)) + "\n")
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))
     _show_run(imported, now, why)
     say()

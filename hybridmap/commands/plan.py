@@ -57,7 +57,7 @@ def plan(
     The fastest, unless the job names another objective. Searches placements, pool sizes and layouts together, proves
     how good the answer is, and writes plan.json and timeline.json.
     """
-    from hybridmap.files.plan import plan_file_of, read_plan_file, require_folder, write_records
+    from hybridmap.files.plan import plan_file_of, planned_records, read_plan_file, require_folder, write_records
     from hybridmap.job.load import load_job
     from hybridmap.job.notes import notes
     from hybridmap.text.frontier import budget_notes
@@ -79,7 +79,7 @@ def plan(
         facts = given.facts()
     more = [*held, *result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
     record = plan_file_of(given, result, placement.value, even)
-    written = write_records(out, {"plan.json": record, "timeline.json": result.timeline})
+    written = write_records(out, planned_records(record, result.timeline))
     if as_json:
         say_json(_document(result, given, top, [*notes(facts), *more, *result.open_because], [str(p) for p in written]))
     else:

@@ -73,11 +73,12 @@ def validate(
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
     from hybridmap.validation.implementation import compare_builds
+    from simulator.plan.seal import fingerprint
 
     builds = compare_builds(facts, engines_of(given.run, chosen), given.run.dtype, measured.kernels)
     found = compare(predicted, iteration_s, measured.timelines, amounts, builds)
     layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
-    _write(out, found, predicted, measured)
+    _write(out, found, predicted, measured, fingerprint(chosen.model_dump(mode="json"), facts.facts_hash))
     _show(found, layer, measured, facts, out, profile, as_json)
 
 
@@ -227,21 +228,27 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
     from hybridmap.calibration.learn import learn
     from hybridmap.runlogs.read import log_of
     from profiles.atomic_write import write_atomically
-    from profiles.calibration import CALIBRATION_FILE
-    from profiles.yaml_text import yaml_of
+    from profiles.calibration import CALIBRATION_FILE, text_of
 
     layer = learn(log_of(measured.timelines, str(job)), plan, without_dispatch(facts), between_calls=False).file
-    write_atomically(profile / CALIBRATION_FILE, yaml_of(layer.model_dump(mode="json")))
+    write_atomically(profile / CALIBRATION_FILE, text_of(layer))
     return layer
 
 
-def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Measured") -> None:
+def _write(out: Path, found: "Comparison", predicted: "Timeline", measured: "Measured", of: str) -> None:
+    """Both timelines, the comparison and the plot; ``of`` is the fingerprint of what ran at which prices."""
     from hybridmap.validation.lanes import write_lanes
     from profiles.atomic_write import write_atomically
+    from simulator.plan.seal import fingerprint, sealed
 
-    write_atomically(out / "validation.json", found.model_dump_json(indent=1) + "\n")
-    write_atomically(out / "predicted.json", predicted.model_dump_json(indent=1) + "\n")
-    write_atomically(out / "measured.json", measured.timelines[-1].model_dump_json(indent=1) + "\n")
+    first, last = sealed(predicted, of), sealed(measured.timelines[-1], of)
+    records = {
+        "validation": sealed(found, fingerprint(first.digest, last.digest)),
+        "predicted": first,
+        "measured": last,
+    }
+    for name, record in records.items():
+        write_atomically(out / f"{name}.json", record.model_dump_json(indent=1) + "\n")
     if not write_lanes(predicted, measured.timelines[-1], out / "timeline.html"):
         warn("plotly is not installed, so there is no timeline.html: pip install 'hybridmap[run]'")
 

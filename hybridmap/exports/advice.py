@@ -16,7 +16,7 @@ from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hybridmap.exports.imported import Imported
     from hybridmap.exports.reader import Change, Reader
@@ -132,23 +132,27 @@ def worthwhile(
     now_s: float | None,
     time_of: Callable[[tuple[Change, ...]], float | None],
 ) -> tuple[tuple[Change, ...], float | None]:
-    """The changes of the steps that gain something, with the time of the run that has them.
+    """The changes of the steps that gain something or that others need, with the time of the run that has them.
 
-    A step that gains nothing stays where others need it: without it the run does not fit, or is not as fast.
+    A step without a gain stays where the run without it does not fit, or is not as fast.
     """
-    whole_s = time_of(changes)
-    if whole_s is None:
+    kept, kept_s = list(steps), time_of(changes)
+    if kept_s is None:
         return changes, None
     times = [now_s, *(step.after_s for step in steps)]
-    idle = [step for step, (before, after) in zip(steps, pairwise(times), strict=True) if not _gains(before, after)]
-    kept, kept_s = changes, whole_s
-    for some in (idle, *([step] for step in idle)):  # all of them at once, else one after the other
-        gone = [change for step in some for change in step.changes]
-        rest = tuple(change for change in kept if change not in gone)
-        rest_s = time_of(rest)
-        if rest_s is not None and rest_s <= (1.0 + LEAST_GAIN) * whole_s:
-            kept, kept_s = rest, rest_s
-    return kept, kept_s
+    for step, (before, after) in reversed(list(zip(steps, pairwise(times), strict=True))):
+        if _gains(before, after):
+            continue
+        rest = [each for each in kept if each is not step]
+        rest_s = time_of(_changes(rest))
+        if rest_s is not None and rest_s <= (1.0 + LEAST_GAIN) * kept_s:
+            kept, kept_s = rest, min(rest_s, kept_s)
+    every = _changes(kept)
+    return (changes, kept_s) if len(every) == len(changes) else (every, time_of(every))
+
+
+def _changes(steps: Iterable[Step]) -> tuple[Change, ...]:
+    return tuple(change for step in steps for change in step.changes)
 
 
 def _gains(before_s: float | None, after_s: float | None) -> bool:
@@ -166,7 +170,7 @@ def joined(
         waiting.append(step)
         if not _gains(before_s, step.after_s) and step is not steps[-1]:
             continue
-        changes = tuple(change for each in waiting for change in each.changes)
+        changes = _changes(waiting)
         name = ", ".join(each.name for each in waiting)
         out.append(step if len(waiting) == 1 else Step(name, changes, time_of(changes), step.after_s))
         waiting, before_s = [], step.after_s

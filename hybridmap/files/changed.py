@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hybridmap.files.plan import PlanFile
-
-
-def digest_of(file: PlanFile) -> str:
-    """The SHA-256 of all else that a plan file says; keys that have their defaults do not count."""
-    document = file.model_dump(mode="json", exclude={"digest"}, exclude_defaults=True)
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def changed_since(file: PlanFile, path: str, facts_hash: str, now_s: float) -> str | None:
@@ -22,7 +14,7 @@ def changed_since(file: PlanFile, path: str, facts_hash: str, now_s: float) -> s
     ``facts_hash`` and ``now_s`` are the job's prices and the plan's iteration by them. ``None``: it holds as it is.
     """
     seconds = f"it says {file.iteration_s:,.2f} s per iteration, now {now_s:,.2f} s"
-    if file.digest and file.digest != digest_of(file):
+    if file.is_edited:
         return (
             f"{path} was edited after it was written: {seconds} by the prices of its plan; its proof counts no more, "
             "plan again for one"

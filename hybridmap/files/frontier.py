@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hybridmap.version import __version__
 from mapper.result import OPTIMAL_GAP
 from simulator.plan.plan import Plan, Record
+from simulator.plan.seal import Sealed
 
 if TYPE_CHECKING:
     from hybridmap.job.job import Job
@@ -30,10 +31,9 @@ class PointRecord(Record):
     plan: Plan
 
 
-class FrontierFile(Record):
+class FrontierFile(Sealed):
     """The content of ``frontier.json``; ``job`` is the job's document. Points have ascending GPUs."""
 
-    schema_version: Literal[1] = 1
     hybridmap_version: str
     job: dict[str, Any]
     facts_hash: str

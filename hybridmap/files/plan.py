@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from hybridmap.files.changed import digest_of
 from hybridmap.job.problems import described
 from hybridmap.json_text import to_json
 from hybridmap.version import __version__
@@ -21,6 +20,7 @@ from profiles.errors import FileFormatError, InputError
 from profiles.units import MIB
 from simulator.plan.dataflow import Stage
 from simulator.plan.plan import Plan, Record
+from simulator.plan.seal import Sealed, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from hybridmap.job.job import Job
     from mapper.result import Result
+    from simulator.plan.timeline import Timeline
 
 SCHEMA_VERSION = 1
-_Record = TypeVar("_Record", bound=Record)
+_Sealed = TypeVar("_Sealed", bound=Sealed)
 MAX_BYTES = 64 * MIB
 
 
@@ -50,14 +51,12 @@ class Searched(Record):
     even: bool
 
 
-class PlanFile(Record):
+class PlanFile(Sealed):
     """The content of ``plan.json``. ``job`` is the job's document: the file needs nothing else to be simulated.
 
-    ``facts_hash`` is that of the prices that it was computed from, ``digest`` that of all else in the file
-    (``files.changed``); empty where a file is older than digests.
+    ``facts_hash`` is that of the prices that it was computed from; ``digest`` is empty where a file is older than it.
     """
 
-    schema_version: Literal[1] = 1
     hybridmap_version: str
     job: dict[str, Any]
     facts_hash: str
@@ -73,7 +72,6 @@ class PlanFile(Record):
     num_gpus: int
     plan: Plan
     runners_up: tuple[PlannedRunnerUp, ...]
-    digest: str = ""
 
 
 def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFile:
@@ -102,9 +100,9 @@ def plan_file_of(job: Job, result: Result, placement: str, even: bool) -> PlanFi
     return sealed(file)
 
 
-def sealed(file: PlanFile) -> PlanFile:
-    """The file with the digest of what it says now."""
-    return file.model_copy(update={"digest": digest_of(file)})
+def planned_records(file: PlanFile, timeline: Timeline) -> dict[str, Sealed]:
+    """What a search leaves behind, by name; the timeline says which plan it is of."""
+    return {"plan.json": file, "timeline.json": sealed(timeline, computed_from=file.digest)}
 
 
 def read_plan_file(path: Path) -> PlanFile:
@@ -148,12 +146,30 @@ def is_plan_file(path: Path) -> bool:
     return isinstance(content, dict) and "plan" in content and "workload" not in content
 
 
-def read_record(path: Path, kind: type[_Record]) -> _Record:
-    """Read a JSON file that one of our commands wrote, such as ``frontier.json``; errors as in ``read_plan_file``."""
+def read_record(path: Path, kind: type[_Sealed]) -> _Sealed:
+    """Read a JSON file that one of our commands wrote, such as ``frontier.json``; errors as in ``read_plan_file``.
+
+    An edited file is refused: nothing in it can be priced again, so its times would be shown as they are.
+    """
+    return unedited(validated(read_json(path), kind, path), path)
+
+
+def validated(content: object, kind: type[_Sealed], path: Path) -> _Sealed:
+    """The record that ``content`` is, read from ``path``; ``FileFormatError`` says what is wrong with it."""
     try:
-        return kind.model_validate(read_json(path))
+        return kind.model_validate(content)
     except ValidationError as error:
         raise misfit(path, error) from None
+
+
+def unedited(record: _Sealed, path: Path) -> _Sealed:
+    """The record, if it is as it was written; ``FileFormatError`` otherwise."""
+    if record.is_edited:
+        raise FileFormatError(
+            f"{path}: was edited after it was written (its digest is not that of what it says); make it again, or take "
+            "its 'digest' out to have it read as your own"
+        )
+    return record
 
 
 def read_plan(path: Path) -> tuple[Plan, dict[str, Any] | None]:
@@ -222,10 +238,10 @@ def require_folder(out: Path) -> None:
         raise InputError(f"{out}: cannot be an output folder, {there} is not writable")
 
 
-def write_records(out: Path, records: Mapping[str, Record]) -> list[Path]:
-    """Write ``<name>: record`` as JSON files below ``out``, which is made if need be; all of them or none."""
+def write_records(out: Path, records: Mapping[str, Sealed]) -> list[Path]:
+    """Write ``<name>: record``, sealed, as JSON files below ``out``, made if need be; all of them or none."""
     first_new = next((f for f in reversed((out, *out.absolute().parents)) if not f.exists()), None)
-    files = {out / name: to_json(record.model_dump(mode="json")) for name, record in records.items()}
+    files = {out / name: to_json(sealed(record).model_dump(mode="json")) for name, record in records.items()}
     try:
         write_all_or_none(files, durable=True)
     except BaseException as error:  # Ctrl-C too

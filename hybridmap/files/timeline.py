@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from hybridmap.files.plan import misfit, parse_plan_file, read_json
+from hybridmap.files.plan import parse_plan_file, read_json, unedited, validated
 from profiles.errors import FileFormatError
 from simulator.plan.timeline import Timeline
 
@@ -19,14 +17,11 @@ LEAST_S = 1e-9
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Read ``timeline.json``; errors as in ``files.plan.read_plan_file``."""
+    """Read ``timeline.json``; errors as in ``files.plan.read_record``."""
     content = read_json(path)
     if not isinstance(content, dict) or "spans" not in content:
         raise FileFormatError(f"{path}: not a timeline: it has no 'spans'")
-    try:
-        timeline = Timeline.model_validate(content)
-    except ValidationError as error:
-        raise misfit(path, error) from None
+    timeline = unedited(validated(content, Timeline, path), path)
     if timeline.iteration_s < LEAST_S:  # its speed would be no number
         raise FileFormatError(f"{path}: iteration_s: got {timeline.iteration_s}, expected at least {LEAST_S:g}")
     return timeline

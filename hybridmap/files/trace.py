@@ -33,7 +33,8 @@ def trace_document(timelines: Mapping[str, Timeline], plan: Plan | None = None) 
     events: list[dict[str, Any]] = []
     for pid, (name, timeline) in enumerate(timelines.items(), start=1):
         events += _process(pid, name, timeline, plan)
-    metadata = {name: _summary(timeline) for name, timeline in timelines.items()}
+    metadata: dict[str, Any] = {"schema_version": 1, "computed_from": {n: t.digest_now() for n, t in timelines.items()}}
+    metadata |= {name: _summary(timeline) for name, timeline in timelines.items()}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata}
 
 

@@ -10,6 +10,7 @@ from profiles.atomic_write import write_atomically
 from profiles.hardware import DEVICE_FILE, MEASURED_HERE
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import read_yaml_file, yaml_of
+from simulator.plan.seal import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ def write_device_file(
     else:
         document = _measured_card(about, rows, kind)
     document["doubts"] = list(doubts)
+    document["computed_from"] = fingerprint(repr(rows))
     write_atomically(folder / DEVICE_FILE, yaml_of(document))
     return str(document["name"])
 

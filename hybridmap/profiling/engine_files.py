@@ -12,6 +12,7 @@ from profiles.atomic_write import write_atomically
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING, VERSION
 from profiles.yaml_text import yaml_of
+from simulator.plan.seal import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,8 +59,8 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
     out = folder / FOLDER
     training = _training_facts(rows)
     generation = _generation_facts(rows, device)
-    write_atomically(out / TRAINING, yaml_of(_training_file(training)))
-    write_atomically(out / GENERATION, yaml_of(_generation_file(generation)))
+    write_atomically(out / TRAINING, _text(_training_file(training), rows))
+    write_atomically(out / GENERATION, _text(_generation_file(generation), rows))
     fits = []
     for kind, name, facts in (("training", TRAINING, training), ("generation", GENERATION, generation)):
         engines = Engines(
@@ -68,9 +69,9 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         fit = fit_constants(rows.get("engine_step", ()), engines, kind)
         facts |= {constant: _fitted(constant, value, fit) for constant, value in fit.constants.items()}
         make = _training_file if kind == "training" else _generation_file
-        write_atomically(out / name, yaml_of(make(facts)))
+        write_atomically(out / name, _text(make(facts), rows))
         fits.append(fit)
-    _add_waking(out, device, training, generation, rows.get("neighbour_step", ()))
+    _add_waking(out, device, training, generation, rows)
     together = rows.get("parallel_step", ())
     if together:
         engines = Engines(
@@ -82,7 +83,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
             skew_s, "s", "each further rank of a call starts so much later", source, "fitted"
         )
         training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source, "fitted")
-        write_atomically(out / TRAINING, yaml_of(_training_file(training)))
+        write_atomically(out / TRAINING, _text(_training_file(training), rows))
     return EngineFits(*fits)
 
 
@@ -179,16 +180,21 @@ def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _add_waking(
-    out: Path, device: DeviceProfile, training: dict[str, Any], generation: dict[str, Any], rows: Sequence[Row]
+    out: Path,
+    device: DeviceProfile,
+    training: dict[str, Any],
+    generation: dict[str, Any],
+    rows: Mapping[str, Sequence[Row]],
 ) -> None:
     """Replace what probes that waited say of ``wake_s`` by what calls of a run behind a controller say."""
     engines = Engines(device, load_training_engine(str(out / TRAINING)), load_generation_engine(str(out / GENERATION)))
     for kind, name, facts in (("training", TRAINING, training), ("generation", GENERATION, generation)):
-        wake_s = fit_wake(rows, engines, kind)
+        wake_s = fit_wake(rows.get("neighbour_step", ()), engines, kind)
         if wake_s is not None:
             source = "calls of a run behind a controller, table neighbour_step, over the price of the same alone"
             facts["wake_s"] = _fact(wake_s, "s", "a call after its rank had waited", source, "fitted")
-        write_atomically(out / name, yaml_of((_training_file if kind == "training" else _generation_file)(facts)))
+        make = _training_file if kind == "training" else _generation_file
+        write_atomically(out / name, _text(make(facts), rows))
 
 
 def _waking(rows: Mapping[str, Sequence[Row]], *, generation: bool) -> dict[str, Any]:
@@ -248,6 +254,11 @@ def _generation_facts(rows: Mapping[str, Sequence[Row]], device: DeviceProfile) 
         ),
         "memory_reserve_bytes": _fact(0, "bytes", "beside the trainer's, in whose process it runs", counted),
     }
+
+
+def _text(document: Mapping[str, Any], rows: Mapping[str, Sequence[Row]]) -> str:
+    """An engine's file, which says of which measurements it is."""
+    return yaml_of({"schema_version": 1, "computed_from": fingerprint(repr(rows)), **document})
 
 
 def _training_file(facts: Mapping[str, Any]) -> dict[str, Any]:

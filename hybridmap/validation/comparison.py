@@ -8,6 +8,7 @@ import numpy as np
 
 from hybridmap.validation.implementation import Built
 from simulator.plan.plan import Record
+from simulator.plan.seal import Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +61,10 @@ class Amount(Record):
     measured_bytes: int
 
 
-class Comparison(Record):
-    """A plan's iteration, predicted and measured."""
+class Comparison(Sealed):
+    """A plan's iteration, predicted and measured; ``computed_from`` is the digest of both timelines."""
 
-    schema_version: Literal[1] = 1
+    computed_from: str = ""
     iterations: int
     calls: tuple[Timing, ...]
     stages: tuple[Timing, ...]

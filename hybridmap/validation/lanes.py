@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.report.figures import text
 from profiles.atomic_write import write_atomically
+from simulator.plan.seal import fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,8 @@ def write_lanes(predicted: Timeline, measured: Timeline, path: Path) -> bool:
     if importlib.util.find_spec("plotly") is None:
         return False
     figure = lanes(predicted, measured)
+    of = fingerprint(predicted.digest_now(), measured.digest_now())
+    figure.update_layout(meta={"schema_version": 1, "computed_from": of})
     write_atomically(path, lambda aside: figure.write_html(str(aside), include_plotlyjs=True, full_html=True))
     return True
 

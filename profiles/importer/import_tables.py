@@ -31,6 +31,7 @@ from profiles.importer import convert
 from profiles.importer.rules import Part, Slots, TableRule
 from profiles.importer.source import PACKAGE, Source, open_source, version_key
 from profiles.importer.tables import ADDITIONS, ALLOWED_FAMILIES, RULES
+from profiles.lookup.table import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,6 +213,7 @@ def _write_table(
         f"{len(rows) - len(kept)} rows slower by more than {SLOWER_THAN_LARGER - 1:.0%} than a larger problem",
     ]
     sidecar = {
+        "schema_version": SCHEMA_VERSION,
         "table": name,
         "package": f"{PACKAGE} {package_version}",
         "licence": LICENCE,

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from profiles.records import Floats
 
 
+SCHEMA_VERSION = 1
+"""Of sidecars."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Columns of one table.
@@ -146,7 +150,8 @@ def read_card(path: Path) -> TableCard:
     """
     try:
         content = sidecar_content(path)
-        return TableCard(
+        version = content.get("schema_version", SCHEMA_VERSION)
+        card = TableCard(
             str(content["sha256"]),
             dict(content.get("facts") or {}),
             str(content.get("device_string", "")),
@@ -156,6 +161,9 @@ def read_card(path: Path) -> TableCard:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: cannot be read as the sidecar of a table") from error
+    if version != SCHEMA_VERSION:
+        raise FileFormatError(f"{path}: schema_version {version}, this version reads {SCHEMA_VERSION}")
+    return card
 
 
 def sidecar_content(path: Path) -> Any:

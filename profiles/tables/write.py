@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from profiles.atomic_write import write_all_or_none
 from profiles.errors import InputError
+from profiles.lookup.table import SCHEMA_VERSION
 from profiles.lookup.table_check import ERROR, TIME
 from profiles.yaml_text import yaml_of
 
@@ -109,6 +110,7 @@ def write_table(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], abou
     content = table.getvalue().to_pybytes()
     failed = sum(bool(row.get(ERROR)) for row in ordered)
     sidecar = {
+        "schema_version": SCHEMA_VERSION,
         "table": name,
         **about,
         "units": {**keys, **RESULTS},

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simulator.plan.dataflow import Stage
 from simulator.plan.plan import Degree, Record
+from simulator.plan.seal import Sealed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,17 +82,18 @@ class PoolMemory(Record):
     one_in_exceeds: Annotated[int, Field(ge=1, le=2**63)] | None = None
 
 
-class Timeline(Record):
+class Timeline(Sealed):
     """One iteration, predicted or measured.
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
     provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
     may be off (``simulator.uncertainty``), ``log_deviation`` how
     far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other
-    releases, where an engine's own is not profiled.
+    releases, where an engine's own is not profiled. ``computed_from`` is the digest of the plan file that it is of, or
+    of the plan and the run that were measured; empty where it was not written to a file.
     """
 
-    schema_version: Literal[1] = 1
+    computed_from: str = ""
     source: Literal["simulated", "measured"]
     iteration_s: Annotated[float, Field(ge=0, le=MOST_S)]
     stages: dict[Stage, Seconds]

@@ -58,7 +58,7 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
     assert again.exit_code == 2
     assert "this plan cannot run" in again.stdout  # the run's passes needed more memory than it was chosen for
     layer = yaml.safe_load((tmp_path / "mine.yaml").read_text())
-    (tmp_path / "times.yaml").write_text(yaml.safe_dump(layer | {"peak": None}))
+    (tmp_path / "times.yaml").write_text(yaml.safe_dump(layer | {"peak": None, "digest": ""}))
     again = run("simulate", tmp_path / "b" / "plan.json", "--json", "--calibration", tmp_path / "times.yaml")
     assert json.loads(again.stdout)["iteration_s"] > without["iteration_s"]
     job.write_text(job.read_text() + "calibration: [mine.yaml]\n")
@@ -69,7 +69,7 @@ def test_a_job_beside_a_layer_is_priced_with_it_and_says_so(learned, run, tmp_pa
 def test_two_layers_say_what_they_say_together(learned, run, tmp_path):
     layer = yaml.safe_load((tmp_path / "calibration.yaml").read_text())
     layer["log_factors"] = [value + 1.0 for value in layer["log_factors"]]
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump(layer))
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(layer | {"digest": ""}))
     job = tmp_path / "job.yaml"
     job.write_text(job.read_text() + "calibration: [calibration.yaml, other.yaml]\n")
     done = run("plan", job, "--out", tmp_path / "a")

@@ -23,6 +23,7 @@ def measured(planned, tmp_path):
     content = json.loads((planned.out / "timeline.json").read_text())
     content["source"] = "measured"
     content["iteration_s"] *= 1.1
+    del content["digest"]
     path = tmp_path / "measured.json"
     path.write_text(json.dumps(content))
     return path

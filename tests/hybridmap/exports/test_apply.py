@@ -1,5 +1,6 @@
 """Protects what an import leads to: steps in order, each priced again, and a changed file that says so."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_step_without_a_gain_is_left_out_unless_others_need_it():
     assert worthwhile(every, in_order(every, time_of), 100.0, time_of) == ((layout,), 90.0)
     steps = in_order(every, time_if_offloaded)
     kept, kept_s = worthwhile(every, steps, 100.0, time_if_offloaded)  # the batches go, offload stays
-    assert (kept, kept_s) == ((layout, offload), 90.0)
+    assert (kept, kept_s) == ((offload, layout), 90.0)
     (step,) = joined(in_order(kept, time_if_offloaded), 100.0, time_if_offloaded)
     assert (step.name, set(step.changes), step.alone_s, step.after_s) == (
         "offload, the trainer's layout",
@@ -149,11 +150,15 @@ def test_the_command_writes_the_changed_script_beside_the_old_one(run, tmp_path)
     words = ("import", tmp_path / "run.sh", "--device", "h100-80gb-sxm", "--out", tmp_path / "out", "--apply")
     done = run(*words)
     assert done.exit_code == 0, done.stderr
+    first, second, *_ = done.stdout.splitlines()
+    assert first.startswith("your run takes about ")
+    assert re.fullmatch(r"with \d+ keys? changed about [\d.]+ s \([\d.]+ % less\), under this model; .*", second)
     assert "by reading the changed run again" in done.stdout
     beside = tmp_path / "run.hybridmap.sh"
     assert str(beside) in done.stdout
     assert (tmp_path / "run.sh").read_text() == VERL
     again = run("import", beside, "--device", "h100-80gb-sxm", "--out", tmp_path / "out")
+    assert again.stdout.splitlines()[1].startswith("leave it: it is within 2 % of the best")
     assert "what you have is within 2 % of the best" in again.stdout
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridmap.files.changed import digest_of
 from hybridmap.files.plan import plan_file_of, read_plan, read_plan_file, require_folder, write_records
 from hybridmap.job.load import job_from_document, load_job
 from mapper.search.find_plan import find_plan
 from profiles.errors import FileFormatError, InputError
 from simulator.feasibility import check_plan
+from simulator.plan.seal import sealed
 
 
 def test_it_carries_everything_a_later_step_needs(planned):
@@ -55,7 +55,7 @@ def test_files_from_before_runners_up_had_bounds_are_unchanged_by_their_digest(p
     assert content["runners_up"] and all(other.pop("bound_s") is None for other in content["runners_up"])
     (tmp_path / "plan.json").write_text(json.dumps(content))
     file = read_plan_file(tmp_path / "plan.json")
-    assert file.digest == digest_of(file)
+    assert file.digest == file.digest_now()
 
 
 def test_it_reads_back_as_what_was_planned(planned):
@@ -148,6 +148,6 @@ def test_a_plan_to_run_has_the_pools_that_its_roles_name(planned, tmp_path):
 def test_a_digest_survives_the_file(planned, job, tmp_path):
     """Whatever values a job has, reading them back gives the same digest."""
     file = read_plan_file(planned.plan).model_copy(update={"job": dict(load_job(job).document)})
-    file = file.model_copy(update={"digest": digest_of(file)})
+    file = sealed(file)
     write_records(tmp_path, {"plan.json": file})
-    assert digest_of(read_plan_file(tmp_path / "plan.json")) == file.digest
+    assert read_plan_file(tmp_path / "plan.json").digest_now() == file.digest
