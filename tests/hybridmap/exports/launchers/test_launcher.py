@@ -221,7 +221,7 @@ echo "FILES $TRAIN_FILES in $(ls)"
 def _wait_for(url):
     for _ in range(120):
         try:
-            with urllib.request.urlopen(url, timeout=10):
+            with urllib.request.urlopen(url, timeout=60):
                 return
         except OSError:
             time.sleep(1)
