@@ -87,8 +87,10 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
 
 
 def moved_value(constant: FitConstant, factor: float) -> Value:
-    """The constant's value times a factor; whole numbers stay whole."""
+    """The constant's value times a factor; whole numbers stay whole, and a share of nothing becomes one of a fifth."""
     value = current_value(constant)
+    if value == 0:
+        return abs(factor - 1.0)
     if isinstance(value, tuple):
         return tuple(round(v * factor) for v in value)
     return round(value * factor) if isinstance(value, int) else value * factor
