@@ -71,10 +71,12 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
 
     Rows that are not predicted again stay as they were.
     """
-    before, own = family_errors(frame), fitted_rows(frame, constant)
-    families = frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"])
+    before = family_errors(frame)
+    there = frame["predicted"].notna()  # others may be left out for what stands beside them
+    own = fitted_rows(frame, constant) & there
+    families = frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"]) & there
     few = own & own.cumsum().isin(np.linspace(1, own.sum(), FEW).round())
-    for wanted in (few, own, families, pd.Series(True, frame.index)):
+    for wanted in (few, own, families, there):
         with overridden({constant: moved_value(constant, factor)}):
             found = predicted(PUBLISHED, frame[wanted]).set_index(KEY)
         again = found.reindex(pd.MultiIndex.from_frame(frame.loc[wanted, KEY])).reset_index()
