@@ -12,6 +12,7 @@ PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
+	@echo "for the command hybridmap in this shell: . $(BIN)/activate"
 
 test: $(VENV)/.dev
 	$(MAKE) check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from simulator.play.simulate import simulate
@@ -22,12 +22,20 @@ OPTIMAL_GAP = 1e-4
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The best plan of another placement, or nearly: no plan of the same search is below ``bound_s``, where it is."""
+    """The best plan of another placement, or nearly: no plan of the same search is below ``bound_s``, where it is.
+
+    ``timeline`` is what ``simulate`` said of the plan where that was asked already: whoever shows it need not again.
+    """
 
     placement: str
     iteration_s: float
     plan: Plan
     bound_s: float | None = None
+    timeline: Timeline | None = field(default=None, compare=False, repr=False)
+
+    def timeline_on(self, facts: Facts) -> Timeline:
+        """What ``simulate`` says of the plan; ``facts`` are those of the search that found it."""
+        return self.timeline or simulate(self.plan, facts)
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Result:
 
         named: list[tuple[str, RunnerUp | None]] = [("fastest", self.faster), ("plain", self.plain)]
         named += [("alternative", r) for r in self.alternatives] + [("runner-up", r) for r in self.runners_up]
-        known = [("best", RunnerUp(self.plan.placement, self.iteration_s, self.plan))]
+        known = [("best", self.as_rival)]
         known += [(which, rival) for which, rival in named if rival is not None]
         rows = [
             {
@@ -109,6 +117,11 @@ class Result:
             for which, rival in known
         ]
         return pd.DataFrame(rows)
+
+    @property
+    def as_rival(self) -> RunnerUp:
+        """The plan, to stand beside another one."""
+        return RunnerUp(self.plan.placement, self.iteration_s, self.plan, timeline=self.timeline)
 
     @property
     def value(self) -> float:
@@ -124,7 +137,7 @@ def best_of(results: tuple[Result, ...]) -> Result:
     least = min(r.value_bound for r in results)
     bound_s = min(r.bound_s for r in results)
     gap = max((best.value - least) / best.value, best.gap, _open_in_time(best, results))
-    others = [RunnerUp(r.plan.placement, r.iteration_s, r.plan) for r in results if r is not best]
+    others = [r.as_rival for r in results if r is not best]
     rivals = (*others, *(rival for r in results for rival in r.runners_up))
     plain = [r.plain for r in results if r.plain is not None]
     return replace(
@@ -158,11 +171,11 @@ def preferred(result: Result, facts: Facts, most: float) -> Result:
         result,
         status="optimal" if gap <= tolerance else "feasible",
         plan=plain.plan,
-        timeline=simulate(plain.plan, facts),
+        timeline=plain.timeline_on(facts),
         gap=gap,
         tolerance=tolerance,
         runners_up=tuple(rivals),
-        faster=RunnerUp(result.plan.placement, result.iteration_s, result.plan),
+        faster=result.as_rival,
     )
 
 

@@ -246,19 +246,22 @@ class DeviceProfile:
         ep: ArrayLike = 1,
         dtype: str = "bf16",
         distribution: str = "power_law_1.2",
+        tuned: bool = False,
     ) -> Priced:
         """Run the grouped gated MLP of the routed experts of one rank; gate and communication excluded.
 
         ``num_tokens`` are all tokens of the EP group, before the split over experts; ``ffn`` is one expert's
         width before the split over ``tp``. A key that was not measured takes the ratio of the nearest one
-        (``_EXPERT_WEIGHTS`` of the lookup) and is ``ANALYTIC``.
+        (``_EXPERT_WEIGHTS`` of the lookup) and is ``ANALYTIC``. ``tuned``: the engine ships a configuration that its
+        own table was not timed with, so the fastest kernel of any table that holds the shape stands for it.
         """
         shape = (hidden, ffn, topk, experts, tp, ep)
 
         def ask(table: MoeLookup) -> Priced:
             return table.price(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
 
-        return self.spec.kernels.spaced(self.tables.price("moe", "routed experts", ask, dtype))
+        found = self.tables.fastest("moe", "routed experts", ask, dtype) if tuned else None
+        return self.spec.kernels.spaced(found or self.tables.price("moe", "routed experts", ask, dtype))
 
     @property
     def measures_expert_exchange(self) -> bool:

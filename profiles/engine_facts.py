@@ -70,6 +70,7 @@ class _EngineFile(BaseModel):
     mixture_parallel: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
@@ -163,6 +164,7 @@ class GenerationEngine(_Engine):
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
+    tuned_experts: float = 0.0
     sampler_bytes_per_logit: float = 0.0
     sync_s_per_byte: float = 0.0
     sync_growth_per_doubling: float = 0.0
@@ -186,6 +188,8 @@ class TrainingEngine(_Engine):
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
     ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
     tensor parallelism keeps it whole.
+    ``gathers_at_step``: ZeRO 1 and 2 gather the updated parameters before the step ends, beside nothing (DeepSpeed);
+    without it beside the next forward pass.
     ``balances_context``: a context rank holds a piece from the front of a sequence and one from its back (zigzag);
     without it they hold slices in order, and the last attends to all.
     ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
@@ -220,6 +224,7 @@ class TrainingEngine(_Engine):
     interleaving: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
     head_on_responses: bool = False
@@ -258,7 +263,8 @@ def engine_names(kind: Literal["training", "generation"]) -> list[str]:
 def default_engine(kind: Literal["training", "generation"]) -> str:
     """The newest profiled version of the default engine: Megatron-Core for training, vLLM for generation."""
     family = {"training": "megatron-core", "generation": "vllm"}[kind]
-    return [n for n in engine_names(kind) if n.split("@")[0] == family][-1]
+    ours = (n for n in _profiled() if n.split("@")[0] == family and _read(n)[0].kind == kind)
+    return max(ours, key=version_of)
 
 
 def load_generation_engine(name: str) -> GenerationEngine:
@@ -307,6 +313,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
         "gathers_again": file.gathers_again,
+        "gathers_at_step": file.gathers_at_step,
         "balances_context": file.balances_context,
         "fused_projections": file.fused_projections,
         "head_on_responses": file.head_on_responses,

@@ -44,6 +44,7 @@ class FitConstant(BaseModel):
     constant: str
     file: str
     also: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
     rows: tuple[FitRows, ...]
     quantity: str
     total_because: str = ""

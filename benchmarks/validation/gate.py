@@ -57,18 +57,19 @@ def duplicates(table: pd.DataFrame) -> dict[str, str]:
 
 
 MORE_REQUESTS, FASTER = 2.0, 1.25
-"""A row with twice as many requests in flight whose tokens come a quarter faster contradicts one: repeats differ by
-15 % on different days."""
+"""A row with twice as many requests in flight whose tokens come a quarter faster contradicts one, and so does one with
+n times as many whose tokens take n times as long and a quarter more: nothing in a step grows faster than its requests.
+Repeats differ by 15 % on different days."""
 
 _MEASURED = ("ttft_ms", "tpot_ms", "throughput_tokens_per_s", "tokens_per_s_per_gpu")
 _OF_LOAD = ("concurrency", "num_requests", "max_batch", "backend_version", "row_kind", "time_stat")
 
 
 def contradicted(table: pd.DataFrame) -> dict[str, str]:
-    """Rows that other rows of their configuration contradict: with more requests in flight no token comes faster.
+    """Rows that others of their layout contradict.
 
-    Of rows that contradict each other the one with most against it is left out, as long as that are two or more: of a
-    single pair nobody knows which row is wrong.
+    Tokens come no faster with more requests in flight, nor slower than in proportion. Of such rows the one with most
+    against it is left out, as long as that are two or more: of a single pair nobody knows which row is wrong.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def contradicted(table: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-_ORDER = "tokens come no faster with more requests in flight"
+_ORDER = "tokens come no faster with more requests in flight, nor slower than in proportion"
 
 
 def _against(rows: list[tuple[str, float, float]]) -> dict[str, dict[str, float]]:
@@ -105,8 +106,11 @@ def _against(rows: list[tuple[str, float, float]]) -> dict[str, dict[str, float]
     against: dict[str, dict[str, float]] = {name: {} for name, _, _ in rows}
     for few, concurrency, slow in rows:
         for many, more, fast in rows:
-            if more >= MORE_REQUESTS * concurrency and fast * FASTER < slow:
-                against[few][many] = against[many][few] = slow / fast
+            if more < MORE_REQUESTS * concurrency:
+                continue
+            wrong = max(slow / fast, fast / slow * concurrency / more)
+            if wrong > FASTER:
+                against[few][many] = against[many][few] = wrong
     return against
 
 

@@ -32,6 +32,8 @@ TRIED = 5
 FINE = 201
 SWEEPS = 5
 """Rounds over the constants; what one moves is added to the logarithm of a time that the others found."""
+TELLS = 0.005
+"""Least difference of mean errors that says something of a constant: a tenth of what a measurement repeats to."""
 ROWS_OF_A_FAMILY = 8
 """Published rows that each family gives to a fit, spread over all that it has: it counts once however many they are."""
 
@@ -75,12 +77,21 @@ class Errors:
 Estimate = "Callable[[Errors], float]"
 
 
-def least_absolute(errors: Errors) -> float:
-    """The value with the smallest mean absolute error in the logarithm; each family counts once."""
+def least_absolute(errors: Errors, expected: float | None = None) -> float:
+    """The value with the smallest mean absolute error in the logarithm; each family counts once.
+
+    Rows do not tell values apart whose errors differ by less than ``TELLS``: of those it is the one nearest to
+    ``expected``, where that is known.
+    """
     fine = np.linspace(errors.values[0], errors.values[-1], FINE)
     size = np.asarray([np.abs(np.interp(fine, errors.values, row)) for row in errors.log_ratio])
-    counts = pd.Series(errors.families).map(pd.Series(errors.families).value_counts()).to_numpy(dtype=float)
-    return float(fine[np.argmin((size / counts[:, None]).sum(axis=0))])
+    families = pd.Series(errors.families)
+    counts = families.map(families.value_counts()).to_numpy(dtype=float)
+    mean = (size / counts[:, None]).sum(axis=0) / families.nunique()
+    if expected is None:
+        return float(fine[np.argmin(mean)])
+    alike = fine[mean <= mean.min() + TELLS]
+    return float(alike[np.argmin(np.abs(alike - expected))])
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ class Fit:
     """One constant that can be fitted again: what ``fit_rows.yaml`` says of it, and how errors become a value."""
 
     constant: FitConstant
-    estimate: Callable[[Errors], float] = least_absolute
+    estimate: Callable[[Errors, float | None], float] = least_absolute
 
     def errors(self, frame: pd.DataFrame, folder: Path) -> Errors:
         """Predict the constant's rows at some values of it.
@@ -152,12 +163,24 @@ def fitted_values(found: Sequence[tuple[Fit, Errors]], without: str = "") -> dic
             others = pd.Series(0.0, index=names).add(
                 sum(m for c, m in moved.items() if c != fit.constant), fill_value=0.0
             )
-            values[fit.constant] = best = fit.estimate(own.moved_by(others))
+            values[fit.constant] = best = fit.estimate(own.moved_by(others), _of_its_like(fit.constant, values))
             committed = current_value(fit.constant)
             assert not isinstance(committed, tuple), f"{fit.constant.constant}: a fit seeks one number"
             shift = own.at(best) - own.at(float(committed))
             moved[fit.constant] = shift.reindex(names).fillna(0.0)
     return values
+
+
+def _of_its_like(constant: FitConstant, values: dict[FitConstant, Value]) -> float | None:
+    """Mean of the same constant of engines that do the same work, as found or as it stands; none without such."""
+    fitted = {c.file: c for c in fit_constants() if c.constant == constant.constant}
+    found = []
+    for file in constant.like:
+        other = fitted.get(file) or constant.model_copy(update={"file": file, "also": ()})
+        value = values.get(other, current_value(other))
+        assert not isinstance(value, tuple), f"{constant.constant}: a fit seeks one number"
+        found.append(float(value))
+    return float(np.mean(found)) if found else None
 
 
 def fit_errors(frame: pd.DataFrame, folder: Path) -> list[tuple[Fit, Errors]]:

@@ -44,9 +44,9 @@ _CURRENT: dict[str, tuple[tuple[str, str], ...]] = {
 DRAWN_SHARE = 0.8
 """InferenceX draws lengths between this share of the stated ones and the stated ones (``--random-range-ratio 0.8``)."""
 
-CLIENT_S = 0.015
+CLIENT_S = 0.03
 """What its client and the server's front end add to a first token: HTTP both ways, tokenizer, hand-over. Fitted on TTFT
-of Llama-3.1-70B on vLLM (60 rows, 18 % off without it, 7 % with it); Kimi-K2.5, gpt-oss, MiniMax-M2.5 agree."""
+of its vLLM rows, each family once (29 to 39 ms with one left out); 15 ms were Llama-3.1-70B's alone."""
 
 FP8_CHECKPOINTS = ("fp8", "fp8_block", "nvfp4")
 """Formats with which sweeps ask for an FP8 cache. NVIDIA's own sweep does so of TensorRT-LLM: its rows with one GPU

@@ -108,6 +108,8 @@ class ReceivingEngine:
 
     def to_generation(self) -> None:
         """Receive the weights into the generator's tensors."""
+        if not self.generator.keeps_tensors:
+            self.generator.restore()
         tensors = self.generator.tensors()
         self._broadcast.move({}, tensors)
         if self.spec.check_weights:

@@ -46,6 +46,10 @@ class Capabilities:
         Whether expert and pipeline parallelism go together.
     data_parallel_attention
         Whether a generation replica may keep several copies of its attention.
+    generation_parallel
+        Whether a generation replica may be more than one GPU.
+    cut_sampling
+        Whether its log-probs are those of what top-p and top-k leave.
     mixtures
         Whether it runs models with experts.
     adapters, adapters_tensor_parallel
@@ -64,6 +68,8 @@ class Capabilities:
     expert_parallel: bool = False
     expert_parallel_pipeline: bool = False
     data_parallel_attention: bool = False
+    generation_parallel: bool = True
+    cut_sampling: bool = True
     mixtures: bool = False
     adapters: bool = False
     adapters_tensor_parallel: bool = False
@@ -116,8 +122,8 @@ class TrainingEntry:
 
     ``package`` must be installed. ``layout`` is what every rank holds, ``build`` makes one rank's engine, not yet
     loaded; ``layout`` raises ``InputError`` if the model does not divide. ``priced_as`` is the engine of plans that it
-    runs; ``build_in_place`` makes an engine
-    that generates in the trainer's own memory, where it can, in place of the generation engine of the same name.
+    runs, ``install`` what pip is asked for; ``build_in_place`` makes an engine that generates in the trainer's own
+    memory, where it can, in place of the generation engine of the same name.
     """
 
     name: str
@@ -127,6 +133,7 @@ class TrainingEntry:
     build: Callable[[TrainerSetup], TrainingEngine]
     priced_as: str | None = None
     build_in_place: Callable[[TrainerSetup], tuple[TrainingEngine, Generator]] | None = None
+    install: str = "hybridmap[gpu]"
 
 
 @dataclass(frozen=True)
@@ -139,3 +146,4 @@ class GenerationEntry:
     layout: Callable[[Architecture, Degrees], Layout]
     build: Callable[[GeneratorSetup], GenerationEngine]
     priced_as: str | None = None
+    install: str = "hybridmap[gpu]"

@@ -91,7 +91,7 @@ class HybridEngine(WrappedTrainer):
         """
         trainer = self.trainer
         is_offloaded = "parameters" in trainer.spec.offload
-        stays = trainer.arch.num_experts or trainer.arch.adapters is not None
+        stays = trainer.arch.num_experts or trainer.arch.adapters is not None or not self.generator.keeps_tensors
         if is_offloaded or stays or isinstance(trainer.layout, FsdpLayout):
             return None
         back = plan_transfers(trainer.arch, self.generator.layout, trainer.layout)

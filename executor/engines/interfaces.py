@@ -171,6 +171,10 @@ class GenerationEngine(Protocol):
     """A generator as what brings it weights sees it; its tensors are valid between ``restore`` and ``release``."""
 
     @property
+    def keeps_tensors(self) -> bool:
+        """Whether they are what it generates with; else they are handed over, and gone with ``ready``."""
+
+    @property
     def layout(self) -> Layout:
         """What every rank of the pool holds."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from executor.engines.fsdp.entry import FSDP2
 from executor.engines.megatron.entry import MEGATRON_CORE
 from executor.engines.native.entry import NATIVE_GENERATION, NATIVE_TRAINING
+from executor.engines.sglang.entry import SGLANG
 from executor.engines.vllm.entry import VLLM
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ AS_PLANNED = "as-planned"
 """In a job file: the engine that the plan was priced for."""
 
 TRAINING: dict[str, TrainingEntry] = {entry.name: entry for entry in (NATIVE_TRAINING, MEGATRON_CORE, FSDP2)}
-GENERATION: dict[str, GenerationEntry] = {entry.name: entry for entry in (NATIVE_GENERATION, VLLM)}
+GENERATION: dict[str, GenerationEntry] = {entry.name: entry for entry in (NATIVE_GENERATION, VLLM, SGLANG)}
 
 
 def is_in_place(training: str, generation: str) -> bool:

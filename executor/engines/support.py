@@ -67,12 +67,18 @@ def require_engines_run(plan: Plan, engines: EnginesSection) -> None:
 
 
 def require_models_run(plan: Plan, config: RunConfig) -> None:
-    """Raise ``NotYetError`` where a model has experts and an engine of its role cannot run them.
+    """Raise ``NotYetError`` where a model has experts and an engine of its role cannot run them, or cannot sample so.
 
     ``InputError`` for a model that no weight map knows, or a ``config.json`` that cannot be read.
     """
     from executor.weights.architecture import read_architecture
 
+    learning, generation = config.learning, GENERATION[config.engines.generation]
+    if (learning.top_p < 1.0 or learning.top_k) and not generation.capabilities.cut_sampling:
+        raise NotYetError(
+            f"run.learning: top_p and top_k cannot run yet on {generation.name}, whose log-probs do not count what "
+            "they leave out; torch-native and vllm do"
+        )
     for entry in plan.roles:
         path = config.weights_of(entry.role)
         if config.function_of(entry.role) is not None or not Path(path).exists():
@@ -123,7 +129,7 @@ def _require_installed(entries: Iterable[TrainingEntry | GenerationEntry]) -> No
     for entry in entries:
         if importlib.util.find_spec(entry.package) is None:
             raise InputError(
-                f"the run names the engine {entry.name}, which is not installed: pip install 'hybridmap[gpu]'"
+                f"the run names the engine {entry.name}, which is not installed: pip install '{entry.install}'"
             )
 
 
@@ -160,6 +166,11 @@ def _require_generation(entry: RolePlan, layout: GenerationLayout, engines: Engi
     can = GENERATION[engines.generation].capabilities
     if not can.generates:
         raise NotYetError(f"{entry.role}: generation cannot run on {engines.generation}")
+    if layout.tp * layout.pp > 1 and not can.generation_parallel:
+        raise NotYetError(
+            f"{entry.role}: generation tp {layout.tp} pp {layout.pp} cannot run yet on {engines.generation}, whose "
+            "replicas are one GPU; vllm has both"
+        )
     allowed = {"ep": can.expert_parallel, "attention_dp": can.data_parallel_attention}
     for name, degree in {"ep": layout.ep, "attention_dp": layout.attention_dp}.items():
         if degree != 1 and not allowed[name]:

@@ -221,8 +221,10 @@ def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Pa
 
 
 def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: "Advice", system: str) -> None:
+    from hybridmap.text.advice import answer_lines
     from hybridmap.text.plan import header_lines, show_plan
 
+    say("\n".join(answer_lines(now, advice, system)) + "\n")
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))
     if now is None:
         say("your run needs more memory than there is by this count of its worst case:")

@@ -16,7 +16,7 @@ from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hybridmap.exports.imported import Imported
     from hybridmap.exports.reader import Change, Reader
@@ -132,20 +132,27 @@ def worthwhile(
     now_s: float | None,
     time_of: Callable[[tuple[Change, ...]], float | None],
 ) -> tuple[tuple[Change, ...], float | None]:
-    """The changes of the steps that gain something, with the time of the run that has them.
+    """The changes of the steps that gain something or that others need, with the time of the run that has them.
 
-    All changes where the others are needed: without them it does not fit, or is not as fast.
+    A step without a gain stays where the run without it does not fit, or is not as fast.
     """
-    whole_s = time_of(changes)
+    kept, kept_s = list(steps), time_of(changes)
+    if kept_s is None:
+        return changes, None
     times = [now_s, *(step.after_s for step in steps)]
-    gains = [
-        before is None or after is None or after < (1.0 - LEAST_GAIN) * before for before, after in pairwise(times)
-    ]
-    kept = tuple(change for step, gain in zip(steps, gains, strict=True) if gain for change in step.changes)
-    kept_s = time_of(kept)
-    if kept_s is None or whole_s is None or kept_s > (1.0 + LEAST_GAIN) * whole_s:
-        return changes, whole_s
-    return kept, kept_s
+    for step, (before, after) in reversed(list(zip(steps, pairwise(times), strict=True))):
+        if before is None or after is None or after < (1.0 - LEAST_GAIN) * before:
+            continue
+        rest = [each for each in kept if each is not step]
+        rest_s = time_of(_changes(rest))
+        if rest_s is not None and rest_s <= (1.0 + LEAST_GAIN) * kept_s:
+            kept, kept_s = rest, min(rest_s, kept_s)
+    every = _changes(kept)
+    return (changes, kept_s) if len(every) == len(changes) else (every, time_of(every))
+
+
+def _changes(steps: Iterable[Step]) -> tuple[Change, ...]:
+    return tuple(change for step in steps for change in step.changes)
 
 
 def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]], float | None]) -> tuple[Step, ...]:

@@ -163,18 +163,11 @@ def setup_as_read(setup: Setup, source: Source) -> Source:
         "models": {role: known["models"][role] for role in setup.models},
         "workload": {**known["workload"], **work},
         "implementation": {**known["implementation"], "packed_tokens": None, **setup.implementation},
-        "engines": {**known["engines"], "training": _trainer(str(known["engines"]["training"]), setup)},
     }
     if not setup.drafts:
         sections["speculation"] = None
     job = job_from_mapping({**known, **sections}, setup.source, Path())
     return Source(plan_of(setup, job, source.plan.pools[0].device), job)
-
-
-def _trainer(known: str, setup: Setup) -> str:
-    """The job's training engine, unless the settings shard as another family does (DeepSpeed's ZeRO 1 and 3)."""
-    family, read = known.split("@")[0], setup.engines["training"]
-    return newest("training", read) if {family, read} == {"fsdp", "megatron-core"} else known
 
 
 def of_lengths(given: Given, job: Job) -> list[str]:

@@ -94,6 +94,11 @@ class Target:
     bypasses: Callable[[Schedule, bool], bool] = _by_the_trainer
 
     @property
+    def system(self) -> str:
+        """The system without its trainer."""
+        return self.name.partition("/")[0]
+
+    @property
     def alike(self) -> tuple[str, ...]:
         """Models that have one layout."""
         return self.models if self.one_layout else ()
@@ -196,7 +201,7 @@ TARGETS: dict[str, Target] = {
         Target(
             "openrlhf",
             "0.11.2",
-            ("megatron-core", "fsdp"),  # DeepSpeed's ZeRO 1 and 3
+            ("deepspeed",),
             ("actor", "critic", "reference", "reward"),
             one_layout=True,
             degrees={"pp": 1, "ep": 1},
@@ -211,6 +216,11 @@ TARGETS: dict[str, Target] = {
                     "openrlhf/utils/deepspeed/deepspeed.py:105",
                 ),
                 Rule(
+                    "on the same GPUs critic and actor train by turns only if their optimizers wait in host memory "
+                    "meanwhile",
+                    "openrlhf/trainer/ppo_trainer.py:281",
+                ),
+                Rule(
                     f"an engine runs {ENGINE_SEQUENCES} sequences at once, as vLLM takes it where nothing is said",
                     "openrlhf/trainer/ray/vllm_engine.py:63",
                 ),
@@ -218,6 +228,7 @@ TARGETS: dict[str, Target] = {
             followed=FOLLOWED["openrlhf"],
             pairs=MAY_SHARE,
             max_num_seqs=ENGINE_SEQUENCES,
+            offloads=True,
             expert_engines=False,
         ),
         Target(

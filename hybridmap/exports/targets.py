@@ -22,6 +22,7 @@ from hybridmap.job.load import job_from_document
 from mapper.execution_mode import mode_of
 from profiles.errors import InputError, UnknownNameError
 from simulator.play.simulate import simulate
+from simulator.systems.host_costs import between_calls_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,7 +75,8 @@ def planned(job: Job, target: str | None, search: Callable[[Job], Result]) -> tu
     found = plan_for(job, system, search)
     rules = [f"{rule.text} ({rule.source})" for rule in system.rules]
     changed = [f"{point.place}: {point.text}" for point in found.points]
-    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", *changed]
+    host = between_calls_text(system.system, found.job.facts())
+    held = [f"planned for {system.name}, release {system.version}: {'; '.join(rules)}", host, *changed]
     return found.result, job_from_document({**found.job.document, "target": name}), held
 
 

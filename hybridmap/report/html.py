@@ -55,7 +55,7 @@ def page(content: Content) -> str:
         "STYLE": (assets / "style.css").read_text(encoding="utf-8"),
         "BODY": "".join([_summary(content), _switch(content), *_plans(content), *_sections(content)]),
         "DATA": script_json(_charts(content)),
-        "SCRIPT": (assets / "script.js").read_text(encoding="utf-8"),
+        "SCRIPT": "".join((assets / name).read_text(encoding="utf-8") for name in ("labels.js", "script.js")),
         "PLOTLY": library,
         "BYTES": str(num_bytes),
         "PLAN": content.file.digest_now(),

@@ -22,7 +22,11 @@
 
   const draw = (key, figure) => {
     const place = document.getElementById("chart-" + key);
-    if (place && figure) Plotly.react(place, figure.data, dressed(figure.layout), config);
+    if (!place || !figure) return;
+    const isNew = !place.on;
+    Plotly.react(place, figure.data, dressed(figure.layout), config);
+    if (isNew) place.on("plotly_afterplot", () => fitLabels(place));
+    fitLabels(place);
   };
 
   const chosen = () => document.querySelector("input[name=plan]:checked").value;

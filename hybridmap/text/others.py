@@ -8,7 +8,6 @@ from hybridmap.console import new_table, say, say_table
 from hybridmap.text.frontier import changes
 from hybridmap.text.notation import gib, percent, placement_title
 from mapper.candidates.listed import listed_values
-from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from mapper.result import Result, RunnerUp
@@ -63,7 +62,7 @@ def show_top(result: Result, facts: Facts, most: int) -> None:
         change = other.iteration_s / result.iteration_s - 1
         difference = f"{'+' if change >= 0 else '-'}{percent(abs(change))}"
         what = what_differs(result.plan, other.plan)
-        timeline = simulate(other.plan, facts)
+        timeline = other.timeline_on(facts)
         table.add_row(str(i + 2), f"{other.iteration_s:,.2f} s", difference, *_memory(timeline), what)
     say_table(table)
     say("(memory in use, and what is still usable within the headroom: GiB of the fullest GPU)")
@@ -81,7 +80,7 @@ def other_documents(result: Result, facts: Facts, most: int) -> list[dict[str, A
     """The same for programs, without the best."""
     out = []
     for other in other_plans(result, most):
-        timeline = simulate(other.plan, facts)
+        timeline = other.timeline_on(facts)
         used, free = _fullest(timeline)
         out.append(
             {

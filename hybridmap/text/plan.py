@@ -27,7 +27,6 @@ from hybridmap.text.others import listed_line, plain_lines
 from hybridmap.text.worked import worked_lines
 from mapper.analysis.fitted_constants import carrying_constants
 from simulator.full_length import RAREST
-from simulator.play.simulate import simulate
 from simulator.uncertainty import COVERAGE, NINETY, interval
 
 if TYPE_CHECKING:
@@ -256,7 +255,7 @@ def _runner_up_lines(result: Result, facts: Facts) -> list[str]:
     best, lines = result.timeline.stages, []
     for i, other in enumerate(result.runners_up):
         slower = other.iteration_s / result.iteration_s - 1
-        differences = difference_text(simulate(other.plan, facts).stages, best)
+        differences = difference_text(other.timeline_on(facts).stages, best)
         why = f": {differences}" if differences else ""
         head = "runner-up " if i == 0 else " " * 10
         change = f"{'-' if slower < -1e-9 else '+'}{percent(abs(slower))}"  # equal plans differ in the last bit

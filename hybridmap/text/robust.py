@@ -10,7 +10,7 @@ from mapper.price_families import MEANING
 from mapper.search.replay import layout_key
 
 if TYPE_CHECKING:
-    from mapper.analysis.regret import Contender, Draw, Robustness
+    from mapper.analysis.regret import Contender, Draw, FamilyEffect, Robustness
 
 NOTHING = 5e-5
 """Regrets below it show as 0.00 %."""
@@ -71,13 +71,21 @@ def _layouts(contender: Contender) -> str:
 
 
 def show_families(answer: Robustness) -> None:
-    """Print what each family of prices does alone; regrets of nothing are left out."""
+    """Print what each family of prices does alone; regrets of nothing are left out, and so are families of nothing."""
     numbers = ("off by", "time moves", "lost if faster", "lost if slower")
     table = new_table(("prices of", *numbers), right=numbers)
     for effect in answer.effects:
+        if not _moves(effect):
+            continue
         lost = (_lost(end) for end in (effect.faster, effect.slower))
         table.add_row(MEANING[effect.family], percent(effect.error), percent(effect.swing), *lost)
     say_table(table)
+
+
+def _moves(effect: FamilyEffect) -> bool:
+    """Whether a family moves the time, or loses anything, as far as two digits show."""
+    ends = (effect.faster, effect.slower)
+    return effect.swing >= NOTHING or any(end.regret is None or end.regret >= NOTHING for end in ends)
 
 
 def _lost(draw: Draw) -> str:
@@ -89,6 +97,9 @@ def _lost(draw: Draw) -> str:
 def measure_lines(answer: Robustness) -> list[str]:
     """What is worth measuring first."""
     first, lines = answer.measure_first, []
+    still = [MEANING[effect.family] for effect in answer.effects if not _moves(effect)]
+    if still:
+        lines.append(f"unmoved     by {', '.join(still)}: the time stays as it is")
     if first is not None and first.regret >= NOTHING:
         lines.append(
             f"measure     {MEANING[first.family]} first: not knowing it better costs {percent(first.regret)} on average"

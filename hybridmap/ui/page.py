@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from nicegui import app, run, ui
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hybridmap.ui.answer import Answer
     from hybridmap.ui.form import Form
 
+LABELS = (files("hybridmap.report") / "labels.js").read_text(encoding="utf-8")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SETTLE_S = 0.25
 """A change is planned when nothing else was changed for so long."""
@@ -49,6 +51,7 @@ class Page:
         """Lay out the page and plan the first form."""
         ui.page_title("hybridmap")
         ui.add_css(INK)
+        ui.add_head_html(f"<script>{LABELS}</script>")
         self.dark = ui.dark_mode(None)  # as the system says, until somebody chooses
         with ui.row().classes("w-full no-wrap items-start gap-6 max-md:flex-wrap"):
             with ui.column().classes("w-72 shrink-0"):

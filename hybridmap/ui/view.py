@@ -8,6 +8,7 @@ from nicegui import ui
 
 from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg
+from hybridmap.report.html import table
 from hybridmap.report.memory_figure import memory_over_time
 from hybridmap.text.notation import (
     about,
@@ -38,10 +39,23 @@ INK = """
 .cluster { display: flex; flex-wrap: wrap; gap: 6px; } .cluster svg { max-width: 100%; height: auto; }
 .cluster .kind { flex: 0 0 100%; } .cluster .node-name { fill: currentColor; font-size: 9px; }
 .cluster .pool-name, .cluster .rank { font-size: 9px; text-anchor: middle; }
+.layouts table { border-collapse: collapse; width: 100%; font-size: .85rem; }
+.layouts th, .layouts td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid #8a929b66; }
+@media (max-width: 640px) {
+  .layouts thead, .layouts .none { display: none; }
+  .layouts table, .layouts tbody, .layouts tr, .layouts td { display: block; }
+  .layouts tr { border-bottom: 1px solid #8a929b66; padding: .4rem 0; }
+  .layouts td { display: grid; grid-template-columns: 7rem 1fr; border: 0; padding: .05rem 0; }
+  .layouts td::before { content: attr(data-label); }
+  .layouts td:first-child { font-weight: 600; }
+}
 .soft { color: #59636e; } .body--dark .soft { color: #a3adb8; }
 .wrong { color: #b3261e; } .body--dark .wrong { color: #ffb4ab; }
 """
 """Colours of text on light and dark ground, of charts too; each 4.5 to 1 at least."""
+
+
+LAYOUTS = ("role", "pool", "training", "generation", "scoring", "memory")
 
 
 class View:
@@ -52,8 +66,10 @@ class View:
             with ui.row().classes("gap-8"):
                 self.cards = {what: Card(what) for what in ("iteration", "tokens/s", "GPUs", "proof")}
             self.cluster = ui.html("", sanitize=False).classes("w-full")
-            self.table = ui.table(columns=_columns(), rows=[], row_key="role").classes("w-full").props("flat dense")
+            self.layouts = ui.html("", sanitize=False).classes("w-full layouts")
             self.gantt, self.memory = _chart(), _chart()
+            fit = f"() => fitLabels(document.getElementById('{self.gantt.html_id}'))"
+            self.gantt.on("plotly_afterplot", js_handler=fit)
             self.others = ui.label()
             ui.label("More or fewer GPUs").classes("text-lg font-bold")
             self.frontier = _chart()
@@ -72,7 +88,7 @@ class View:
         self.cards["GPUs"].set(f"{timeline.num_gpus:,}", f"of {facts.num_gpus:,}")
         self.cards["proof"].set(result.status, f"gap {percent(result.gap)}")
         self.cluster.set_content(cluster_svg(result.plan, facts))
-        self.table.rows = _rows(result)
+        self.layouts.set_content(table(LAYOUTS, _rows(result)))
         self.gantt.update_figure(_dressed(figures.gantt(timeline)))
         fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
         self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
@@ -150,24 +166,11 @@ def _dressed(figure: dict[str, Any]) -> dict[str, Any]:
     return {"data": figure["data"], "layout": {**figure["layout"], **PLAIN}, "config": config}
 
 
-def _columns() -> list[dict[str, Any]]:
-    names = ("role", "pool", "training", "generation", "scoring", "memory")
-    return [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
-
-
-def _rows(result: Result) -> list[dict[str, str]]:
-    rows = []
+def _rows(result: Result) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for entry in result.plan.roles:
         pool = result.plan.pool_of(entry.role)
-        peak = result.timeline.memory[pool.name]
-        rows.append(
-            {
-                "role": entry.role,
-                "pool": f"{pool.name}: {gpus_text(pool)}",
-                "training": training_text(entry.training),
-                "generation": generation_text(entry.generation),
-                "scoring": scoring_text(entry.inference),
-                "memory": memory_text(peak),
-            }
-        )
+        layouts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
+        memory = memory_text(result.timeline.memory[pool.name])
+        rows.append((entry.role, f"{pool.name}: {gpus_text(pool)}", *layouts, memory))
     return rows

@@ -18,7 +18,6 @@ from simulator.cost.role_layouts import RoleLayouts
 from simulator.cost.role_memory import role_memory
 from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
-from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,7 +121,7 @@ def _other_placements(
     """GPU time without work in the plan and in the best plan of each other placement, and where the time goes."""
     mine = _busy_share(plan, timeline)
     for other in runners_up:
-        theirs = simulate(other.plan, facts)
+        theirs = other.timeline_on(facts)
         slower = theirs.iteration_s - timeline.iteration_s
         busy = _busy_share(other.plan, theirs)
         change = {s: theirs.stages[s] - timeline.stages[s] for s in theirs.stages}

@@ -6,6 +6,7 @@ sustained rate on all GPUs at once, an engine's steps at what its host needs to 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,11 @@ from simulator.cost.gemms import attention_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from mapper.execution_mode import ExecutionMode
     from profiles.models.shape import ModelShape
+    from profiles.records import Floats, Ints
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call, Dataflow
 
@@ -24,12 +28,57 @@ TOUCHED_MATRICES = 3
 """GEMMs of a trained matrix: the product, the gradient of its input, its own gradient (which adapters spare)."""
 
 
-def least_seconds(facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, most_gpus: int) -> dict[str, float]:
+@dataclass(frozen=True, eq=False)
+class Unpriced:
+    """Layouts of one role that time did not suffice to price, by the GPUs that they use, ``[U]``.
+
+    Parameters
+    ----------
+    device_type
+        Kind of GPU, as a position in ``Facts.device_types``.
+    num_gpus
+        GPUs that they use.
+    least_s
+        By call key, seconds that none of those on so many GPUs is below.
+    """
+
+    device_type: Ints
+    num_gpus: Ints
+    least_s: dict[str, Floats]
+
+    @staticmethod
+    def joined(parts: Sequence[Unpriced]) -> Unpriced | None:
+        """All parts of one role; ``None`` of none."""
+        if not parts:
+            return None
+        return Unpriced(
+            np.concatenate([part.device_type for part in parts]),
+            np.concatenate([part.num_gpus for part in parts]),
+            {key: np.concatenate([part.least_s[key] for part in parts]) for key in parts[0].least_s},
+        )
+
+
+def unpriced_on(
+    facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, position: int, num_gpus: Ints
+) -> Unpriced:
+    """What is known of the layouts of ``role`` on these numbers of GPUs, without pricing one."""
+    numbers = np.unique(num_gpus)
+    least = least_seconds(facts, flow, role, mode, numbers)
+    return Unpriced(
+        np.full(len(numbers), position, dtype=np.int64),
+        numbers,
+        {key: np.broadcast_to(seconds, numbers.shape) for key, seconds in least.items()},
+    )
+
+
+def least_seconds(
+    facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, most_gpus: int | Ints
+) -> Mapping[str, float | Floats]:
     """By call key, seconds that no layout of ``role`` on at most ``most_gpus`` GPUs of this kind is below."""
     if role == GENERATOR:
         of_actor = [call for call in facts.dataflow.calls if call.kind == "generate"]
         return {"transition": 0.0} | {call.key: _generation_s(facts, call, mode.steady_steps) for call in of_actor}
-    out = {}
+    out: dict[str, float | Floats] = {}
     for call in flow.calls_of(role):
         if call.kind in ("train", "forward"):
             out[call.key] = _gemms_s(facts, call, most_gpus)
@@ -38,7 +87,7 @@ def least_seconds(facts: Facts, flow: Dataflow, role: str, mode: ExecutionMode, 
     return out
 
 
-def _gemms_s(facts: Facts, call: Call, most_gpus: int) -> float:
+def _gemms_s(facts: Facts, call: Call, most_gpus: int | Ints) -> float | Floats:
     """GEMMs of all samples, in every layer, shared by all GPUs without loss, at the fastest sustained rate."""
     spec, work, engine = facts.roles[call.role], facts.workload, facts.training
     if spec.function_s_per_sample is not None and call.kind == "forward":

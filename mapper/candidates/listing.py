@@ -15,7 +15,7 @@ import numpy as np
 
 from mapper.candidates import layouts
 from mapper.candidates.engine import EnginePrices, bytes_apart, engine_rows
-from mapper.candidates.floors import least_seconds
+from mapper.candidates.floors import unpriced_on
 from mapper.candidates.pairing import Shards, engines_beside, joined_with_engines, may_be_plain
 from mapper.candidates.plain import plain_engine
 from mapper.candidates.pruning import pruned_rows
@@ -52,7 +52,7 @@ MostSeconds = Callable[[RoleTable], "Floats"]
 def bounding_tables(
     problem: Problem, roles: Sequence[str], prune: bool = True, deadline: Deadline = NEVER
 ) -> dict[str, RoleTable]:
-    """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced_s``)."""
+    """``bounding_table`` of several roles; of what was priced by ``deadline`` (then they have an ``unpriced``)."""
     tables = tables_by_step(problem, roles, prune, deadline)
     return {role: worth_keeping(problem, table) for role, table in tables.items()} if prune else tables
 
@@ -139,9 +139,9 @@ class RowsOnKind:
         left = [*self._cut_short, *(self._used[step] for step in self._steps[len(self._parts) :])]
         if not left:
             return table
-        problem, most = self._problem, max(int(used.max(initial=1)) for used in left)
-        least = least_seconds(self._facts, problem.flow, self.role, problem.mode, most)
-        return replace(table, unpriced_s=least)
+        problem, used = self._problem, np.concatenate(left)
+        rest = unpriced_on(self._facts, problem.flow, self.role, problem.mode, self._position, used)
+        return replace(table, unpriced=rest)
 
     @cached_property
     def _engines(self) -> EnginePrices:

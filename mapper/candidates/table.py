@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapper.candidates.floors import Unpriced
 from mapper.candidates.relaxation import Credit
 from profiles.units import MIB
 from simulator.cost.role_layouts import RoleLayouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from profiles.records import Floats, Ints
     from simulator.plan.plan import GenerationLayout, ParallelLayout
@@ -41,8 +42,8 @@ class RoleTable:
         that only scores, ``FROZEN_OFFLOADS``.
     num_priced
         Configurations priced before filtering and pruning.
-    unpriced_s
-        Where time was up before all were priced: seconds by call key that none of the others is below.
+    unpriced
+        Where time was up before all were priced: what is known of the others.
     """
 
     role: str
@@ -55,7 +56,7 @@ class RoleTable:
     num_priced: int
     offload: Ints
     credit: Credit
-    unpriced_s: Mapping[str, float] | None = None
+    unpriced: Unpriced | None = None
 
     def __len__(self) -> int:
         return len(self.num_gpus)
@@ -117,13 +118,8 @@ def joined(tables: Sequence[RoleTable]) -> RoleTable:
         num_priced=sum(t.num_priced for t in tables),
         offload=np.concatenate([t.offload for t in tables]),
         credit=Credit.joined([t.credit for t in tables]),
-        unpriced_s=_least_of([t.unpriced_s for t in tables if t.unpriced_s is not None]),
+        unpriced=Unpriced.joined([t.unpriced for t in tables if t.unpriced is not None]),
     )
-
-
-def _least_of(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
-    keys = dict.fromkeys(key for part in parts for key in part)
-    return {key: min(part[key] for part in parts) for key in keys} if parts else None
 
 
 def to_mib(num_bytes: Floats) -> Ints:

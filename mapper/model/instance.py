@@ -14,14 +14,13 @@ from mapper.candidates.weight_sync import WeightSync
 from mapper.deadline import NEVER
 from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
+from mapper.model.unpriced import NONE_RUNS, least_up_to, unpriced_ticks
 from mapper.search.neighbours import Neighbours, neighbours_of
 from profiles.units import MIB
 from simulator.cost.pricing import controller_cost, is_controller
 from simulator.plan.dataflow import CONTROLLER, Dataflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from mapper.candidates.plain import StagesNeeded
     from mapper.deadline import Deadline
     from mapper.problem import ColocationGroup, Placement, Problem
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 TICKS_PER_ITERATION = 1_000_000
 """A tick is the power of ten just below this fraction of the iteration's shortest possible longest call."""
-
-NONE_RUNS = 2**40
-"""Stands for "no row", above any sum of ticks or MiB that is compared with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,18 +192,7 @@ def make_instance(
     )
     least = x.relaxed() or x  # a size that only degrees between the listed ones fit on has a bound too
     sizes = {group: _sizes_that_fit(problem, group, least) for group in problem.groups}
-    return replace(x, sizes=sizes, unpriced_ticks=_unpriced_ticks(least, whole.values()))
-
-
-def _unpriced_ticks(instance: Instance, tables: Iterable[RoleTable]) -> int | None:
-    """``Instance.unpriced_ticks`` of tables whose priced rows ``instance`` has, each as good as what it stands for."""
-    unpriced = {key: s for table in tables if table.unpriced_s is not None for key, s in table.unpriced_s.items()}
-    if not unpriced:
-        return None
-    least = {key: instance.shortest(key) for calls in instance.ticks.values() for key in calls}
-    return least_ticks(
-        instance, least | {key: min(least[key], math.floor(s / instance.tick_s)) for key, s in unpriced.items()}
-    )
+    return replace(x, sizes=sizes, unpriced_ticks=unpriced_ticks(least, whole))
 
 
 def least_ticks(instance: Instance, shortest: dict[str, int]) -> int:
@@ -224,13 +209,6 @@ def to_ticks(seconds: Floats, tick_s: float) -> Ints:
 def _tick_s(seconds: dict[str, dict[str, np.ndarray]]) -> float:
     shortest = [float(v.min()) for calls in seconds.values() for v in calls.values() if len(v)]
     return float(10.0 ** math.floor(math.log10(max(*shortest, 1e-6) / TICKS_PER_ITERATION)))
-
-
-def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
-    """For each of ``sizes`` the least of ``values`` among the rows that run on it; ``NONE_RUNS`` if no row does."""
-    order = np.argsort(num_gpus, kind="stable")
-    least = np.concatenate([[NONE_RUNS], np.minimum.accumulate(values[order])])
-    return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
 
 
 def _sizes_that_fit(problem: Problem, group: ColocationGroup, instance: Instance) -> tuple[int, ...]:

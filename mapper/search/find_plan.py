@@ -12,7 +12,7 @@ from mapper.deadline import Deadline, TimeUpError
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.progress import tell
-from mapper.result import OPTIMAL_GAP, Result, best_of, preferred
+from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of, preferred
 from mapper.search.alternatives import alternatives
 from mapper.search.best import best_choice
 from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mapper.objective import Objective
     from mapper.problem import Problem
     from mapper.request import SearchRequest
-    from mapper.result import RunnerUp
     from simulator.plan.plan import Plan
 
 BESIDE_NEIGHBOURS = (
@@ -118,9 +117,8 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     if instance.unpriced_ticks is not None:
         why = (*why, NOT_PRICED)
     on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
-    plain = None
-    if objective.goal == "time" and request.options.prefer_plain is not None:
-        plain = _plain(instance, problem, choice, request, deadline)
+    ours = RunnerUp(plan.placement, timeline.iteration_s, plan, timeline=timeline)
+    plain = _plain(instance, problem, choice, ours, request, deadline)
     more = (
         alternatives(instance, choice, request.top - 1, request.seed, deadline, request.workers)
         if request.top > 1
@@ -145,6 +143,18 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
         notes=(*notes, *straddling(plan, facts)),
         open_because=why if status == "feasible" else (),
     )
+
+
+def _plain(
+    instance: Instance, problem: Problem, best: Choice, ours: RunnerUp, request: SearchRequest, deadline: Deadline
+) -> RunnerUp | None:
+    """The best plain plan, ``ours`` where the best of all is plain; ``None`` where none is found or looked for."""
+    if request.objective.goal != "time" or request.options.prefer_plain is None:
+        return None
+    choice = best_plain(instance, problem, request.seed, deadline, best, request.workers)
+    if choice is None or choice == best:
+        return None if choice is None else ours
+    return as_rival(instance, problem, choice)
 
 
 def _drift(simulated_s: float, searched_s: float, rounding_s: float) -> tuple[float, tuple[str, ...]]:
@@ -266,13 +276,3 @@ def _nothing_found(
         f"{problem.num_gpus:,} GPUs takes {fastest_s:,.2f} s (on {gpus_of(choice):,}), and none less than "
         f"{bound * instance.tick_s:,.2f} s; give a longer target_iteration_s or more nodes"
     )
-
-
-def _plain(
-    instance: Instance, problem: Problem, best: Choice, request: SearchRequest, deadline: Deadline
-) -> RunnerUp | None:
-    """The best plain plan, which may be the best of all."""
-    choice = best_plain(instance, problem, request.seed, deadline, best, request.workers)
-    if choice is None:
-        return None
-    return as_rival(instance, problem, choice)

@@ -128,7 +128,7 @@ def _feasible(problem: Problem, priced: dict[tuple[object, ...], RoleTable], dea
 def _whole_table(problem: Problem, role: str, deadline: Deadline) -> RoleTable:
     """Every row of a role; ``TimeUpError`` if there is no time for all."""
     table = bounding_tables(problem, (role,), deadline=deadline)[role]
-    if table.unpriced_s is not None:
+    if table.unpriced is not None:
         raise TimeUpError
     return table.listed()
 

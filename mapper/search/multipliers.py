@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapper.model.instance import NONE_RUNS
 from mapper.model.makespan import waits_for
+from mapper.model.unpriced import NONE_RUNS
 from mapper.search.prune import restricted
 from simulator.plan.dataflow import CONTROLLER
 

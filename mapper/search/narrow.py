@@ -17,6 +17,7 @@ import numpy as np
 from mapper.candidates.listing import tables_by_step, worth_keeping
 from mapper.candidates.table import by_gpus
 from mapper.model.instance import make_instance
+from mapper.model.unpriced import in_other_ticks
 from mapper.progress import tell
 from mapper.search.incumbent import NEVER, quick_limits
 from mapper.search.plain import rows_worth_keeping
@@ -49,7 +50,9 @@ def fastest_instance(problem: Problem, deadline: Deadline) -> Instance:
         plain, needed = rows_worth_keeping(instance, problem)
         kept = {role: np.union1d(rows, plain[role]) for role, rows in kept.items()}
     few = _worth_keeping(problem, {role: whole[role].take(rows) for role, rows in kept.items()})
-    return replace(make_instance(problem, priced=few), stages_needed=needed)
+    small = make_instance(problem, priced=few)
+    unpriced = in_other_ticks(instance.unpriced_ticks, instance.tick_s, small.tick_s)  # beside all rows, not these few
+    return replace(small, stages_needed=needed, unpriced_ticks=unpriced)
 
 
 def _worth_keeping(problem: Problem, tables: dict[str, RoleTable]) -> dict[str, RoleTable]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mapper.model.instance import least_up_to
 from mapper.model.makespan import makespan, waits_for
+from mapper.model.unpriced import least_up_to
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:

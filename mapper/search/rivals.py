@@ -67,9 +67,11 @@ def runners_up(
 def as_rival(instance: Instance, problem: Problem, choice: Choice, bound_ticks: int | None = None) -> RunnerUp:
     """A choice as a plan; ``bound_ticks``: what no other choice of those that it was chosen from is below."""
     plan = build_plan(instance, choice, problem)
-    iteration_s = simulate(plan, problem.facts).iteration_s
+    timeline = simulate(plan, problem.facts)
+    iteration_s = timeline.iteration_s
     bound_s = iteration_s if bound_ticks is None else bound_ticks * instance.tick_s - instance.rounding_s
-    return RunnerUp(plan.placement, iteration_s, plan, bound_s if bound_s < iteration_s * (1 - OPTIMAL_GAP) else None)
+    least_s = bound_s if bound_s < iteration_s * (1 - OPTIMAL_GAP) else None
+    return RunnerUp(plan.placement, iteration_s, plan, least_s, timeline)
 
 
 def _best(instance: Instance, request: SearchRequest, left_s: float) -> tuple[Choice | None, int]:

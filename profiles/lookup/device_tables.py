@@ -22,6 +22,7 @@ from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
 from profiles.lookup.pricing import missing
 from profiles.lookup.sparse import SparseLookups
 from profiles.lookup.table import Table, TableCard, read_table
+from profiles.records import Basis, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,6 +150,34 @@ class DeviceTables:
             except NoBasisError as error:
                 first = first or error
         raise first or missing(self.reference.name, operator, what)
+
+    def fastest(self, operator: str, what: str, ask: Callable[[Any], Priced], dtype: str = "") -> Priced:
+        """The shortest time of any table that measured what is asked for; what none measured is priced as ever.
+
+        Parameters
+        ----------
+        operator, what, ask, dtype
+            As in ``price``.
+
+        Returns
+        -------
+        Priced
+            The price, as what one kernel is known to reach on this device.
+
+        Raises
+        ------
+        NoBasisError
+            No table of the operator holds it.
+        """
+        best = self.price(operator, what, ask, dtype)
+        for name in (n for n in self.cards if releases.operator_of(n) == operator):
+            try:
+                other = ask(self.lookup(name))
+            except NoBasisError:
+                continue
+            measured = other.weakest <= Basis.INTERPOLATED  # this shape's own, not a neighbour's
+            best = where(measured & (other.s < best.s), other.at_best(Basis.INTERPOLATED), best)
+        return best
 
     def lookup(self, name: str) -> Any:
         """The lookup of one table, by its name.

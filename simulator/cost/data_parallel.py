@@ -22,7 +22,8 @@ def data_parallel_cost(
     """Gradient reduction and parameter gathering of one step.
 
     ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them and gather the updated parameters; with overlap all
-    but one layer's share hides behind the last backward and first forward pass of the stage. ZeRO 3 gathers the
+    but one layer's share hides behind the last backward and first forward pass of the stage. ZeRO 2 keeps no whole
+    gradients and scatters them in every backward pass. ZeRO 3 gathers the
     parameters in every forward and backward pass and scatters gradients in every backward pass, layer by layer
     beside the compute of the layer before; copies between flat buffers and tensors run on the compute stream. Frozen
     weights (LoRA) are gathered and have no gradients.
@@ -57,7 +58,9 @@ def data_parallel_cost(
     scatter = scatter.at_best(facts.training.basis("grad_reduce_bytes_per_param"))
     reach = 1.0 - 1.0 / np.ceil(shape.num_layers / layouts.pp)  # the first bucket to gather, the last to reduce
     reach = reach * facts.training.overlap_dp
-    once = _beside(forward, gather, reach) + _beside(backward, scatter, reach)
+    updated = _beside(forward, gather, reach * (0.0 if facts.training.gathers_at_step else 1.0))
+    scattered = _beside(backward, scatter, reach)
+    once = updated + choose(layouts.zero_stage == 2, scattered * num_micro, scattered)
     hideable = reach * (1.0 - facts.implementation.fsdp_exposure)
     every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, reach)
     copied = 2.0 * params * facts.training.gather_copy_bytes_per_param

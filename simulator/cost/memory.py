@@ -91,11 +91,13 @@ def activation_bytes_per_token(
     layouts: Layouts,
     element_bytes: float = ACTIVATION_BYTES,
     selective: SelectiveRecompute = "element-wise",
+    sequence_parallel: bool = True,
 ) -> Floats:
     """Saved activations of one layer per token, on one rank, by recompute level.
 
     ``none``: inputs of both norms and both blocks (4 h), query, key, value and attention output (2 q + 2 kv), and
-    gate, up and product (3 f), over ``t`` with sequence parallelism. For Llama this equals 32 h, against
+    gate, up and product (3 f), over ``t`` with sequence parallelism; without it each rank keeps hidden states whole.
+    For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
     recomputation restores (the normalised inputs and the product), or keeps the layer's input, attention's output and
     every other product (query, value, gate, down); ``full`` keeps the layer's input alone.
@@ -108,6 +110,8 @@ def activation_bytes_per_token(
         Bytes of one activation.
     selective
         What selective recomputation computes again.
+    sequence_parallel
+        Whether tensor-parallel ranks split hidden states between them.
 
     Returns
     -------
@@ -125,7 +129,11 @@ def activation_bytes_per_token(
     if selective == "every-second-product":
         kept = 2 * shape.hidden + 2 * shape.q_width + shape.kv_width + width
     per_level = np.asarray([everything, kept, shape.hidden], dtype=np.float64) * element_bytes
-    return np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
+    split = np.asarray(per_level[layouts.recompute] / layouts.tp, dtype=np.float64)
+    if sequence_parallel:
+        return split
+    hidden = np.asarray([4.0, 2.0, 1.0])[layouts.recompute] * shape.hidden * element_bytes
+    return np.asarray(split + hidden * (1.0 - 1.0 / layouts.tp), dtype=np.float64)
 
 
 def batch_tokens(facts: Facts, layouts: Layouts, samples: Floats, num_micro: Floats | float, level: float) -> Floats:
@@ -193,7 +201,7 @@ def training_bytes(
     first, last = (
         saved * batch_tokens(facts, layouts, samples, np.minimum(n, num_micro), level) for n in in_flight(layouts)
     )
-    whole = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
+    whole = _of_whole_layer(facts, shape, layouts) * tokens
     # The one layer that is being recomputed, and its activations' gradients.
     working = np.where(layouts.recompute == 2, 2.0 * whole, 0.0)
     at_loss = np.zeros(len(layouts))
@@ -213,14 +221,21 @@ def training_bytes(
     return _as_measured(facts, out)
 
 
+def _of_whole_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+    """Activation bytes of a token in one layer of which nothing is computed again, ``[C]``."""
+    split = facts.training.sequence_parallel
+    return activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes, sequence_parallel=split)
+
+
 def _saved_per_token(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     """Activation bytes that a layer keeps of a token for the backward pass, on the GPU, ``[C]``."""
     built, layers = facts.implementation, np.ceil(shape.num_layers / layouts.pp)
-    per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute)
+    split = facts.training.sequence_parallel
+    per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute, split)
     if built.checkpoints == "host":  # those of two layers are on their way
         per_token = per_token * np.where(layouts.recompute == 2, np.minimum(2.0 / layers, 1.0), 1.0)
     if built.recompute_layers is not None:
-        whole_layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes)
+        whole_layer = _of_whole_layer(facts, shape, layouts)
         share = recomputed_share(facts, shape, layouts)
         per_token = np.where(layouts.recompute == 2, per_token * share + whole_layer * (1.0 - share), per_token)
     return per_token
@@ -313,7 +328,7 @@ def inference_bytes(
     """
     samples = np.ceil(facts.workload.num_samples / layouts.dp)
     tokens = batch_tokens(facts, layouts, samples, 1.0, level)
-    layer = activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes) * tokens
+    layer = _of_whole_layer(facts, shape, layouts) * tokens
     kept = float(logits and LOGIT_BYTES[facts.implementation.loss_head] > 0)
     at_head = tokens * shape.vocab / layouts.tp * (2.0 + 4.0) * kept
     hidden = np.minimum(2.0 * tokens * shape.hidden * facts.activation_bytes, layer)

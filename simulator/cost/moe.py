@@ -182,12 +182,15 @@ def experts_decode(
     -----
     Routing is the tables' power law, as engines see it; left-out points are 2 % off on the median. In steps of few
     tokens shared experts run on a stream of their own beside the routed ones: what is left of them is the read of their
-    weights, since both wait for memory.
+    weights, since both wait for memory. SGLang folds DeepSeek's one shared expert into the routed kernel where experts
+    are not spread, and ships configurations for that many in FP8 blocks; tables were timed with one expert fewer.
     """
     moe = _moe(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
     key = (shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
     routed = facts.device.moe(tokens, *key, dtype)
+    if dtype == "fp8_block" and _folds_shared(facts, shape):
+        routed = where(e == 1, facts.device.moe(tokens, *key, dtype, tuned=True), routed)
     if dtype == "fp8":
         # Block scaling is the same GEMM with more scales: where its kernel is the faster one, the other's was not
         # tuned for the shape, and an engine would not lose to it by as much.
@@ -202,6 +205,13 @@ def experts_decode(
     weights = 3.0 * shape.hidden * moe.shared_ffn / ranks * DTYPE_BYTES[shared_dtype]
     beside = longer(routed + facts.device.memory_bound(weights + 0.0 * tokens, 1.0), shared)
     return where(tokens <= facts.generation.shared_experts_beside, beside, routed + shared) + routing
+
+
+def _folds_shared(facts: Facts, shape: ModelShape) -> bool:
+    """Whether a mixture's one shared expert is one more of the routed ones, in kernels that the engine tuned for it."""
+    moe = _moe(shape)
+    folds = moe.num_experts + 1 == facts.generation.tuned_experts and moe.shared_ffn == moe.expert_ffn
+    return folds and shape.mla is not None and shape.sparse is None
 
 
 def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:

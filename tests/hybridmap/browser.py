@@ -18,6 +18,24 @@ needs_browser = pytest.mark.skipif(
 )
 """In continuous integration a missing browser is a failure, not a skip."""
 
+LABELS_CUT = """() => {
+  const inside = (box) => box.left >= 0 && box.right <= innerWidth;
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const cut = [];
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) {
+    const points = [...chart.querySelectorAll(".bars .point")];
+    for (const point of points) {
+      const text = point.querySelector("text");
+      if (!text || getComputedStyle(text).visibility === "hidden") continue;
+      const box = text.getBoundingClientRect();
+      const covers = points.filter((p) => p !== point && meet(p.querySelector("path").getBoundingClientRect(), box));
+      if (!inside(box) || covers.length) cut.push(text.textContent);
+    }
+  }
+  return cut;
+}"""
+"""Names of bars that the screen's edge cuts or another bar covers."""
+
 
 @contextmanager
 def browser():

@@ -58,11 +58,11 @@ def test_as_planned_is_what_the_plan_was_priced_for(planned, write_job, small_jo
     """The engines of the job inside the plan file, not those of the file that runs it."""
     run = {"weights": {"actor": "w"}, "data": {"task": "sorted-digits", "alphabet": "01"}, "engines": AS_PLANNED}
     given = load_job(
-        write_job(small_job | {"engines": {"training": "fsdp@2.13", "generation": "sglang@0.5"}, "run": run})
+        write_job(small_job | {"engines": {"training": "fsdp@2.13", "generation": "tensorrt-llm@1.0"}, "run": run})
     )
     found = with_planned_engines(given, given.run, planned.plan).engines
     assert (found.training, found.generation) == ("megatron-core", "vllm")
-    with pytest.raises(NotYetError, match=r"the plan is for generation on sglang@0\.5, which cannot run yet"):
+    with pytest.raises(NotYetError, match=r"the plan is for generation on tensorrt-llm@1\.0, which cannot run yet"):
         with_planned_engines(given, given.run, None)
 
 

@@ -29,6 +29,7 @@ NO_PART_OF_A_PRICE = {
     "admits_with_output",
     "keeps_for_running",
     "shared_experts_beside",  # what the engine runs at once
+    "tuned_experts",  # which kernels it runs
     "kv_memory_share",
     "kv_share_of_free",
     "memory_reserve_bytes",  # memory

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class NativeGenerator:
     """A ``GenerationEngine`` that holds a shard of its own between ``restore`` and ``release``."""
 
+    keeps_tensors = True
+
     def __init__(self, setup: GeneratorSetup) -> None:
         self.rank, self.degrees, self.spec = setup.identity.rank, setup.degrees, setup.spec
         self.arch, self.dtype, self.clock = setup.arch, setup.dtype, setup.clock

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from executor.engines.start_memory import memory_share
 from executor.engines.vllm.adapters import (
     adapter_settings,
     adapter_tensors,
@@ -20,7 +21,7 @@ from executor.engines.vllm.adapters import (
     scale_slot,
 )
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
-from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine, memory_share
+from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine
 from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError, NotYetError
@@ -63,6 +64,8 @@ class VllmOptions:
 
 class VllmEngine:
     """One rank of a generation replica. All ranks of the pool make theirs together; one engine a process."""
+
+    keeps_tensors = True
 
     def __init__(
         self, rank: int, degrees: Degrees, arch: Architecture, path: str, dtype: torch.dtype, options: VllmOptions
@@ -113,7 +116,7 @@ class VllmEngine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # what the trainer's start left in torch's own hands
             free_bytes, total_bytes = torch.cuda.mem_get_info()
-            share = memory_share(free_bytes, total_bytes, self.weights_bytes, budget)
+            share = memory_share(free_bytes, total_bytes, self.weights_bytes, budget, "vLLM")
             memory |= {"enable_sleep_mode": True, "gpu_memory_utilization": share}
         return {
             "tensor_parallel_size": self.degrees.tg,

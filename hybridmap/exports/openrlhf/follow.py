@@ -20,8 +20,8 @@ from hybridmap.exports.follow import (
     with_fitting_cache,
 )
 from hybridmap.exports.formats import Formats, in_formats_of
+from hybridmap.exports.imported import newest
 from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
-from profiles.engine_facts import engine_names
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Pool, RolePlan, placement_name
@@ -33,8 +33,7 @@ SYSTEM = "OpenRLHF"
 ENGINE_SEQUENCES = 128
 """Sequences of an engine at once: it sets none (trainer/ray/vllm_engine.py:63), and vLLM then has no default of its own
 for engines that are no server (vllm/config/scheduler.py, DEFAULT_MAX_NUM_SEQS)."""
-SHARDING_ENGINE = next(name for name in reversed(engine_names("training")) if name.startswith("fsdp@"))
-"""Prices ZeRO stages that the job's own training engine does not have."""
+TRAINER = "deepspeed"
 MAY_SHARE = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
 
 
@@ -44,7 +43,7 @@ def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     Raises ``InputError`` where nothing near the plan fits, or batches do not divide.
     """
     out = Points()
-    source = _algorithm(as_ppo(source, out, SYSTEM), out)
+    source = _trained_there(_algorithm(as_ppo(source, out, SYSTEM), out), out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)
     source = in_formats_of(source, out, SYSTEM, Formats(source="openrlhf/trainer/ray/vllm_engine.py:264"))
     source = _generation(source, out)
@@ -77,9 +76,17 @@ def _fastest(source: Source, lead: ParallelLayout, out: Points) -> tuple[Source,
     return best, tuple(points.found)
 
 
+def _trained_there(source: Source, out: Points) -> Source:
+    """The job with DeepSpeed as its trainer, whatever it has; one that was measured stays."""
+    asked = str(source.job.engines.training)
+    if asked.startswith(f"{TRAINER}@") or asked.endswith(".yaml"):
+        return source
+    there = newest("training", TRAINER)
+    out.cannot("engines.training", f"OpenRLHF trains with DeepSpeed, the job with {asked}: priced as {there}")
+    return source.with_job(engines=source.job.engines.model_copy(update={"training": there}))
+
+
 def _all_alike(source: Source, lead: ParallelLayout, out: Points) -> Source:
-    if lead.zero_stage not in source.facts.training.zero_stages:  # DeepSpeed has them all; the job's engine may not
-        source = source.with_job(engines=source.job.engines.model_copy(update={"training": SHARDING_ENGINE}))
     for entry in source.plan.roles:
         source = source.with_role(_as_the_actor(source, entry, lead, out))
     return source
@@ -209,9 +216,22 @@ def _as_the_actor(source: Source, entry: RolePlan, lead: ParallelLayout, out: Po
     forward: dict[str, object] = {"micro_batch": smallest(scores or [lead]), "recompute": "none"}
     if entry.training is None:
         forward["zero_stage"] = 3 if lead.zero_stage == 3 else 0
-        offload = ("parameters",) if entry.offload else ()
+        offload = ("parameters",) if entry.offload and lead.zero_stage == 3 else ()
+        if entry.offload and not offload:
+            out.cannot(f"{entry.role}.offload", "DeepSpeed keeps parameters in host memory in ZeRO 3 alone")
         return entry.model_copy(update={"inference": spread.model_copy(update=forward), "offload": offload})
-    adam = any("optimizer" in each.offload for each in source.plan.roles)  # one flag for all
     inference = spread.model_copy(update=forward) if entry.inference is not None else None
-    offloads = ("optimizer",) if adam else ()
+    offloads = ("optimizer",) if _sleeps(source) else ()
+    if "optimizer" in entry.offload and not offloads:
+        out.cannot(f"{entry.role}.offload", "DeepSpeed's sleep would let critic and actor take turns; left off")
     return entry.model_copy(update={"training": spread, "inference": inference, "offload": offloads})
+
+
+def _sleeps(source: Source) -> bool:
+    """Whether optimizers wait in host memory: one flag for all, with which critic and actor train by turns.
+
+    On the same GPUs they have to, since they would train at once without it; on others they are not to wait.
+    """
+    if source.has("critic"):
+        return len(source.plan.pools) == 1
+    return any("optimizer" in each.offload for each in source.plan.roles)

@@ -8,7 +8,7 @@ from hybridmap.exports.imported import Engine, Setup
 from hybridmap.exports.keys import Keys
 from hybridmap.exports.launched import flags_of, launched
 from hybridmap.exports.models import known_model
-from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES
+from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES, TRAINER
 from hybridmap.exports.openrlhf.settings import NAMES
 from hybridmap.exports.values import value_of
 from profiles.errors import InputError, UnknownNameError
@@ -93,7 +93,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         },
         keys.whole("actor.num_gpus_per_node"),
         pools,
-        {"training": "fsdp" if _zero_stage(keys) == 3 else "megatron-core", "generation": "vllm"},
+        {"training": TRAINER, "generation": "vllm"},
         {"old_log_prob": "trainer", "lora_rank": keys.whole("ds.lora.rank", 0)},
         {role: _layouts(keys, role, next(num for inside, num in pools if role in inside)) for role in roles},
         Engine(
@@ -103,14 +103,18 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         ),
         _offload(keys, roles),
         **_schedule(keys),
-        notes=tuple(_notes(keys)),
+        notes=tuple(_notes(keys, ALGORITHMS[estimator])),
     )
 
 
-def _notes(keys: Keys) -> Iterator[str]:
-    stage = keys.whole("ds.zero_stage", 0)
-    engine = "FSDP" if stage > 1 else "Megatron-Core"
-    yield f"DeepSpeed has no profile; priced as {engine} shards{', with ZeRO 2 taken for 3' if stage == 2 else ''}"
+def _notes(keys: Keys, algorithm: str) -> Iterator[str]:
+    yield "no published run of DeepSpeed 0.19 was there to fit: its constants are counted, or other trainers'"
+    if keys.whole("ds.zero_stage", 0) in (1, 2) and not keys.get("ds.overlap_comm"):
+        yield "without --ds.overlap_comm gradients are reduced after the backward pass; priced as beside it"
+    if keys.get("train.colocate_all") and not keys.get("ds.enable_sleep") and "critic" in _roles(keys, algorithm):
+        yield "without --ds.enable_sleep critic and actor train at once on the same GPUs; priced by turns"
+    if keys.get("ds.adam_offload"):
+        yield "--ds.adam_offload updates on the host's CPUs, which has no price; priced as states that are copied"
     if keys.get("algo.dynamic_filtering_enable"):
         yield "dynamic filtering: prompts that are sampled and dropped are not priced"
 
@@ -148,19 +152,13 @@ def _layouts(keys: Keys, role: str, num_gpus: int) -> tuple[ParallelLayout | Non
     tp, cp = keys.whole("ds.tensor_parallel_size"), keys.whole("ds.ring_attn_size")
     if num_gpus % (tp * cp):
         raise InputError(f"{keys.source}: {role}: {num_gpus} GPUs do not divide into tp x ring = {tp * cp}")
-    zero = _zero_stage(keys)
+    zero = keys.whole("ds.zero_stage", 0)
     common: dict[str, Any] = {"dp": num_gpus // (tp * cp), "tp": tp, "cp": cp}
     common_training = common | {"recompute": "full" if keys.get("actor.gradient_checkpointing_enable") else "none"}
     training = ParallelLayout(**common_training, zero_stage=zero, micro_batch=_micro(keys, "train", cp))
     forward_zero = zero if role in ("actor", "critic") else 3 if zero == 3 else 0
     scoring = ParallelLayout(**common, zero_stage=forward_zero, micro_batch=_micro(keys, "rollout", cp))
     return training, scoring
-
-
-def _zero_stage(keys: Keys) -> int:
-    """DeepSpeed's stage; no engine here has the second alone, so it is read as the third, which shards more."""
-    stage = keys.whole("ds.zero_stage", 0)
-    return 3 if stage == 2 else stage
 
 
 def _micro(keys: Keys, stage: str, cp: int) -> int | TokenBudget:
@@ -174,9 +172,10 @@ def _offload(keys: Keys, roles: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     out: dict[str, tuple[str, ...]] = {}
     for role in roles:
         if role in ("actor", "critic"):
-            out[role] = ("optimizer",) if keys.get("ds.adam_offload") else ()
+            out[role] = ("optimizer",) if keys.get("ds.enable_sleep") or keys.get("ds.adam_offload") else ()
         else:
-            out[role] = ("parameters",) if keys.get(f"{NAMES[role]}.offload") else ()
+            streams = keys.get(f"{NAMES[role]}.offload") and keys.whole("ds.zero_stage", 0) == 3
+            out[role] = ("parameters",) if streams else ()
     return out
 
 

@@ -77,7 +77,7 @@ def _placement(source: Source, out: Settings) -> None:
             nodes, gpus = source.nodes(plan.pool_of(role))
             out.put({f"{name}.num_nodes": nodes, f"{name}.num_gpus_per_node": gpus})
     if len(plan.pools) == 1:
-        out.put({"train.colocate_all": True, "vllm.enable_sleep": True, "ds.enable_sleep": True})
+        out.put({"train.colocate_all": True, "vllm.enable_sleep": True})
         return
     shared = {frozenset(pool.roles) for pool in plan.pools}
     out.put({f"train.{_FLAGS[pair]}": True for pair in MAY_SHARE if pair in shared})
@@ -95,6 +95,7 @@ def _training(source: Source, out: Settings) -> None:
             "train.micro_batch_size": 1 if layout.token_budget else layout.micro_samples,
             "rollout.micro_batch_size": 1 if score.token_budget else score.micro_samples,
             "ds.packing_samples": True,
+            "ds.overlap_comm": True,
         }
     )
     budgets = {"train": source.tokens_of(layout), "rollout": source.tokens_of(score)}
@@ -105,7 +106,7 @@ def _training(source: Source, out: Settings) -> None:
     if layout.recompute != "none":
         out.put({"actor.gradient_checkpointing_enable": True})
     if any("optimizer" in entry.offload for entry in source.plan.roles):
-        out.put({"ds.adam_offload": True})
+        out.put({"ds.enable_sleep": True})
     for role in ("reference", "reward"):
         if source.has(role) and source.plan.role(role).offload:
             out.put({f"{NAMES[role]}.offload": True})

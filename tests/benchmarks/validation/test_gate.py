@@ -54,6 +54,9 @@ def test_of_rows_that_contradict_each_other_the_one_with_most_against_it_is_left
     tpot = {4: 10.0, 8: 12.0, 16: 64.0, 32: 22.0, 64: 32.0}
     rows = [{**ROW, "id": f"c{c}", "concurrency": c, "tpot_ms": t, "ttft_ms": 100.0 + c} for c, t in tpot.items()]
     assert list(contradicted(pd.DataFrame(rows))) == ["c16"]
+    slow = {4: 4.0, 8: 4.7, 16: 5.8, 32: 15.9, 64: 9.7}
+    rows_of = [{**ROW, "id": f"c{c}", "concurrency": c, "tpot_ms": t} for c, t in slow.items()]
+    assert list(contradicted(pd.DataFrame(rows_of))) == ["c32"], "too slow for 64, and for twice what 16 take"
     pair = pd.DataFrame([row for row in rows if row["id"] in ("c16", "c32")])
     assert contradicted(pair) == {}, "of a single pair nobody knows which is wrong"
     assert contradicted(pd.DataFrame(rows).drop(columns="tpot_ms")) == {}

@@ -29,6 +29,24 @@ def test_a_family_counts_once_however_many_rows_it_has():
     assert least_absolute(errors([2.0, 8.0, 8.0, 8.0, 2.5], ["a", "b", "b", "b", "c"])) == pytest.approx(2.5, abs=0.1)
 
 
+def test_rows_that_tell_nothing_leave_a_constant_where_others_of_its_kind_are():
+    """A fit on rows that no value changes would take the least value, as if it had been measured."""
+    silent = Errors(np.linspace(0.0, 10.0, 11), np.full((2, 11), 0.2), ("a", "b"), ("r0", "r1"))
+    assert least_absolute(silent, 4.0) == pytest.approx(4.0, abs=0.1)
+    assert least_absolute(errors([2.0, 2.0], "ab"), 4.0) == pytest.approx(2.0, abs=0.1), "rows that tell are believed"
+    host = next(c for c in fit_constants() if c.like)
+    others = [c for c in fit_constants() if c.constant == host.constant and c.file in host.like]
+    scale = float(np.mean([current_value(c) for c in others]))
+    assert fitted_values([(Fit(host), Errors(silent.values * scale / 5.0, *_rest(silent)))]) == {
+        host: pytest.approx(scale, rel=0.02)
+    }
+    assert host.file not in host.like
+
+
+def _rest(found):
+    return found.log_ratio, found.families, found.rows
+
+
 def test_a_left_out_family_has_no_say():
     found = errors([2.0, 8.0, 8.0], ["a", "b", "b"])
     fit = Fit(STEP)

@@ -74,6 +74,8 @@ def prompts_and_responses(rows=8, prompt=4, response=NUM_TOKENS):
 class PretendVllm:
     """The tensors of a vLLM rank, and nothing that generates."""
 
+    keeps_tensors = True
+
     def __init__(self, rank, degrees, arch, dtype):
         self.layout, self.rank, self.dtype = VllmLayout(arch, degrees), rank, dtype
 

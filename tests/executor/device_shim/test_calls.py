@@ -31,6 +31,10 @@ LARGEST_SHARD = {"fsdp2, tensor parallel": 64 * 32 // 4, "fsdp2 critic": 64 * 32
 """Elements of the embedding on one of four ranks: the largest tensor of the model."""
 
 
+ELSEWHERE = {"sglang"}
+"""Engines whose model lives in a process of their own, which no pretence of ours reaches."""
+
+
 @pytest.fixture(scope="module")
 def calls():
     """In a process of its own: a backend of torch stays registered."""
@@ -42,7 +46,7 @@ def calls():
 
 def test_every_engine_is_there(calls):
     engines = " ".join(call["engine"] for call in calls)
-    assert all(name in engines for name in (*TRAINING, *GENERATION))
+    assert all(name in engines for name in (*TRAINING, *GENERATION) if name not in ELSEWHERE)
     assert {call["call"] for call in calls} == {"load", *WAITS}
 
 

@@ -22,6 +22,8 @@ ANSWER = 3
 class Parrot:
     """A generator that writes one token for ever, and holds the weights that it is given."""
 
+    keeps_tensors = True
+
     def __init__(self, setup):
         self.rank, self.dtype, self.layout, self.held = (
             setup.identity.rank,
@@ -75,7 +77,8 @@ def test_a_new_generator_is_a_file_and_a_line(tmp_path, monkeypatch):
 
 
 def test_a_name_that_is_in_no_registry_is_refused_with_those_that_are():
-    with pytest.raises(InputError, match="generation: Input should be 'torch-native', 'vllm' or 'as-planned'"):
+    names = "'torch-native', 'vllm', 'sglang' or 'as-planned'"
+    with pytest.raises(InputError, match=f"generation: Input should be {names}"):
         config(engines={"generation": "parrot"})
 
 

@@ -187,8 +187,9 @@ def test_as_planned_takes_the_engines_of_the_job():
     given = config(engines={"training": "as-planned", "generation": "as-planned"})
     found = resolved(given, {"training": "fsdp@2.13", "generation": "vllm@0.32"}).engines
     assert (found.training, found.generation) == ("fsdp2", "vllm")
-    with pytest.raises(NotYetError, match=r"generation on sglang@0\.5, which cannot run yet; vllm, torch-native can"):
-        resolved(given, {"training": "fsdp@2.13", "generation": "sglang@0.5"})
+    able = "vllm, sglang, torch-native"
+    with pytest.raises(NotYetError, match=rf"generation on tensorrt-llm@1\.0, which cannot run yet; {able} can"):
+        resolved(given, {"training": "fsdp@2.13", "generation": "tensorrt-llm@1.0"})
     with pytest.raises(InputError, match="as-planned"):
         require_engines_run(changed(), given.engines)
 

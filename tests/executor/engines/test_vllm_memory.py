@@ -14,8 +14,9 @@ from executor.engines.model_spec import ModelSpec, OptimizerConfig
 from executor.engines.native.generator import NativeGenerator
 from executor.engines.registry import GENERATION
 from executor.engines.spec import EngineSpec
+from executor.engines.start_memory import memory_share
 from executor.engines.vllm.engine import VllmEngine, VllmOptions
-from executor.engines.vllm.memory import SleepingEngine, memory_share
+from executor.engines.vllm.memory import SleepingEngine
 from executor.records import Identity
 from executor.weights.architecture import read_architecture
 from profiles.errors import InputError
@@ -36,7 +37,7 @@ def test_vllm_starts_beside_what_the_trainer_holds(held):
     from vllm.v1.worker.utils import request_memory
 
     free, total = (79 - held) * GIB, 80 * GIB
-    share = memory_share(free, total, 14 * GIB, 32 * GIB)
+    share = memory_share(free, total, 14 * GIB, 32 * GIB, "vLLM")
     snapshot = SimpleNamespace(total_memory=total, free_memory=free - GIB, device_="cuda:0")  # NCCL has come since
     config = CacheConfig(gpu_memory_utilization=share, kv_cache_memory_bytes=32 * GIB)
     assert request_memory(snapshot, config) == pytest.approx(46 * GIB, abs=1)
@@ -44,8 +45,8 @@ def test_vllm_starts_beside_what_the_trainer_holds(held):
 
 def test_a_cache_that_does_not_fit_is_refused_with_its_numbers():
     with pytest.raises(InputError, match=r"48\.0 GiB .*\(14\.0 weights, 32\.0 KV cache, 2 reserve\), 29\.0 of 80\.0"):
-        memory_share(29 * GIB, 80 * GIB, 14 * GIB, 32 * GIB)
-    assert memory_share(29 * GIB, 80 * GIB, 14 * GIB, 0) == pytest.approx(27 / 80)
+        memory_share(29 * GIB, 80 * GIB, 14 * GIB, 32 * GIB, "vLLM")
+    assert memory_share(29 * GIB, 80 * GIB, 14 * GIB, 0, "vLLM") == pytest.approx(27 / 80)
 
 
 @needs_vllm

@@ -34,6 +34,13 @@ def test_people_read_what_is_lost_and_what_to_measure(planned, run):
         assert phrase in result.stdout
 
 
+def test_a_family_that_moves_nothing_has_no_row(planned, run):
+    """One node has no network between nodes, and fixed lengths are not uncertain."""
+    lines = run("robust", planned.job, "--draws", "1").stdout.splitlines()
+    assert [line for line in lines if "0.00 %" in line] == []
+    assert "unmoved     by communication between nodes: the time stays as it is" in lines
+
+
 @pytest.mark.parametrize(
     "args", [("--draws", "0"), ("--error", "-0.1"), ("--error", "7"), ("--draws", "many"), ("--seed", "-1")]
 )

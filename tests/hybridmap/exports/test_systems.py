@@ -43,6 +43,18 @@ def test_openrlhf_shares_what_it_can():
     assert not any(key.startswith("train.colocate") for key in alone)
 
 
+def test_openrlhf_sleeps_where_optimizers_wait_and_with_a_critic_beside_the_actor():
+    """CPU Adam (--ds.adam_offload) is no copy of states and is never written."""
+    assert exported("colocate", "openrlhf").settings["ds.enable_sleep"] is True  # critic and actor take turns
+    assert "ds.enable_sleep" not in exported("split", "openrlhf").settings  # they train at once
+    free = plan_file("grpo")
+    waits = free.model_copy(update={"plan": replace_role(free.plan, "actor", offload=("optimizer",))})
+    for file, sleeps in ((free, False), (waits, True)):
+        settings = export_plan(file, "x", "openrlhf").settings
+        assert ("ds.enable_sleep" in settings) is sleeps
+        assert "ds.adam_offload" not in settings
+
+
 def test_openrlhf_says_what_it_lacks():
     for name in JOBS:
         plan, export = plan_file(name).plan, exported(name, "openrlhf")

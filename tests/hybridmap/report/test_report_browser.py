@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hybridmap.browser import browser, needs_browser, opened
+from tests.hybridmap.browser import LABELS_CUT, browser, needs_browser, opened
 from tests.hybridmap.conftest import invoke
 
 pytestmark = [pytest.mark.slow, needs_browser, pytest.mark.thorough]
@@ -56,6 +56,9 @@ def test_it_loads_clean_and_draws_every_chart(chromium, report, pictures, size, 
             assert charts.nth(i).locator("path, .point").count() > 0
             assert charts.nth(i).locator(".xtitle, .ytitle").count() >= 1  # what an axis counts, and in which unit
         assert page.evaluate("document.documentElement.scrollWidth") <= size["viewport"]["width"]
+        assert page.evaluate(LABELS_CUT) == []
+        wide = "[...document.querySelectorAll('.wide')].filter(box => box.scrollWidth > box.clientWidth).length"
+        assert page.evaluate(wide) == 0  # no table scrolls sideways
         assert page.evaluate("document.documentElement.dataset.theme") == scheme
         page.screenshot(path=pictures / f"report-{scheme}-{size['viewport']['width']}.png", full_page=True)
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hybridmap.ui.share import MOST_TEXT
-from tests.hybridmap.browser import browser, needs_browser, opened
+from tests.hybridmap.browser import LABELS_CUT, browser, needs_browser, opened
 from tests.hybridmap.exports.plans import GRPO
 from tests.work import HANGS_S, wait_until
 
@@ -140,6 +140,9 @@ def test_it_fits_its_screen_in_light_and_dark(chromium, address, size, scheme):
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= 3")
         page.wait_for_selector("text=seconds per iteration")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(LABELS_CUT) == []
+        assert page.locator(".layouts td:visible", has_text="actor").count() == 1
+        assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('.layouts'))")
         assert page.evaluate("document.body.classList.contains('body--dark')") is (scheme == "dark")
         for text in ("seconds of the iteration", "GiB of pool A's fullest GPU", "seconds", "GPUs"):
             assert page.locator(".js-plotly-plot text", has_text=text).count() >= 1

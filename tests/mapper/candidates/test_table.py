@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapper.candidates.floors import Unpriced
 from mapper.candidates.relaxation import Credit
 from mapper.candidates.table import RoleTable, joined, to_mib
 from profiles.units import MIB
@@ -85,15 +86,21 @@ def test_tables_of_several_kinds_keep_their_rows_in_order() -> None:
     assert joined([first]) is first
 
 
-def test_what_was_not_priced_of_several_kinds_is_bounded_by_the_least_of_them() -> None:
+def test_what_was_not_priced_of_several_kinds_is_known_of_each() -> None:
     """A kind that was priced in full has no say; where all were, nothing is left."""
     whole = three_rows()
     slow, fast = (
-        replace(whole, unpriced_s={"update_actor": a, "generate_sequences": b}) for a, b in ((9.0, 2.0), (4.0, 5.0))
+        replace(whole, unpriced=Unpriced(np.asarray([kind]), np.asarray([n]), {"update_actor": np.asarray([seconds])}))
+        for kind, n, seconds in ((0, 8, 9.0), (1, 24, 4.0))
     )
-    assert joined([slow, whole, fast]).unpriced_s == {"update_actor": 4.0, "generate_sequences": 2.0}
-    assert joined([whole, slow]).unpriced_s == slow.unpriced_s
-    assert joined([whole, whole]).unpriced_s is None
+    both = joined([slow, whole, fast]).unpriced
+    assert both is not None
+    assert (both.device_type.tolist(), both.num_gpus.tolist()) == ([0, 1], [8, 24])
+    assert both.least_s["update_actor"].tolist() == [9.0, 4.0]
+    alone = joined([whole, slow]).unpriced
+    assert alone is not None
+    assert (alone.num_gpus.tolist(), alone.least_s["update_actor"].tolist()) == ([8], [9.0])
+    assert joined([whole, whole]).unpriced is None
 
 
 def test_only_listed_rows_are_in_a_plan() -> None:

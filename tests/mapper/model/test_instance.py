@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.model.instance import NONE_RUNS, TICKS_PER_ITERATION, _sizes_that_fit, least_up_to, make_instance
+from mapper.model.instance import TICKS_PER_ITERATION, _sizes_that_fit, make_instance
+from mapper.model.unpriced import NONE_RUNS, least_up_to
 from mapper.pins import Pin
 from mapper.problem import ColocationGroup, make_problem
 from profiles.units import MIB

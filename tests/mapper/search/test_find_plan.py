@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from mapper.model.instance import make_instance
 from mapper.problem import ColocationGroup, make_problem
 from mapper.request import SearchRequest
-from mapper.result import OPTIMAL_GAP, Result
+from mapper.result import OPTIMAL_GAP, Result, preferred
 from mapper.search import rivals
 from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
 from mapper.search.place import build_plan
+from mapper.search_options import SearchOptions
 from profiles.errors import InfeasibleError, InputError
 from profiles.workload import LengthDistribution
 from simulator.facts import Facts
@@ -96,6 +97,19 @@ def test_the_plan_passes_the_checker_and_simulates_as_said(name: str) -> None:
     assert check_plan(result.plan, job(name)) == []
     assert simulate(result.plan, job(name)) == result.timeline
     assert result.iteration_s == result.timeline.iteration_s
+
+
+def test_plans_beside_the_best_carry_the_timeline_that_they_were_compared_by() -> None:
+    facts = job("ppo 7b 16")
+    result = preferred(find_plan(SearchRequest(facts, options=SearchOptions(prefer_plain=0.0), top=3)), facts, 1.0)
+    assert result.plain is not None
+    assert result.faster is not None
+    beside = (result.plain, result.faster, *result.alternatives, *result.runners_up)
+    assert len(beside) > 4
+    for rival in beside:
+        assert rival.timeline_on(facts) is rival.timeline
+        assert rival.timeline == simulate(rival.plan, facts)
+        assert rival.iteration_s == simulate(rival.plan, facts).iteration_s
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -104,3 +104,28 @@ def test_frozen_weights_are_gathered_and_only_adapters_are_scattered_and_stepped
     assert none[1] == pytest.approx(none[0] * (2 + 4 * adapters / LLAMA.num_params) / 6, abs=latency)
     owned = data_parallel.optimizer_time(lora, LLAMA, "lm", layouts).s[0]
     assert owned == pytest.approx(float(facts.device.memory_bound(adapters / 16 * 34, 4).s))
+
+
+def deepspeed() -> Facts:
+    return make_facts(nodes=2, device="h100-80gb-sxm", training="deepspeed@0.19")
+
+
+def test_zero_2_scatters_in_every_micro_batch_and_zero_1_once() -> None:
+    """Four micro-batches: three scatters more; gathers of the updated parameters stay one."""
+    first, second = (reduced(deepspeed(), 0.0, dp=16, zero_stage=z) for z in (1, 2))
+    more = float(second.comm.s[0] - first.comm.s[0])
+    both = replace(deepspeed().training, grad_reduce_bytes_per_param=0.0)
+    gather = float(reduced(replace(deepspeed(), training=both), 0.0, dp=16, zero_stage=1).comm.s[0])
+    assert more == pytest.approx(3.0 * (float(first.comm.s[0]) - gather), rel=1e-3)  # latency of a scatter of nothing
+    assert more > 0
+
+
+def test_a_gather_at_the_end_of_a_step_has_nothing_beside_it() -> None:
+    """DeepSpeed's ZeRO 1 and 2 against the same trainer that gathers beside the next forward pass."""
+    facts = deepspeed()
+    later = replace(facts, training=replace(facts.training, gathers_at_step=False))
+    bare, beside = (reduced(each, 100.0, dp=16, zero_stage=1) for each in (facts, later))
+    assert bare.comm.s == beside.comm.s
+    gather = float(reduced(facts, 100.0, dp=16, zero_stage=1).exposed.s[0])
+    assert gather > 10 * float(beside.exposed.s[0])
+    assert reduced(facts, 100.0, dp=16, zero_stage=3).time.s == reduced(later, 100.0, dp=16, zero_stage=3).time.s

@@ -89,6 +89,19 @@ def test_saved_activations_of_llama_per_token_and_layer() -> None:
     assert memory.activation_bytes_per_token(LLAMA, one(tp=8))[0] == 32.125 * 4096 / 8
 
 
+def test_without_sequence_parallelism_each_rank_keeps_hidden_states_whole() -> None:
+    """4 h of 2 bytes on every rank (1 h with full recomputation), the rest of 32.1 h over 8."""
+    layouts = Layouts.of([ParallelLayout(dp=1, tp=8, recompute=r) for r in ("none", "full")])
+    found = memory.activation_bytes_per_token(LLAMA, layouts, sequence_parallel=False) / LLAMA.hidden
+    assert found.tolist() == [8 + (32.125 - 8) / 8, 2.0]
+    facts = make_facts(work=workload(128, 1024, 1024, minibatches=1), training="deepspeed@0.19")
+    assert not facts.training.sequence_parallel
+    split = replace(facts, training=replace(facts.training, sequence_parallel=True))
+    one_rank = one(tp=8, recompute="none")
+    more = memory.training_bytes(facts, LLAMA, one_rank, logits=True)["activations"]
+    assert more > 2 * memory.training_bytes(split, LLAMA, one_rank, logits=True)["activations"]
+
+
 def training(layouts: Layouts, **facts: object) -> dict[str, float]:
     given_facts = make_facts(work=workload(128, 1024, 1024, minibatches=1))
     given_facts = replace(given_facts, **facts)  # type: ignore[arg-type]

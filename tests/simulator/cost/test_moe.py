@@ -152,3 +152,21 @@ def test_shared_experts_run_beside_the_routed_ones_in_steps_of_few_tokens() -> N
     )
     assert 0.7 < few < 1.0
     assert many == 1.0
+
+
+def test_a_shared_expert_in_the_routed_kernel_has_its_configurations() -> None:
+    """SGLang folds DeepSeek's shared expert in where experts are whole on every rank, and not those of other models."""
+    facts = make_facts("grpo", "qwen3-8b", device="h200-sxm", generation="sglang@0.5").of_engine
+    apart = replace(facts, generation=replace(facts.generation, tuned_experts=0.0))
+    tokens, ranks, groups = np.array([[16.0, 16.0]]), np.array([[8, 8]]), np.array([[1, 8]])
+
+    def ratios(model: str, dtype: str = "fp8_block") -> list[float]:
+        shape = load_model(model)
+        found = [moe.experts_decode(f, shape, tokens, ranks, groups, dtype, dtype).s[0] for f in (facts, apart)]
+        return (found[0] / found[1]).tolist()
+
+    folded, spread = ratios("deepseek-v3")
+    assert folded < 0.95
+    assert spread == 1.0
+    assert ratios("qwen3-235b-a22b") == ratios("deepseek-v3.2") == [1.0, 1.0]
+    assert ratios("deepseek-v3", "bf16") == [1.0, 1.0], "configurations are of FP8 in blocks"
