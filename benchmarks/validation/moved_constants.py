@@ -79,8 +79,12 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
     for wanted in (few, own, families, there):
         with overridden({constant: moved_value(constant, factor)}):
             found = predicted(PUBLISHED, frame[wanted]).set_index(KEY)
-        again = found.reindex(pd.MultiIndex.from_frame(frame.loc[wanted, KEY])).reset_index()
-        now = family_errors(pd.concat([frame[~wanted], again]))
+        again = (
+            found.reindex(pd.MultiIndex.from_frame(frame.loc[wanted, KEY])).reset_index().set_index(frame.index[wanted])
+        )
+        if wanted is not there:  # some rows cannot be predicted without others of their table
+            again = again[again["predicted"].notna()]
+        now = family_errors(pd.concat([frame.drop(index=again.index), again]).sort_index())
         lines = moved(now, before)
         if lines:
             rule = "worse" if worse(now, before) else "moved"
