@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hybridmap as hm
+from benchmarks.concept_answers import dataflow, evidence, intention, proof
+from benchmarks.concept_drawing import INK, SOFT, WIDTH, box, legend, picture, words
 from hybridmap.report.colors import ROLES, STAGES
+from hybridmap.text.plan import interval_s
+from simulator.plan.dataflow import build_dataflow
 from simulator.plan.groups import Degrees, generation_coordinates, generation_replica, training_coordinates
 
 if TYPE_CHECKING:
@@ -22,35 +26,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "ppo-7b-16xa100.yaml"
 PLACEMENTS = ("colocate", "split", "standalone")
-INK, SOFT, WIDTH = "#1b1f24", "#59636e", 760
 SHOWN = ("generation", "transition", "preparation", "training", "other")
-
-
-def picture(body: Sequence[str], height: float, label: str) -> str:
-    """An SVG on white ground, to be read in dark pages too."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="12" aria-label="{label}">'
-        f'<rect width="100%" height="100%" rx="8" fill="#ffffff"/>{"".join(body)}</svg>\n'
-    )
-
-
-def words(x: float, y: float, text: str, more: str = "") -> str:
-    """A text in the ink of the pictures, or as ``more`` says."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{INK}" {more}>{text}</text>'
-
-
-def box(x: float, y: float, width: float, height: float, color: str) -> str:
-    """A filled rectangle."""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{height}" rx="2" fill="{color}"/>'
 
 
 def placements(found: Sequence[tuple[str, Timeline]]) -> str:
     """One iteration of each placement: a row for each pool, a block for each call, on one axis of seconds."""
     left, row, y, body = 190, 20, 44, []
     scale = (WIDTH - left - 70) / max(timeline.iteration_s for _, timeline in found)
-    for i, stage in enumerate(SHOWN):
-        body += [box(left + 105 * i, 14, 12, 12, STAGES[stage]), words(left + 105 * i + 17, 24, stage)]
+    body += legend([(stage, STAGES[stage]) for stage in SHOWN], left)
     for name, timeline in found:
         pools = sorted({span.pool for span in timeline.spans if span.pool in timeline.memory})
         body.append(words(14, y + 14, name, 'font-weight="600"'))
@@ -104,9 +87,20 @@ def main(folder: Path) -> None:
     """Plan the example with each placement, and write the pictures."""
     job = hm.load_job(EXAMPLE)
     found = [(name, hm.plan(job, placement=name, runners_up=False)) for name in PLACEMENTS]
+    best = found[0][1]
+    roles = tuple(entry.role for entry in best.plan.roles)
+    times = [(name, result.iteration_s) for name, result in found]
+    drawn = {
+        "intention": intention(best.plan, best.timeline),
+        "dataflow": dataflow(build_dataflow(best.plan.algorithm, roles)),
+        "placements": placements([(name, result.timeline) for name, result in found]),
+        "layouts": layouts(best.plan),
+        "evidence": evidence(best.timeline),
+        "proof": proof(times, best.bound_s, interval_s(best.timeline)),
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "placements.svg").write_text(placements([(n, r.timeline) for n, r in found]), encoding="utf-8")
-    (folder / "layouts.svg").write_text(layouts(found[0][1].plan), encoding="utf-8")
+    for name, svg in drawn.items():
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

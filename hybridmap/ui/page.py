@@ -192,7 +192,7 @@ class Page:
             await self.plan()
 
     async def plan(self) -> None:
-        """Search in a thread, show the plan, then its runners-up, then the frontier.
+        """Search in a thread, show the fastest plan, then the one that the job prefers, its runners-up, the frontier.
 
         A newer change makes an older answer worthless.
         """
@@ -218,11 +218,13 @@ class Page:
         if mine != self.asked or whole is None:
             return
         if whole.result is not None:
+            if whole.result.plan != answer.result.plan:
+                self.view.update(answer.job, whole.result)
             self.answer = whole
             self.view.update_runners_up(whole.result)
         points = await self.others.newest(run.io_bound, frontier_of, form)
         if mine == self.asked and points:
-            self.view.update_frontier(points, answer.result)
+            self.view.update_frontier(points, (whole.result or answer.result))
 
 
 def serve(form: Form, host: str, port: int, show_browser: bool) -> None:

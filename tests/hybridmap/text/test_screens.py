@@ -7,13 +7,24 @@ writes them anew.
 import os
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hybridmap.answers.what_if import WhatIfFile
+from hybridmap.commands.frontier import _show as show_frontier
+from hybridmap.commands.import_run import _show_steps as show_steps
+from hybridmap.commands.robust import statistics
 from hybridmap.commands.what_if import _show as show_what_if
+from hybridmap.console import say
+from hybridmap.exports.advice import Advice, Step
 from hybridmap.table import Table, table_lines, wrapped
+from hybridmap.text import advice as advice_text
+from hybridmap.text import frontier as frontier_text
+from hybridmap.text import robust as robust_text
 from hybridmap.text.plan import answer_line, show_plan
+from mapper.analysis.frontier import FrontierPoint
+from mapper.analysis.regret import Contender, Draw, FamilyEffect, Robustness
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 
@@ -32,11 +43,59 @@ def what_if_screen():
     show_what_if(WhatIfFile.model_validate_json((SCREENS / "what-if.json").read_text()))
 
 
+def records():
+    plan = Plan.model_validate_json((SCREENS / "plan.json").read_text())
+    return plan, Timeline.model_validate_json((SCREENS / "timeline.json").read_text())
+
+
+def robust_screen():
+    """By hand: one draw in which another plan wins, one family that moves the time, one that does not."""
+    plan, timeline = records()
+    won = Draw({"compute": 1.1}, 130.0, 134.27, plan.placement, True, False)
+    same = Draw({"network": 1.2}, 134.27, 134.27, plan.placement, True, True)
+    effects = (FamilyEffect("compute", 0.08, won, same, 0.088), FamilyEffect("network", 0.25, same, same, 0.0))
+    contender = Contender(plan, 1, 0, 0.01, 0.033)
+    chosen = SimpleNamespace(plan=plan, iteration_s=timeline.iteration_s)
+    answer = Robustness(chosen, {}, 0, 2, (won, same), effects, (), (contender,), 1.0)
+    say(robust_text.answer_line(answer) + "\n")
+    say("\n".join(robust_text.regret_lines(answer, statistics(answer))) + "\n")
+    robust_text.show_families(answer)
+    say("\n".join(robust_text.measure_lines(answer)))
+
+
+def frontier_screen():
+    """Two points, the smaller twice as slow and not proven."""
+    plan, timeline = records()
+    half = plan.model_copy(update={"pools": tuple(p.model_copy(update={"num_gpus": 8}) for p in plan.pools)})
+    slow = timeline.model_copy(update={"iteration_s": 260.0})
+    points = (
+        FrontierPoint(8, 15, half, slow, 260.0, 250.0, 250.0, 10 / 260, False, None),
+        FrontierPoint(16, 16, plan, timeline, 134.27, 134.27, 134.27, 0.0, True, None),
+    )
+    say(frontier_text.answer_line(points) + "\n")
+    show_frontier(points)
+    say("\n".join(frontier_text.plot_lines(points, WIDTHS[0])))
+    say("\n".join(frontier_text.proof_lines(points)))
+
+
+def import_screen():
+    """A run whose engines could be smaller, which asks for offloading first."""
+    _, timeline = records()
+    offload = ("actor_rollout_ref.actor.fsdp_config.param_offload", False, True)
+    rollout = "actor_rollout_ref.rollout"
+    engines = ((f"{rollout}.tensor_model_parallel_size", 4, 1), (f"{rollout}.max_num_seqs", 1024, 320))
+    steps = (Step("offload", (offload,), 135.0, 135.0), Step("rollout engines", engines, None, 120.4))
+    advice = Advice(None, (offload, *engines), steps, 120.4)
+    say("\n".join(advice_text.answer_lines(timeline, advice, "verl")) + "\n")
+    show_steps(advice, "you run at 134.27 s an iteration")
+
+
 @pytest.mark.parametrize("columns", WIDTHS)
-@pytest.mark.parametrize("screen", [plan_screen, what_if_screen])
+@pytest.mark.parametrize("screen", [plan_screen, what_if_screen, robust_screen, frontier_screen, import_screen])
 def test_a_screen(screen, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr("hybridmap.text.plan.interval_s", lambda timeline: (100.0, 260.5))
+    for module in ("plan", "frontier", "advice"):
+        monkeypatch.setattr(f"hybridmap.text.{module}.interval_s", lambda timeline: (100.0, 260.5), raising=False)
     screen()
     printed = capsys.readouterr().out
     path = SCREENS / f"{screen.__name__.removesuffix('_screen').replace('_', '-')}-{columns}.txt"

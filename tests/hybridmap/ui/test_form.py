@@ -85,3 +85,13 @@ def test_an_entry_that_cannot_be_is_an_error_and_no_other_number(field, entry):
     assert PLACES.get(field, f"workload.{field}") in answer.error
     given = "nothing" if entry is None else entry
     assert f"got {given}," in answer.error or "needs target_iteration_s" in answer.error
+
+
+def test_the_first_answer_is_the_fastest_plan_and_the_whole_one_what_the_job_prefers():
+    """Its plain plan is a hundredth slower at most: what `plan` gives for the same job."""
+    form = replace(Form(), prompts=512)
+    first, whole = answer_of(form).result, answer_of(form, runners_up=True).result
+    assert first.plain is None
+    assert whole.faster is not None
+    assert first.iteration_s == pytest.approx(whole.faster.iteration_s)
+    assert first.iteration_s < whole.iteration_s <= 1.01 * first.iteration_s
