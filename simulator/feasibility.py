@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import InfeasibleError
-from profiles.units import GIB
+from profiles.units import GIB, MIB
 from simulator import legality
 from simulator.cost import scoring_copy
 from simulator.cost.kv_budget import longest_bytes
@@ -297,9 +297,11 @@ def _check_memory(plan: Plan, facts: Facts) -> list[Violation]:
         if peak.used_bytes > peak.capacity_bytes:
             classes = sorted(peak.classes.items(), key=lambda item: -item[1])
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in classes)
+            need, have = (f"{size / GIB:.1f} GiB" for size in (peak.used_bytes, peak.capacity_bytes))
+            over = f"{(peak.used_bytes - peak.capacity_bytes) / MIB:,.0f} MiB more than the " if need == have else ""
             message = (
-                f"pool {pool.name} needs {peak.used_bytes / GIB:.1f} GiB per GPU of "
-                f"{peak.capacity_bytes / GIB:.1f} GiB during {peak.peak_call} ({parts}, in GiB)"
+                f"pool {pool.name} needs {over or f'{need} per GPU of '}{have}{' per GPU' if over else ''} during "
+                f"{peak.peak_call} ({parts}, in GiB)"
             )
             out.append(Violation("memory", message))
     return out

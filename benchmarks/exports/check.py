@@ -13,6 +13,8 @@
 - slime, which has no package: with a checkout of 0.3.1, every argument held to its parser's, its scripts' and
   Megatron-Core's.
 
+Then the parallel state of verl's own engines, read back for twelve plans (``engine_states.py``).
+
 And for each target so many plans that are drawn and not searched (``drawn.py``): written, read back, priced again.
 """
 
@@ -27,6 +29,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.exports import engine_states
 from benchmarks.exports.drawn import round_trips
 from hybridmap.exports.systems import export_plan
 from hybridmap.exports.target_rules import TARGETS
@@ -290,11 +293,13 @@ def main() -> None:
     checkouts = {name: at.absolute() for name, at in (("nemo-rl", args.nemo_rl), ("slime", args.slime)) if at}
     with tempfile.TemporaryDirectory() as folder:
         rows = check_all(args.peers, Path(folder), checkouts)
-    text = "\n".join(table(rows, "verl 0.9.1 and OpenRLHF 0.11.2") + drawn_table(args.drawn))
+        python, models = (args.peers / "bin" / "python").absolute(), Path(folder) / "models"
+        read_back = engine_states.table(engine_states.states(python, Path(folder), models))
+    text = "\n".join(table(rows, "verl 0.9.1 and OpenRLHF 0.11.2") + read_back + drawn_table(args.drawn))
     if args.out:
         args.out.write_text(text)
     print(text)
-    if any(row.answer is None and not row.error.startswith("not ") for row in rows):
+    if "**no**" in text or any(row.answer is None and not row.error.startswith("not ") for row in rows):
         raise SystemExit(1)
 
 

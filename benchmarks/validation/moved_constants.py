@@ -71,14 +71,20 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
 
     Rows that are not predicted again stay as they were.
     """
-    before, own = family_errors(frame), fitted_rows(frame, constant)
-    families = frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"])
+    before = family_errors(frame)
+    there = frame["predicted"].notna()  # others may be left out for what stands beside them
+    own = fitted_rows(frame, constant) & there
+    families = frame["family"].isin(frame.loc[own, "family"]) & frame["table"].isin(frame.loc[own, "table"]) & there
     few = own & own.cumsum().isin(np.linspace(1, own.sum(), FEW).round())
-    for wanted in (few, own, families, pd.Series(True, frame.index)):
+    for wanted in (few, own, families, there):
         with overridden({constant: moved_value(constant, factor)}):
             found = predicted(PUBLISHED, frame[wanted]).set_index(KEY)
-        again = found.reindex(pd.MultiIndex.from_frame(frame.loc[wanted, KEY])).reset_index()
-        now = family_errors(pd.concat([frame[~wanted], again]))
+        again = (
+            found.reindex(pd.MultiIndex.from_frame(frame.loc[wanted, KEY])).reset_index().set_index(frame.index[wanted])
+        )
+        if wanted is not there:  # some rows cannot be predicted without others of their table
+            again = again[again["predicted"].notna()]
+        now = family_errors(pd.concat([frame.drop(index=again.index), again]).sort_index())
         lines = moved(now, before)
         if lines:
             rule = "worse" if worse(now, before) else "moved"
@@ -87,8 +93,10 @@ def seen(constant: FitConstant, factor: float, frame: pd.DataFrame) -> Seen:
 
 
 def moved_value(constant: FitConstant, factor: float) -> Value:
-    """The constant's value times a factor; whole numbers stay whole."""
+    """The constant's value times a factor; whole numbers stay whole, and a share of nothing becomes one of a fifth."""
     value = current_value(constant)
+    if value == 0:
+        return abs(factor - 1.0)
     if isinstance(value, tuple):
         return tuple(round(v * factor) for v in value)
     return round(value * factor) if isinstance(value, int) else value * factor

@@ -74,7 +74,7 @@ class ExportAnswer(BaseModel):
 
 
 class ImportAnswer(BaseModel):
-    """A run of another system as it is configured."""
+    """A run of another system as it is configured; one that does not fit, but may by the count's error, has a time."""
 
     fits: bool
     why_not: list[str]

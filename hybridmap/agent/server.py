@@ -102,14 +102,12 @@ def import_script(
     script: str, device: str, mean_response_length: int | None = None, prompt_tokens: float | None = None
 ) -> ImportAnswer:
     """What a verl launch script would take as it is configured. device: a GPU by name, such as h100-80gb-sxm."""
-    from simulator.feasibility import check_plan
+    from hybridmap.exports.doubt import as_it_runs
 
     found = hm.import_verl(script, device, mean_response_length=mean_response_length, prompt_tokens=prompt_tokens)
-    violations = check_plan(found.plan, found.job.facts())
-    run = None
-    if not violations:
-        run = plan_answer(found.plan, hm.simulate(found.plan, found.job), found.job.facts())
-    return ImportAnswer(fits=run is not None, why_not=[v.message for v in violations], run=run, notes=list(found.notes))
+    timeline, why_not = as_it_runs(found.plan, found.job.facts())
+    run = None if timeline is None else plan_answer(found.plan, timeline, found.job.facts())
+    return ImportAnswer(fits=not why_not, why_not=why_not, run=run, notes=list(found.notes))
 
 
 def calibrate(log: str, plan_file: str, out: str = ".") -> LearnedAnswer:

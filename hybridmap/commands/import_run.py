@@ -94,6 +94,7 @@ def import_run(
     Simulates the run as it is configured, finds the best plan that its system runs for the same job, and lists what to
     change, in steps. Writes both plans, and the job, into a folder.
     """
+    from hybridmap.exports.doubt import as_it_runs
     from hybridmap.exports.imported import Given
     from hybridmap.exports.reader import READERS
     from hybridmap.files.plan import require_folder
@@ -113,9 +114,9 @@ def import_run(
     if calibration is not None:
         imported = replace(imported, job=with_layer(imported.job, calibration))
     imported = replace(imported, job=imported.job.scheduled_as(imported.plan))
-    now, why = _simulated(imported)
+    now, why = as_it_runs(imported.plan, imported.job.facts())
     advice = _advised(reader, imported, read, time_limit)
-    written = _write(imported, now, advice.best, out)
+    written = _write(imported, None if why else now, advice.best, out)
     if apply and advice.steps:
         written.append(_applied(config, origin.value, advice, variables))
     if as_json:
@@ -184,17 +185,6 @@ def name_values(option: str, expected: str, texts: Sequence[str]) -> dict[str, s
     return {name: value for name, _, value in pairs}
 
 
-def _simulated(imported: "Imported") -> "tuple[Timeline | None, list[str]]":
-    """The run's timeline, or why it could not run by our count."""
-    from simulator.feasibility import check_plan
-    from simulator.play.simulate import simulate
-
-    found = check_plan(imported.plan, imported.job.facts())
-    if found:
-        return None, [violation.message for violation in found]
-    return simulate(imported.plan, imported.job.facts()), []
-
-
 def _write(imported: "Imported", now: "Timeline | None", best: "Result", out: Path) -> list[str]:
     import yaml
 
@@ -226,21 +216,15 @@ def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: 
 
     say("\n".join(answer_lines(now, advice, system)) + "\n")
     say("\n".join(header_lines(imported.job.facts(), imported.notes)))
-    if now is None:
-        say("your run needs more memory than there is by this count of its worst case:")
-        for line in why:
-            say(f"  {line}")
-    else:
-        say("your run:")
-        show_plan(imported.plan, now)
+    _show_run(imported, now, why)
     say()
     say(f"the best plan for the same job{'' if advice.reason else f' that {system} can run'}:")
     show_plan(advice.best.plan, advice.best.timeline)
     say()
     you = (
-        "by its worst case your run does not fit"
+        "your run does not fit"
         if now is None
-        else f"you run at {now.iteration_s:,.2f} s an iteration"
+        else f"you run at {now.iteration_s:,.2f} s an iteration{', if it fits' if why else ''}"
     )
     if advice.reason:
         say(f"{you}; of plans that {system} can run none was found: {advice.reason}")
@@ -250,6 +234,29 @@ def _show(imported: "Imported", now: "Timeline | None", why: list[str], advice: 
         say(f"{you}; what you have is within 2 % of the best that was found, {best:,.2f} s: leave it")
         return
     _show_steps(advice, you)
+
+
+def _show_run(imported: "Imported", now: "Timeline | None", why: list[str]) -> None:
+    """The run as it is; one that is counted over the memory there is, by no more than the count is off, as in doubt."""
+    from hybridmap.exports.doubt import least_share
+    from hybridmap.text.plan import show_plan
+
+    off = f"{1.0 - least_share(imported.job.facts()):.0%}".replace("%", " %")
+    if now is None:
+        say(f"your run needs more memory than there is, by more than this count is off ({off}, nine times in ten):")
+    elif why:
+        say("your run, which may not fit; if you have seen it run, this count is too high:")
+    for line in why:
+        say(f"  {line}")
+    if now is None:
+        return
+    if why:
+        say(
+            f"  published peaks were up to {off} below the count, nine times in ten; so it is priced as a run that fits"
+        )
+    else:
+        say("your run:")
+    show_plan(imported.plan, now)
 
 
 def _show_steps(advice: "Advice", you: str) -> None:
@@ -286,7 +293,7 @@ def _document(
         "job": imported.job.document,
         "run": {
             "plan": imported.plan.model_dump(mode="json"),
-            "fits": now is not None,
+            "fits": not why,
             "why_not": why,
             "iteration_s": None if now is None else now.iteration_s,
             "stages": {} if now is None else dict(now.stages),

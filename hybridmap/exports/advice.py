@@ -123,7 +123,7 @@ def advise(reader: Reader[Any], imported: Imported, config: Any, search: Callabl
         run = reader.as_read(reader.changed(config, kept), imported.source)
         timeline = simulate(run.plan, run.job.facts())
         advice = replace(advice, best=replace(advice.best, plan=run.plan, timeline=timeline))
-    return replace(advice, changes=kept, steps=in_order(kept, time_of), iteration_s=after)
+    return replace(advice, changes=kept, steps=joined(in_order(kept, time_of), now, time_of), iteration_s=after)
 
 
 def worthwhile(
@@ -141,7 +141,7 @@ def worthwhile(
         return changes, None
     times = [now_s, *(step.after_s for step in steps)]
     for step, (before, after) in reversed(list(zip(steps, pairwise(times), strict=True))):
-        if before is None or after is None or after < (1.0 - LEAST_GAIN) * before:
+        if _gains(before, after):
             continue
         rest = [each for each in kept if each is not step]
         rest_s = time_of(_changes(rest))
@@ -153,6 +153,28 @@ def worthwhile(
 
 def _changes(steps: Iterable[Step]) -> tuple[Change, ...]:
     return tuple(change for step in steps for change in step.changes)
+
+
+def _gains(before_s: float | None, after_s: float | None) -> bool:
+    return before_s is None or after_s is None or after_s < (1.0 - LEAST_GAIN) * before_s
+
+
+def joined(
+    steps: tuple[Step, ...], now_s: float | None, time_of: Callable[[tuple[Change, ...]], float | None]
+) -> tuple[Step, ...]:
+    """Steps that each gain something: one that gains nothing is made together with the next that does."""
+    out: list[Step] = []
+    waiting: list[Step] = []
+    before_s = now_s
+    for step in steps:
+        waiting.append(step)
+        if not _gains(before_s, step.after_s) and step is not steps[-1]:
+            continue
+        changes = _changes(waiting)
+        name = ", ".join(each.name for each in waiting)
+        out.append(step if len(waiting) == 1 else Step(name, changes, time_of(changes), step.after_s))
+        waiting, before_s = [], step.after_s
+    return tuple(out)
 
 
 def in_order(changes: tuple[Change, ...], time_of: Callable[[tuple[Change, ...]], float | None]) -> tuple[Step, ...]:

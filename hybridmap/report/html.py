@@ -14,7 +14,7 @@ from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg, color_of
 from hybridmap.report.groups import group_rows
 from hybridmap.report.memory_figure import memory_over_time
-from hybridmap.report.packed import packed_plotly
+from hybridmap.report.packed import packed, packed_plotly
 from hybridmap.report.side_by_side import side_by_side, stage_rows
 from hybridmap.table import LABEL
 from hybridmap.text.fit import memory_rows, parts_text, peak_terms
@@ -49,6 +49,7 @@ def page(content: Content) -> str:
     """The whole document."""
     assets = files("hybridmap.report")
     library, num_bytes = packed_plotly()
+    drawings, num_drawn = packed(script_json({s.key: cluster_svg(s.plan, s.facts) for s in content.shown[1:]}))
     template = (assets / "page.html").read_text(encoding="utf-8")
     parts = {
         "TITLE": escape(job_title(content.facts)),
@@ -58,6 +59,8 @@ def page(content: Content) -> str:
         "SCRIPT": "".join((assets / name).read_text(encoding="utf-8") for name in ("labels.js", "script.js")),
         "PLOTLY": library,
         "BYTES": str(num_bytes),
+        "DRAWINGS": drawings,
+        "DRAWN": str(num_drawn),
         "PLAN": content.file.digest_now(),
     }
     return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
@@ -189,10 +192,11 @@ def _plan_block(shown: Shown, visible: bool) -> str:
     told = [*worked_lines(plan), *speed_lines(shown.timeline)]
     lines = "".join(f"<dt>{escape(line[:LABEL].strip())}</dt><dd>{escape(line[LABEL:])}</dd>" for line in told)
     hidden = "" if visible else " hidden"
+    drawing = cluster_svg(plan, shown.facts) if visible else f'<div data-drawing="{shown.key}"></div>'
     groups = [(pool.name, *row) for pool in plan.pools for row in group_rows(plan, pool)]
     who = table(("pool", "role", "group", "GPUs"), groups)
     return (
-        f'<div class="plan" data-plan="{shown.key}"{hidden}>{cluster_svg(plan, shown.facts)}'
+        f'<div class="plan" data-plan="{shown.key}"{hidden}>{drawing}'
         f'<ul class="legend">{legend}</ul>{layouts}<details><summary>Groups of ranks</summary>{who}</details>'
         f'<dl class="told">{lines}</dl></div>'
     )

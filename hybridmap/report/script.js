@@ -63,9 +63,10 @@
       event.target.textContent = "Selected";
     }
   });
-  // The library is deflated and written in 85 letters, five for four bytes: see packed.py.
+  // The library and the drawings of other plans are deflated and written in 85 letters, five for four bytes: see packed.py.
   const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
-  const unpacked = async (text) => {
+  const unpacked = async (element) => {
+    const text = element.textContent;
     const values = new Uint8Array(128);
     for (let i = 0; i < 85; i++) values[LETTERS.charCodeAt(i)] = i;
     const bytes = new Uint8Array((text.length / 5) * 4);
@@ -75,16 +76,18 @@
       for (let k = 0; k < 5; k++) number = number * 85 + values[text.charCodeAt(i + k)];
       view.setUint32(at, number);
     }
-    const stream = new Blob([bytes.subarray(0, Number(document.getElementById("library").dataset.bytes))]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const stream = new Blob([bytes.subarray(0, Number(element.dataset.bytes))]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(stream).text();
   };
 
   const start = async () => {
     const library = document.getElementById("library");
     const script = document.createElement("script");
-    script.textContent = await unpacked(library.textContent);
+    script.textContent = await unpacked(library);
     library.remove();
     document.body.append(script);
+    const drawings = JSON.parse(await unpacked(document.getElementById("drawings")));
+    for (const place of document.querySelectorAll("[data-drawing]")) place.outerHTML = drawings[place.dataset.drawing];
     setTheme(system.matches);
   };
   root.dataset.theme = system.matches ? "dark" : "light";

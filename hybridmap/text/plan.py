@@ -143,7 +143,7 @@ def memory_notes(timeline: Timeline) -> list[str]:
         f"pool {name} leaves {gib(peak.capacity_bytes - peak.used_bytes)} GiB of {gib(peak.capacity_bytes)} free, less "
         f"than the headroom of {gib(peak.capacity_bytes - peak.usable_bytes)}: an allocator's fragments may end the run"
         for name, peak in timeline.memory.items()
-        if peak.usable_bytes is not None and peak.usable_bytes < peak.used_bytes
+        if peak.usable_bytes is not None and peak.usable_bytes < peak.used_bytes <= peak.capacity_bytes
     ]
 
 

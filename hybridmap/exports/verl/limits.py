@@ -31,6 +31,7 @@ _WITHOUT_PRICE = {
 """Ends of keys that switch on what is read over, and what is priced in its place."""
 _OFF = (False, None, "disabled", "auto", "bfloat16", "none")
 ENGINES = ("dp", "megatron")
+_OTHER_CHIPS = {"mindspeed": "Ascend NPUs"}
 STRATEGIES = ("fsdp", "fsdp2", "megatron")
 MODES = ("sync", "separate_async", "hybridmap_pools", "hybridmap_pools_async")
 _LEAVES = (
@@ -57,6 +58,11 @@ _ELSEWHERE = ("reward.", "distillation.", "hybridmap.", "reward_model.", "rollou
 def require_read(config: VerlConfig) -> None:
     """Raise ``InputError`` for a run of a kind that is not read: another engine, other chips, another loop."""
     engine, strategy = config.get("model_engine"), config.get(f"{ACTOR}.strategy")
+    if engine in _OTHER_CHIPS:
+        instead = (
+            f"it runs on {_OTHER_CHIPS[engine]}, which have no prices here; what the run would take on NVIDIA's GPUs"
+        )
+        raise _not_read(config, "model_engine", engine, f"{instead} is that of a copy with model_engine=megatron")
     if engine not in ENGINES:
         raise _not_read(config, "model_engine", engine, f"runs with {' or '.join(ENGINES)} are")
     if strategy is not None and strategy not in STRATEGIES:
@@ -75,7 +81,10 @@ def require_read(config: VerlConfig) -> None:
                 config, f"{section_of(config, role)}.use_megatron_fsdp", True, "model_engine=dp is FSDP that"
             )
     if config.get("distillation.enabled"):
-        raise _not_read(config, "distillation.enabled", True, "runs without a teacher model are")
+        instead = (
+            "a teacher model has no price here; a copy with distillation.enabled=False is read as the run without it"
+        )
+        raise _not_read(config, "distillation.enabled", True, instead)
 
 
 def require_text(config: VerlConfig, path: object, shape: ModelShape) -> None:

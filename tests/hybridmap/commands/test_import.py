@@ -45,3 +45,29 @@ def test_lengths_come_from_a_log(run, tmp_path):
     refused = run("import", *words, "--log", nothing)
     assert refused.exit_code == 2
     assert "says nothing of response lengths" in refused.stderr
+
+
+DENSE = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo model_engine=megatron trainer.n_gpus_per_node=8 "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B data.train_batch_size=1024 actor_rollout_ref.rollout.n=5 "
+    "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 data.max_response_length=2048 "
+    "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True actor_rollout_ref.rollout.tensor_model_parallel_size=2 "
+    "actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.actor.ppo_max_token_len_per_gpu="
+)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fits", "priced"), [(12288, True, True), (24576, False, True), (49152, False, False)]
+)
+def test_a_run_that_is_within_the_error_of_the_memory_count_is_priced_and_told(run, tmp_path, tokens, fits, priced):
+    """Published scripts stand at the edge; who imports one knows whether it runs."""
+    (tmp_path / "run.sh").write_text(f"{DENSE}{tokens}\n")
+    words = ("import", tmp_path / "run.sh", "--device", "H100", "--out", tmp_path / "out", "--time-limit", "10")
+    answer = json.loads(run(*words, "--json").stdout)["run"]
+    assert (answer["fits"], answer["iteration_s"] is not None, not answer["why_not"]) == (fits, priced, fits)
+    assert (tmp_path / "out" / "imported.json").exists() is fits
+    text = run(*words).stdout
+    assert ("your run, which may not fit" in text) is (priced and not fits)
+    assert (", if it fits" in " ".join(text.split())) is (priced and not fits)
+    assert ("nine times in ten" in text) is not fits

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from hybridmap.exports.advice import advise, in_order, worthwhile
+from hybridmap.exports.advice import advise, in_order, joined, worthwhile
 from hybridmap.exports.apply import changed_text
 from hybridmap.exports.imported import Given
 from hybridmap.exports.reader import READERS
@@ -116,7 +116,33 @@ def test_a_step_without_a_gain_is_left_out_unless_others_need_it():
     every = (layout, offload, batch)
     assert worthwhile(every, in_order(every, time_of), 100.0, time_of) == ((layout,), 90.0)
     steps = in_order(every, time_if_offloaded)
-    assert worthwhile(every, steps, 100.0, time_if_offloaded) == ((offload, layout), 90.0)
+    kept, kept_s = worthwhile(every, steps, 100.0, time_if_offloaded)  # the batches go, offload stays
+    assert (kept, kept_s) == ((offload, layout), 90.0)
+    (step,) = joined(in_order(kept, time_if_offloaded), 100.0, time_if_offloaded)
+    assert (step.name, set(step.changes), step.alone_s, step.after_s) == (
+        "offload, the trainer's layout",
+        {layout, offload},
+        90.0,
+        90.0,
+    )
+
+
+def test_every_step_gains_something_in_sequence():
+    """By hand: a layout costs 5 and lets recomputation go, which saves 20; engines save 10 by themselves."""
+    layout, batch = ("x.tensor_parallel_size", 1, 2), ("x.rollout.tensor_parallel_size", 1, 2)
+    again = ("x.recompute", True, False)
+
+    def time_of(some):
+        if again in some and layout not in some:
+            return None
+        return 100.0 + 5.0 * (layout in some) - 10.0 * (batch in some) - 20.0 * (again in some)
+
+    steps = in_order((layout, batch, again), time_of)
+    assert [step.after_s for step in steps] == [90.0, 95.0, 75.0]
+    first, second = joined(steps, 100.0, time_of)
+    assert first == steps[0]
+    assert (second.alone_s, second.after_s) == (85.0, 75.0)
+    assert set(second.changes) == {layout, again}
 
 
 def test_the_command_writes_the_changed_script_beside_the_old_one(run, tmp_path):

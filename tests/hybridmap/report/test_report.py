@@ -11,6 +11,7 @@ from hybridmap.files.plan import read_plan_file
 from hybridmap.files.timeline import read_timeline
 from hybridmap.job.load import job_from_document
 from hybridmap.report import colors
+from hybridmap.report.cluster_svg import cluster_svg
 from hybridmap.report.content import content_of
 from hybridmap.report.html import page, script_json
 from hybridmap.text.notation import about
@@ -82,8 +83,21 @@ def test_a_page_is_small_and_carries_the_whole_library(html):
 
     assert len(html.encode()) <= 2_000_000
     packed = re.search(r'id="library" data-bytes="(\d+)">([^<]*)</script>', html)
-    deflated = base64.b85decode(packed[2].replace(",", "<"))[: int(packed[1])]
-    assert zlib.decompress(deflated).decode() == get_plotlyjs()
+    assert unpacked(packed) == get_plotlyjs()
+
+
+def unpacked(found):
+    deflated = base64.b85decode(found[2].replace(",", "<"))[: int(found[1])]
+    return zlib.decompress(deflated).decode()
+
+
+def test_the_clusters_of_other_plans_are_packed_beside_the_library(html, content):
+    drawings = json.loads(unpacked(re.search(r'id="drawings" data-bytes="(\d+)">([^<]*)</script>', html)))
+    others = content.shown[1:]
+    assert others
+    assert drawings == {each.key: cluster_svg(each.plan, each.facts) for each in others}
+    assert re.findall(r'data-drawing="([^"]+)"', html) == list(drawings)
+    assert html.count('class="cluster"') == 1
 
 
 def test_groups_are_those_that_are_priced(content):

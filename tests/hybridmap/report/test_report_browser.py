@@ -116,6 +116,7 @@ def test_the_switch_shows_another_plan_by_keyboard(chromium, report):
         key = page.locator("input[name=plan]").last.get_attribute("value")
         assert page.locator(f"#placement [data-plan={key}]").is_visible()
         assert not page.locator("#placement [data-plan=best]").is_visible()
+        assert page.locator(f"#placement [data-plan={key}] .cluster .gpu").count() == 8  # unpacked
         assert page.evaluate("document.getElementById('chart-gantt').data.map(t => t.x)") != before
 
 

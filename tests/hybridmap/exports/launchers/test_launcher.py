@@ -4,8 +4,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -196,3 +199,73 @@ def test_the_batch_script_brings_up_two_nodes_and_starts_the_run(folder):
     assert json.loads((folder / "seen.json").read_text())["GPU"] == 8.0
     starts = [line for line in (folder / "calls").read_text().splitlines() if " ray start " in line]
     assert [line.partition(":")[0] for line in sorted(starts)] == ["n1", "n2"]
+
+
+PEERS = Path(os.environ.get("HYBRIDMAP_PEERS", Path(__file__).parents[4] / ".venv-peers"))
+"""Its Ray has the dashboard's packages, which take jobs."""
+PORTS = {"port": "6397", "dashboard-port": "8397", "dashboard-agent-listen-port": "8398"}
+JOB = """set -e
+python3 - <<END
+import time, ray
+ray.init(address="auto")
+for _ in range(120):
+    if len(ray.nodes()) == 2:
+        break
+    time.sleep(1)
+print("GPUS", ray.cluster_resources()["GPU"], len(ray.nodes()))
+END
+echo "FILES $TRAIN_FILES in $(ls)"
+"""
+
+
+def _wait_for(url):
+    for _ in range(120):
+        try:
+            with urllib.request.urlopen(url, timeout=60):
+                return
+        except OSError:
+            time.sleep(1)
+
+
+@pytest.fixture
+def ray_of_two_nodes(tmp_path):
+    """A head and a worker on this machine that say they have four GPUs each, and the address that takes jobs."""
+    at, started = PEERS / "bin", []
+    environment = os.environ | {"PATH": f"{at}:{os.environ['PATH']}", "RAY_TMPDIR": "/tmp"}
+    environment.pop("RAY_ADDRESS", None)
+    common = ["--num-gpus=4", "--num-cpus=2", "--disable-usage-stats", "--block", "--object-store-memory=100000000"]
+    head = ["--head", "--include-dashboard=true", *(f"--{name}={port}" for name, port in PORTS.items())]
+    worker = [f"--address=127.0.0.1:{PORTS['port']}", "--dashboard-agent-listen-port=8399"]
+    with (tmp_path / "ray.log").open("w") as log:
+        for more in (["--node-ip-address=127.0.0.1", *head], worker):
+            command = [at / "python", at / "ray", "start", *common, *more]
+            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+            _wait_for(f"http://127.0.0.1:{PORTS['dashboard-port']}/api/version")
+        yield environment, f"http://127.0.0.1:{PORTS['dashboard-port']}"
+        for process in reversed(started):
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in started:
+            process.wait(timeout=60)
+
+
+@pytest.mark.external
+@pytest.mark.skipif(
+    not (PEERS / "bin" / "ray").exists(), reason="`make check-all` makes an environment that takes jobs"
+)
+def test_a_job_is_submitted_to_a_ray_of_two_nodes_with_its_variables(folder, ray_of_two_nodes):
+    (folder / "run_verl.sh").write_text(JOB)
+    environment, dashboard = ray_of_two_nodes
+    variables = {"RAY_DASHBOARD": dashboard, "TRAIN_FILES": "/data/train.parquet"}
+    done = subprocess.run(
+        ["bash", "submit.sh"],
+        cwd=folder,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GPUS 8.0 2" in done.stdout
+    assert "FILES /data/train.parquet in " in done.stdout  # the folder went with it
+    assert "succeeded" in done.stdout
