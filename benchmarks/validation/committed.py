@@ -24,7 +24,6 @@ BIAS_POINTS = 0.03
 MOVED_POINTS = 0.0005
 """How much either may change at all. Constants that move a fifth change the mean of a family by half a point and more;
 another machine changes the last digits of a float."""
-COMMAND = "python -m benchmarks.validation.committed"
 
 
 def family_errors(frame: pd.DataFrame) -> pd.DataFrame:
@@ -63,11 +62,6 @@ def moved(found: pd.DataFrame, committed: pd.DataFrame) -> list[str]:
     change = change.mask(both["rows"] != both["rows_now"], float("inf"))
     kept = both.assign(change=change)[change > MOVED_POINTS].sort_values("change", ascending=False, kind="stable")
     return [_line(row) for row in kept.to_dict(orient="records")]
-
-
-def what_moved(lines: list[str]) -> str:
-    """What to say of the lines of ``moved``, and what to do."""
-    return "\n".join([f"prices of {len(lines)} families moved: look at what changed, then commit `{COMMAND}`", *lines])
 
 
 def _line(row: dict[str, object]) -> str:
