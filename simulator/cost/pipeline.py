@@ -138,7 +138,9 @@ def _waiting(
     dealt: bool,
 ) -> Waiting:
     """One pipeline's times by number of micro-batches, each of ``together`` sequences, drawn or ``dealt`` evenly."""
-    counts = PLAYED if backward else STREAMED
+    counts: tuple[int, ...] = PLAYED if backward else STREAMED
+    if num_chunks > 1:  # which takes groups of as many micro-batches as there are stages
+        counts = tuple(sorted({-(-n // num_stages) * num_stages for n in counts}))
     means, deviations = [], []
     for n in counts:
         if dealt:

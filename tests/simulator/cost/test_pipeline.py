@@ -125,6 +125,14 @@ def factor(
     return float(found[0])
 
 
+@pytest.mark.parametrize(("stages", "chunks"), [(5, 4), (6, 2), (10, 2), (20, 2)])
+def test_interleaved_pipelines_of_any_number_of_stages_are_played(stages: int, chunks: int) -> None:
+    """As many micro-batches as stages make a group; a play of other numbers of them would wait for ever."""
+    prompt, response, _ = LENGTHS["one"]
+    found = factor(prompt, response, n=4 * stages, sequences=1, pp=stages, vpp=chunks)
+    assert 1.0 < found < 3.0
+
+
 def test_equal_lengths_never_wait() -> None:
     prompt, response, _ = LENGTHS["equal"]
     for degrees in ({"pp": 8}, {"pp": 8, "dp": 16}, {"pp": 4, "vpp": 2}):
