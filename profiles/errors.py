@@ -33,6 +33,10 @@ class InputError(HybridmapError, ValueError):
     """The input cannot work as given. The message says what was asked, the limit and the next step."""
 
 
+MOST_LISTED = 30
+"""Names that an error lists."""
+
+
 class UnknownNameError(InputError):
     """A name that is not in a catalogue.
 
@@ -49,8 +53,14 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         near = _near(name.lower(), self.known)
-        suggestion = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(self.known)}"
+        suggestion = f"did you mean {' or '.join(near)}?" if near else self._known_text()
         super().__init__(f"unknown {kind} '{name}'; {suggestion}{' ' + hint if hint else ''}")
+
+    def _known_text(self) -> str:
+        """All names; of a long catalogue how many, since what to do about it would stand behind a screen of them."""
+        if len(self.known) <= MOST_LISTED:
+            return f"known: {', '.join(self.known)}"
+        return f"none of the {len(self.known)} known ones is like it"
 
 
 def _near(name: str, known: list[str]) -> list[str]:
