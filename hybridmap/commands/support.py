@@ -1,5 +1,6 @@
 """``hybridmap support``: what prices of generation rest on, by engine, kind of model and number format."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,9 @@ def support(
 ) -> None:
     """Show what generation on a device is priced from: the share of a step that measured tables give."""
     from hybridmap.answers.support import MODELS, PRECISIONS, support_of
+    from profiles.store import device_called
 
+    device = device if Path(device).is_dir() else device_called(device)
     cells = support_of(device, tuple(engine or ()))
     if as_json:
         say_json({"device": device, "cells": [cell.__dict__ for cell in cells]})

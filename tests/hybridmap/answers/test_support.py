@@ -49,3 +49,8 @@ def test_the_page_shows_what_the_command_prints(run) -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(UnknownNameError):
         support_of("h9000")
+
+
+def test_a_device_may_be_called_as_people_do(run) -> None:
+    found = json.loads(run("support", "NVIDIA H100 80GB HBM3", "--engine", "vllm@0.32", "--json").stdout)
+    assert found["device"] == "h100-80gb-sxm"

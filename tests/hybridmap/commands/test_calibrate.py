@@ -31,7 +31,13 @@ def learned(once, tmp_path):
 
 
 def test_stages_lengths_and_what_is_left_out_are_shown(learned, tmp_path):
-    assert learned.startswith("verl: 39 of 40 steps (left out: warm-up 1), 8 x h100-80gb-sxm\n")
+    answer, what, *_ = learned.splitlines()
+    found = re.fullmatch(
+        r"stages are priced (\S+) % off on steps that nothing was learned from \((\S+) % before\)", answer
+    )
+    assert found is not None, answer
+    assert float(found[1]) < 2 < 10 < float(found[2])
+    assert what == "verl: 39 of 40 steps (left out: warm-up 1), 8 x h100-80gb-sxm"
     assert "responses mean 249 tokens, p99" in learned
     assert re.search(r"between calls 1\.11 s \(1\.\d\d to 1\.\d\d\) an iteration", learned)
     assert all(len(line) <= 80 for line in learned.splitlines() if "│" in line or "──" in line)
