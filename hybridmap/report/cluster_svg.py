@@ -22,8 +22,11 @@ SCALES = ((8, 1.5), (24, 1.0))
 
 LEAST_SCALE = 0.66
 
-MOST_GPUS = 1024
+MOST_GPUS = 512
 """Beyond it a node is drawn as one square."""
+
+MOST_SQUARES = 128
+"""Of a device kind; beyond it a square is several nodes, in the colour of the first one's pool."""
 
 
 def cluster_svg(plan: Plan, facts: Facts) -> str:
@@ -55,16 +58,18 @@ def _kind(plan: Plan, kind: str, nodes: int, per_node: int, scale: float) -> lis
     """All nodes of one device kind."""
     pools = [pool for pool in plan.pools if pool.device == kind]
     coarse = nodes * per_node > MOST_GPUS
+    each = max(1, -(-nodes // MOST_SQUARES)) if coarse else 1
     columns = 1 if coarse else min(per_node, PER_LINE)
     lines = 1 if coarse else -(-per_node // columns)
     width, height = columns * (GPU + GAP) + GAP, lines * (GPU + GAP) + GAP + TITLE
     parts = []
-    for node in range(nodes):
+    for node in range(0, nodes, each):
         gpus = [node * per_node] if coarse else range(node * per_node, (node + 1) * per_node)
         squares = []
         for i, gpu in enumerate(gpus):
             x, y = GAP + (i % columns) * (GPU + GAP), TITLE + GAP + (i // columns) * (GPU + GAP)
-            name = f"node {node}" if coarse else f"GPU {gpu} of node {node}"
+            several = f"nodes {node} to {min(node + each, nodes) - 1}"
+            name = (several if each > 1 else f"node {node}") if coarse else f"GPU {gpu} of node {node}"
             squares.append(_gpu(plan, _pool_at(pools, gpu), name, None if coarse else gpu, x, y))
         parts.append(
             f'<svg viewBox="0 0 {width} {height}" width="{scale * width:.0f}" height="{scale * height:.0f}">'

@@ -49,13 +49,15 @@ def page(content: Content) -> str:
     """The whole document."""
     assets = files("hybridmap.report")
     library, num_bytes = packed_plotly()
+    charts, num_charted = packed(script_json(_charts(content)))
     drawings, num_drawn = packed(script_json({s.key: cluster_svg(s.plan, s.facts) for s in content.shown[1:]}))
     template = (assets / "page.html").read_text(encoding="utf-8")
     parts = {
         "TITLE": escape(job_title(content.facts)),
         "STYLE": (assets / "style.css").read_text(encoding="utf-8"),
         "BODY": "".join([_summary(content), _switch(content), *_plans(content), *_sections(content)]),
-        "DATA": script_json(_charts(content)),
+        "DATA": charts,
+        "CHARTED": str(num_charted),
         "SCRIPT": "".join((assets / name).read_text(encoding="utf-8") for name in ("labels.js", "script.js")),
         "PLOTLY": library,
         "BYTES": str(num_bytes),

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const charts = JSON.parse(document.getElementById("charts").textContent);
+  let charts;
   const root = document.documentElement;
   const themeButton = document.getElementById("theme");
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
@@ -63,7 +63,7 @@
       event.target.textContent = "Selected";
     }
   });
-  // The library and the drawings of other plans are deflated and written in 85 letters, five for four bytes: see packed.py.
+  // The library, the charts and the drawings of other plans are deflated and written in 85 letters, five for four bytes: see packed.py.
   const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
   const unpacked = async (element) => {
     const text = element.textContent;
@@ -86,6 +86,7 @@
     script.textContent = await unpacked(library);
     library.remove();
     document.body.append(script);
+    charts = JSON.parse(await unpacked(document.getElementById("charts")));
     const drawings = JSON.parse(await unpacked(document.getElementById("drawings")));
     for (const place of document.querySelectorAll("[data-drawing]")) place.outerHTML = drawings[place.dataset.drawing];
     setTheme(system.matches);

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -32,8 +33,7 @@ def html(content):
 
 
 def charts_of(html):
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.DOTALL)
-    return json.loads(found[1])
+    return json.loads(unpacked(re.search(r'id="charts" data-bytes="(\d+)">([^<]*)</script>', html)))
 
 
 def test_every_chart_is_a_valid_plotly_figure(html):
@@ -98,6 +98,15 @@ def test_the_clusters_of_other_plans_are_packed_beside_the_library(html, content
     assert drawings == {each.key: cluster_svg(each.plan, each.facts) for each in others}
     assert re.findall(r'data-drawing="([^"]+)"', html) == list(drawings)
     assert html.count('class="cluster"') == 1
+
+
+def test_thousands_of_nodes_are_drawn_as_few_squares_that_name_them(content):
+    facts, plan = content.facts, content.best.plan
+    whole = replace(facts, group=replace(facts.group, nodes=2048))
+    pool = plan.pools[0].model_copy(update={"num_gpus": 2048 * facts.group.gpus_per_node})
+    drawing = cluster_svg(plan.model_copy(update={"pools": (pool,)}), whole)
+    assert drawing.count("<svg") == 128
+    assert "nodes 2032 to 2047, pool A" in drawing
 
 
 def test_groups_are_those_that_are_priced(content):

@@ -11,7 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from hybridmap.answers.comparison import Row
 from hybridmap.answers.what_if import WhatIfFile
+from hybridmap.commands.compare import _answer as compare_answer
+from hybridmap.commands.compare import _show_layouts as show_layouts
+from hybridmap.commands.compare import _show_times as show_times
 from hybridmap.commands.frontier import _show as show_frontier
 from hybridmap.commands.import_run import _show_steps as show_steps
 from hybridmap.commands.robust import statistics
@@ -25,6 +29,7 @@ from hybridmap.text import robust as robust_text
 from hybridmap.text.plan import answer_line, show_plan
 from mapper.analysis.frontier import FrontierPoint
 from mapper.analysis.regret import Contender, Draw, FamilyEffect, Robustness
+from profiles.errors import InfeasibleError
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 
@@ -90,8 +95,26 @@ def import_screen():
     show_steps(advice, "you run at 134.27 s an iteration")
 
 
+def compare_screen():
+    """The plan beside one that is a fifth slower, and a placement that does not fit."""
+    plan, timeline = records()
+    slow = timeline.model_copy(update={"iteration_s": 1.2 * timeline.iteration_s})
+    other = plan.model_copy(update={"placement": "standalone"})
+    rows = [
+        Row("standalone", SimpleNamespace(plan=other, timeline=slow, iteration_s=slow.iteration_s), None, ()),
+        Row("split", None, InfeasibleError("critic needs 2 GPUs more"), ()),
+        Row("best", SimpleNamespace(plan=plan, timeline=timeline, iteration_s=timeline.iteration_s), None, ()),
+    ]
+    say(compare_answer(rows) + "\n")
+    show_times(rows)
+    say()
+    show_layouts(rows)
+
+
 @pytest.mark.parametrize("columns", WIDTHS)
-@pytest.mark.parametrize("screen", [plan_screen, what_if_screen, robust_screen, frontier_screen, import_screen])
+@pytest.mark.parametrize(
+    "screen", [plan_screen, what_if_screen, robust_screen, frontier_screen, import_screen, compare_screen]
+)
 def test_a_screen(screen, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
     for module in ("plan", "frontier", "advice"):
