@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mapper.candidates.engine import KeptPrices
     from simulator.facts import Facts
     from simulator.plan.dataflow import Dataflow
 
@@ -57,6 +58,8 @@ class Problem:
         Layouts that are searched beside the usual ones.
     every_degree
         The best layouts of all degrees stay, whatever beats them: other plans are asked for beside the best.
+    kept_prices
+        Prices of engines that searches of the same job on other numbers of nodes share.
     """
 
     facts: Facts
@@ -68,6 +71,7 @@ class Problem:
     mode: ExecutionMode = SYNC
     options: SearchOptions = USUAL
     every_degree: bool = False
+    kept_prices: KeptPrices | None = field(default=None, compare=False, repr=False)
 
     @property
     def gpus(self) -> dict[str, int]:

@@ -141,7 +141,7 @@ def _flip_of(dimension: Dimension, faster: Callable[[float], Placement | None], 
 def _flip_of_nodes(problem: Problem, won: Placement, rivals: tuple[Placement, ...], deadline: Deadline) -> Flip | None:
     """As ``_flip_of`` over whole nodes, halving and doubling; every candidate is priced, since pools change."""
     now = problem.facts.group.nodes
-    found = []
+    problem, found = replace(problem, kept_prices={}), list[Flip]()
     for step in (0.5, 2.0):
         holds, rival = now, None
         while rival is None and not deadline.is_over():
@@ -174,5 +174,6 @@ def _faster_on(
 ) -> Placement | None:
     facts = changed(problem.facts, "nodes", nodes / problem.facts.group.nodes)
     other = make_problem(facts, pins=problem.pins, mode=problem.mode, options=problem.options)
-    x = fastest_instance(replace(other, partitions=(won, *rivals)), deadline)
+    other = replace(other, partitions=(won, *rivals), kept_prices=problem.kept_prices)
+    x = fastest_instance(other, deadline)
     return faster_rival(x, won, rivals, deadline)

@@ -74,17 +74,40 @@ class EngineCandidates:
         )
 
 
-class EnginePrices:
-    """Prices of a role's engine layouts."""
+KeptPrices = dict[tuple[str, str, int | None], "tuple[Ints, EngineCandidates]"]
+"""Engine layouts that were priced, by device, role and steady steps: their numbers (``_packed``) in order, and rows.
 
-    def __init__(self, facts: Facts, role: str, steady_steps: int | None) -> None:
+For searches that differ in the number of nodes alone: an engine's price depends on its own GPUs.
+"""
+
+
+class EnginePrices:
+    """Prices of a role's engine layouts; those in ``kept`` are not asked for again, and others are added to it."""
+
+    def __init__(self, facts: Facts, role: str, steady_steps: int | None, kept: KeptPrices | None = None) -> None:
         self.facts, self.role, self._steady_steps = facts, role, steady_steps
+        self._kept: KeptPrices = {} if kept is None else kept
+        self._keeps = kept is not None
 
     def rows(self, engine: GenerationLayouts) -> EngineCandidates:
         """The rows of ``engine``, in order, each layout priced once; ``num_priced`` counts all of them."""
-        _, first, of_all = np.unique(_packed(engine), return_index=True, return_inverse=True)
-        priced = priced_engine(self.facts, self.role, engine.take(first), self._steady_steps)
+        numbers, first, of_all = np.unique(_packed(engine), return_index=True, return_inverse=True)
+        priced = self._priced(numbers, engine.take(first))
         return replace(priced.take(of_all.reshape(-1)), num_priced=len(engine))
+
+    def _priced(self, numbers: Ints, engine: GenerationLayouts) -> EngineCandidates:
+        """Layouts by their ``numbers``, each once, in order."""
+        if not self._keeps:
+            return priced_engine(self.facts, self.role, engine, self._steady_steps)
+        key = (self.facts.group.device, self.role, self._steady_steps)
+        known, rows = self._kept.get(key, (numbers[:0], None))
+        is_new = ~np.isin(numbers, known)
+        fresh = priced_engine(self.facts, self.role, engine.take(np.flatnonzero(is_new)), self._steady_steps)
+        joined = fresh if rows is None else EngineCandidates.joined([rows, fresh])
+        all_numbers = np.concatenate([known, numbers[is_new]])
+        order = np.argsort(all_numbers)
+        self._kept[key] = known, rows = all_numbers[order], joined.take(order)
+        return rows.take(np.searchsorted(known, numbers))
 
 
 def _packed(engine: GenerationLayouts) -> Ints:

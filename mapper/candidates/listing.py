@@ -148,8 +148,8 @@ class RowsOnKind:
         flow, mode = self._facts.dataflow, self._problem.mode
         if self.role == GENERATOR:
             generator = next(role for role in flow.roles if flow.generates(role))
-            return EnginePrices(self._facts, generator, mode.steady_steps)
-        return EnginePrices(self._facts, self.role, None)
+            return EnginePrices(self._facts, generator, mode.steady_steps, self._problem.kept_prices)
+        return EnginePrices(self._facts, self.role, None, self._problem.kept_prices)
 
     @cached_property
     def _listed(self) -> ListedDegrees:

@@ -26,6 +26,7 @@ from simulator.play.simulate import simulate
 from tests.builders import make_plan, replace_role, tiny_facts, with_engine_pool, workload
 
 if TYPE_CHECKING:
+    from mapper.candidates.engine import KeptPrices
     from simulator.facts import Facts
     from simulator.plan.plan import Plan
 
@@ -159,3 +160,18 @@ def test_shards_are_the_same_where_gpus_and_degrees_are() -> None:
         of.setdefault(int(number), set()).add((int(dp * tp * pp), int(tp), int(pp)))
     assert all(len(alike) == 1 for alike in of.values())
     assert len(of) == len({(d * t * p, t, p) for d, t, p in degrees})
+
+
+@pytest.mark.parametrize("steady_steps", [None, 2])
+def test_prices_kept_from_another_number_of_nodes_are_those_asked_for_anew(steady_steps: int | None) -> None:
+    small, large = (replace(FACTS, group=replace(FACTS.group, nodes=nodes)) for nodes in (2, 8))
+    kept: KeptPrices = {}
+    for facts, gpus in ((large, (2, 8)), (small, (1, 2, 4)), (large, (1, 2, 4, 8, 16))):
+        engine = listed(facts, gpus).engine
+        mine = EnginePrices(facts, "actor", steady_steps, kept).rows(engine)
+        anew = EnginePrices(facts, "actor", steady_steps).rows(engine)
+        assert len(engine) > 5
+        for name in ("seconds", "weight_bytes", "working_bytes", "running_bytes"):
+            assert getattr(mine, name) == pytest.approx(getattr(anew, name), rel=1e-12)
+        assert mine.engine.record(0) == anew.engine.record(0)
+        assert mine.num_priced == anew.num_priced == len(engine)
