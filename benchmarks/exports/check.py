@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.exports import engine_states
 from benchmarks.exports.drawn import round_trips
 from hybridmap.exports.systems import export_plan
-from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.targets import plan_for
 from hybridmap.files.plan import plan_file_of
 from hybridmap.job.load import load_job
@@ -40,15 +39,16 @@ from mapper.search.find_plan import find_plan
 from profiles.errors import HybridmapError, InputError
 from profiles.models.catalogue import hf_id, model_names
 from simulator.plan.plan import Pool
+from simulator.systems.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hybridmap.exports.export import Export
-    from hybridmap.exports.target_rules import Target
     from hybridmap.files.plan import PlanFile
     from hybridmap.job.job import Job
     from mapper.result import Result
+    from simulator.systems.targets import Target
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

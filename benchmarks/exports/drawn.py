@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
+from hybridmap.exports.followed import FOLLOWED
 from hybridmap.exports.imported import newest
 from hybridmap.exports.systems import WRITTEN, export_plan
-from hybridmap.exports.target_rules import TARGETS, Target
 from hybridmap.files.plan import PlanFile
 from hybridmap.job.load import job_from_document
 from profiles.errors import HybridmapError, InputError
@@ -17,6 +17,7 @@ from profiles.units import GIB
 from simulator.feasibility import check_plan
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, TokenBudget, placement_name
 from simulator.play.simulate import simulate
+from simulator.systems.targets import TARGETS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +185,7 @@ def round_trips(name: str, most: int, draws: int = 10_000) -> Iterator[RoundTrip
 def _round_trip(target: Target, seed: int, source: Source) -> RoundTrip | None:
     """One plan there and back; ``None`` where the system runs nothing near it."""
     try:
-        ours, _ = target.followed(source)
+        ours, _ = FOLLOWED[target.system](source)
     except InputError:
         return None
     file = PlanFile.model_construct(plan=source.plan, job=source.job.document)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import all_in_tokens
-from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.targets import plan_for
 from hybridmap.job.load import job_from_document
 from profiles.errors import InfeasibleError, InputError
 from simulator.play.simulate import simulate
+from simulator.systems.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hybridmap.exports.export import Points
-    from hybridmap.exports.target_rules import Target
     from hybridmap.job.job import Job
+    from simulator.systems.targets import Target
 
 
 def jobs_for(job: Job, target: Target, out: Points) -> Iterator[Job]:
@@ -74,6 +74,6 @@ def _as_trained_there(job: Job, target: Target) -> Job:
     asked = section.get("old_log_prob")
     if asked == "engine" and target.may_bypass:
         return job
-    if asked is None and all(target.bypasses(m.schedule, m.in_flight_updates) for m in job.request().modes):
+    if asked is None and all((m.schedule, m.in_flight_updates) in target.bypassing for m in job.request().modes):
         return job
     return job_from_document({**job.document, "implementation": {**section, "old_log_prob": "trainer"}})

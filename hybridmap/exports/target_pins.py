@@ -14,9 +14,9 @@ from simulator.legality import stages_fault, tensor_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hybridmap.exports.target_rules import Target
     from hybridmap.job.job import Job
     from simulator.plan.plan import ParallelLayout, Plan
+    from simulator.systems.targets import Target
 
 Pins = dict[str, dict[str, Any]]
 Degrees = dict[str, int]

@@ -1,4 +1,4 @@
-"""Plans for a target system: the search within what it allows (``target_rules``)."""
+"""Plans for a target system: the search within what it allows (``simulator.systems.targets``)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Point, Points, Source
+from hybridmap.exports.followed import FOLLOWED
 from hybridmap.exports.target_jobs import jobs_for
 from hybridmap.exports.target_pins import (
     engines_of,
@@ -17,12 +18,12 @@ from hybridmap.exports.target_pins import (
     shared_degrees,
     with_pins,
 )
-from hybridmap.exports.target_rules import TARGETS, Target
 from hybridmap.job.load import job_from_document
 from mapper.execution_mode import mode_of
 from profiles.errors import InputError, UnknownNameError
 from simulator.play.simulate import simulate
 from simulator.systems.host_costs import between_calls_text
+from simulator.systems.targets import TARGETS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -140,7 +141,7 @@ def _plan_with(job: Job, target: Target, search: Callable[[Job], Result], engine
 
 
 def _followed(result: Result, job: Job, target: Target) -> Planned:
-    ours, points = target.followed(Source(result.plan, job))
+    ours, points = FOLLOWED[target.system](Source(result.plan, job))
     num_gpus = job.facts().group.num_gpus
     if ours.plan.num_gpus > num_gpus:
         raise InputError(

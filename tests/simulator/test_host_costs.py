@@ -2,10 +2,10 @@
 
 import pytest
 
-from hybridmap.exports.target_rules import TARGETS
 from profiles.engine_facts import engine_names, load_training_engine
 from profiles.records import Basis
 from simulator.systems.host_costs import BETWEEN_CALLS, between_calls_text
+from simulator.systems.targets import TARGETS
 from tests.builders import make_facts
 
 

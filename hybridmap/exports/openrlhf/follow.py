@@ -25,16 +25,13 @@ from hybridmap.exports.weights import note_own_weights, with_cache_of_its_share
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Pool, RolePlan, placement_name
+from simulator.systems.targets import ENGINE_SEQUENCES, MAY_SHARE
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Point, Source
 
 SYSTEM = "OpenRLHF"
-ENGINE_SEQUENCES = 128
-"""Sequences of an engine at once: it sets none (trainer/ray/vllm_engine.py:63), and vLLM then has no default of its own
-for engines that are no server (vllm/config/scheduler.py, DEFAULT_MAX_NUM_SEQS)."""
 TRAINER = "deepspeed"
-MAY_SHARE = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
 
 
 def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:

@@ -8,11 +8,12 @@ from hybridmap.exports.imported import Engine, Setup
 from hybridmap.exports.keys import Keys
 from hybridmap.exports.launched import flags_of, launched
 from hybridmap.exports.models import known_model
-from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES, TRAINER
+from hybridmap.exports.openrlhf.follow import TRAINER
 from hybridmap.exports.openrlhf.settings import NAMES
 from hybridmap.exports.values import value_of
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.plan import ParallelLayout, TokenBudget
+from simulator.systems.targets import ENGINE_SEQUENCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Default, Settings
-from hybridmap.exports.openrlhf.follow import MAY_SHARE
 from hybridmap.exports.weights import utilization
 from simulator.plan.algorithms import ALGORITHMS
+from simulator.systems.targets import MAY_SHARE
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source

@@ -20,13 +20,13 @@ from hybridmap.exports.verl.engines import REWARD_TOKENS, served_by, serving_deg
 from hybridmap.exports.verl.layouts import FP8_RECIPES
 from hybridmap.exports.verl.places import home, own_pools, uses_fsdp
 from hybridmap.exports.verl.process import SYSTEM, equal_batches, one_layout
-from hybridmap.exports.verl.programs import bypasses
 from hybridmap.exports.verl.schedule import scheduled
 from hybridmap.exports.weights import note_own_weights
 from hybridmap.text.notation import micro_batch_text
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import GenerationLayout, ParallelLayout, RolePlan
+from simulator.systems.targets import VERL_BYPASSES
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Point, Source
@@ -124,7 +124,7 @@ def _placed(source: Source, out: Points, critic_apart: bool) -> Source:
 def _old_log_probs(source: Source, out: Points) -> Source:
     """Old log-probs from whom the plan's program takes them, unless the job says from whom."""
     plan = source.plan
-    if source.asked_old_log_prob is None and bypasses(plan.schedule, plan.in_flight_updates):
+    if source.asked_old_log_prob is None and (plan.schedule, plan.in_flight_updates) in VERL_BYPASSES:
         built = source.job.implementation.model_copy(update={"old_log_prob": "engine"})
         return source.with_job(implementation=built)
     return by_the_trainer(source, out, SYSTEM, may_bypass=True)

@@ -21,13 +21,13 @@ from hybridmap.exports.follow import (
 )
 from hybridmap.exports.verl.places import home
 from profiles.errors import InputError
+from simulator.systems.targets import SAME_PROCESS
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Source
     from simulator.plan.plan import ParallelLayout, Plan
 
 SYSTEM = "verl"
-SAME_PROCESS = ("actor", "critic", "reference")
 SERVED = ("reward",)
 """Models that an inference engine serves: they have no micro-batches of the trainer's."""
 

@@ -94,11 +94,6 @@ def program_for(plan: Plan) -> Program:
     return program_with(plan.schedule, plan.in_flight_updates)
 
 
-def bypasses(schedule: Schedule, in_flight_updates: bool) -> bool:
-    """Whether a schedule's program takes the rollout's log-probs for old ones by its own configuration."""
-    return "algorithm.rollout_correction.bypass_mode" in program_with(schedule, in_flight_updates).before
-
-
 def program_of(source: str, name: str) -> Program | None:
     """The program that a script starts; ``None`` for one of the user's own.
 

@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from hybridmap.exports.export import Source
+from hybridmap.exports.followed import FOLLOWED
 from hybridmap.exports.imported import newest
 from hybridmap.exports.slime.settings import slime_settings
 from hybridmap.exports.systems import SYSTEMS, WRITTEN, export_plan
-from hybridmap.exports.target_rules import FOLLOWED
 from hybridmap.exports.verl.settings import verl_settings
 from hybridmap.job.load import job_from_document
 from profiles.errors import InputError

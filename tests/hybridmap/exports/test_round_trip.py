@@ -4,8 +4,8 @@ was said to be written, field by field, and take its time."""
 import pytest
 
 from benchmarks.exports.drawn import round_trips
-from hybridmap.exports.target_rules import TARGETS
 from simulator.feasibility import check_plan
+from simulator.systems.targets import TARGETS
 
 
 def laid_out(plan):

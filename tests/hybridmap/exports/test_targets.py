@@ -8,8 +8,8 @@ import pytest
 
 from hybridmap.exports.export import Source
 from hybridmap.exports.follow import degrees_of
+from hybridmap.exports.followed import FOLLOWED
 from hybridmap.exports.systems import export_plan
-from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.targets import plan_for, target_of
 from hybridmap.exports.targets import planned as planned_for
 from hybridmap.files.plan import plan_file_of
@@ -19,6 +19,7 @@ from profiles.engine_facts import load_generation_engine
 from profiles.errors import InputError, UnknownNameError
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
 from simulator.play.simulate import simulate
+from simulator.systems.targets import TARGETS
 from tests.hybridmap.exports.plans import GRPO, PPO
 
 
@@ -53,7 +54,7 @@ def planned(tmp_path_factory):
 def test_a_system_runs_the_plan_as_it_is_written(planned, name):
     """What follows it changes nothing of its layouts, so nothing is left to say about them."""
     found = planned[name]
-    again, _ = TARGETS[name].followed(Source(found.result.plan, found.job))
+    again, _ = FOLLOWED[TARGETS[name].system](Source(found.result.plan, found.job))
     for entry in found.result.plan.roles:
         other = again.plan.role(entry.role)
         for stage in ("training", "inference", "generation"):
@@ -116,7 +117,7 @@ def as_each_runs_it(tmp_path_factory):
     plan = Plan(algorithm="grpo", placement="{actor, reference}", pools=(pool,), roles=roles)
     found = {}
     for name in ("verl/megatron", "nemo-rl/megatron", "openrlhf", "slime"):
-        ours, _ = TARGETS[name].followed(Source(plan, one))
+        ours, _ = FOLLOWED[TARGETS[name].system](Source(plan, one))
         spans = simulate(ours.plan, ours.facts).spans
         found[name] = {span.call: span.duration_s for span in spans}, ours
     return found

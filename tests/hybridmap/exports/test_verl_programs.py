@@ -6,9 +6,10 @@ from benchmarks.exports.check import with_rollout_pool
 from hybridmap.exports.follow import without_role
 from hybridmap.exports.imported import Given
 from hybridmap.exports.systems import export_plan
-from hybridmap.exports.target_rules import TARGETS
 from hybridmap.exports.verl.import_run import import_verl
+from hybridmap.exports.verl.programs import program_with
 from hybridmap.exports.verl.read import config_of_script
+from simulator.systems.targets import TARGETS
 from tests.builders import replace_role
 from tests.hybridmap.exports.plans import plan_file
 
@@ -111,6 +112,7 @@ def test_what_a_program_lacks_is_said_and_the_main_one_runs(name, schedule, chan
 
 def test_a_target_leaves_old_log_probs_to_the_programs_that_take_the_rollouts():
     verl, slime = TARGETS["verl/fsdp"], TARGETS["slime"]
-    kinds = [("sync", False), ("async", True), ("one-step-off", False), ("async", False)]
-    assert [verl.bypasses(*kind) for kind in kinds] == [False, False, True, True]
-    assert not any(slime.bypasses(*kind) for kind in kinds)
+    kinds = [(schedule, updates) for schedule in ("sync", "one-step-off", "async") for updates in (False, True)]
+    assert {kind for kind in kinds if BYPASS in program_with(*kind).before} == set(verl.bypassing)
+    assert set(verl.bypassing) == {("one-step-off", False), ("one-step-off", True), ("async", False)}
+    assert not slime.bypassing

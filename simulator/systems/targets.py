@@ -1,25 +1,27 @@
-"""What each target system allows, with file and line of its source, and the nearest plan that it runs."""
+"""What the systems that plans are made for allow, with file and line of their sources.
+
+Data alone: how a plan is brought to what one of them runs stands beside its export.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hybridmap.exports.nemo_rl.follow import followed as followed_by_nemo_rl
-from hybridmap.exports.openrlhf.follow import ENGINE_SEQUENCES, MAY_SHARE
-from hybridmap.exports.openrlhf.follow import followed as followed_by_openrlhf
-from hybridmap.exports.slime.follow import followed as followed_by_slime
-from hybridmap.exports.verl.follow import followed as followed_by_verl
-from hybridmap.exports.verl.process import SAME_PROCESS
-from hybridmap.exports.verl.programs import bypasses
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from hybridmap.exports.export import Point, Source
     from simulator.plan.plan import Schedule
 
-    Followed = Callable[[Source], tuple[Source, tuple[Point, ...]]]
+SAME_PROCESS = ("actor", "critic", "reference")
+"""Models that verl trains and scores in one process."""
+
+ENGINE_SEQUENCES = 128
+"""Sequences of an engine of OpenRLHF at once: it sets none (trainer/ray/vllm_engine.py:63), and vLLM then has no
+default of its own for engines that are no server (vllm/config/scheduler.py, DEFAULT_MAX_NUM_SEQS)."""
+
+MAY_SHARE = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
+"""Models of OpenRLHF that may share GPUs where engines have their own."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,6 @@ class Rule:
 
     text: str
     source: str
-
-
-def _by_the_trainer(schedule: Schedule, in_flight_updates: bool) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,6 @@ class Target:
         Whether its rollout engines have pipeline stages.
     rules
         What the search is held to.
-    followed
-        The nearest plan that it runs.
     generation
         The engine that generates, without a release; empty where the job's own does.
     max_num_seqs
@@ -70,8 +66,8 @@ class Target:
         Whether log-probs of the rollout may stand for old ones: verl's bypass_mode, slime's --use-rollout-logprobs.
     by_hand
         What becomes of a reward model that no setting of the system starts; empty where it has one.
-    bypasses
-        Whether they do so by themselves, for a schedule with or without updates in flight.
+    bypassing
+        Schedules, without (``False``) or with updates in flight, whose program lets them do so by itself.
     """
 
     name: str
@@ -82,7 +78,6 @@ class Target:
     degrees: Mapping[str, int]
     engine_pipeline: bool
     rules: tuple[Rule, ...]
-    followed: Followed
     generation: str = ""
     max_num_seqs: int | None = None
     offloads: bool = False
@@ -91,7 +86,7 @@ class Target:
     pairs: Collection[frozenset[str]] = ()
     may_bypass: bool = False
     by_hand: str = ""
-    bypasses: Callable[[Schedule, bool], bool] = _by_the_trainer
+    bypassing: Collection[tuple[Schedule, bool]] = ()
 
     @property
     def system(self) -> str:
@@ -104,18 +99,17 @@ class Target:
         return self.models if self.one_layout else ()
 
 
-FOLLOWED: dict[str, Followed] = {
-    "verl": followed_by_verl,
-    "nemo-rl": followed_by_nemo_rl,
-    "openrlhf": followed_by_openrlhf,
-    "slime": followed_by_slime,
-}
-"""The nearest plan that each system runs."""
-
 _VERL = (
     Rule("actor, critic and reference share their GPUs", "verl/trainer/ppo/ray_trainer.py:784"),
     Rule("rollout engines have no pipeline stages", "verl/workers/config/rollout.py:319"),
 )
+VERL_BYPASSES: tuple[tuple[Schedule, bool], ...] = (
+    ("one-step-off", False),
+    ("one-step-off", True),
+    ("async", False),
+)
+"""verl/experimental/one_step_off_policy/main_ppo.py:121 and fully_async_policy/fully_async_main.py:235."""
+
 _NEMO_RL = Rule(
     "the reference is the policy's workers with other weights: its GPUs, its layout",
     "nemo_rl/algorithms/grpo.py:869, the policy initialises it",
@@ -145,9 +139,8 @@ TARGETS: dict[str, Target] = {
                     "a reference's parameters stay in host memory", "verl/workers/engine/fsdp/transformer_impl.py:459"
                 ),
             ),
-            followed=FOLLOWED["verl"],
             may_bypass=True,
-            bypasses=bypasses,
+            bypassing=VERL_BYPASSES,
         ),
         Target(
             "verl/megatron",
@@ -164,9 +157,8 @@ TARGETS: dict[str, Target] = {
                     "verl/workers/engine/megatron/transformer_impl.py:244",
                 ),
             ),
-            followed=FOLLOWED["verl"],
             may_bypass=True,
-            bypasses=bypasses,
+            bypassing=VERL_BYPASSES,
         ),
         Target(
             "nemo-rl/dtensor",
@@ -181,7 +173,6 @@ TARGETS: dict[str, Target] = {
                 _NEMO_RL_WAITS,
                 Rule("a DTensor policy has no pipeline stages", "nemo_rl/models/policy/__init__.py:328"),
             ),
-            followed=FOLLOWED["nemo-rl"],
             by_hand="becomes an environment; write env.* by hand",
             offloads=True,
         ),
@@ -194,7 +185,6 @@ TARGETS: dict[str, Target] = {
             degrees={},
             engine_pipeline=True,
             rules=(_NEMO_RL, _NEMO_RL_WAITS),
-            followed=FOLLOWED["nemo-rl"],
             by_hand="becomes an environment; write env.* by hand",
             offloads=True,
         ),
@@ -225,7 +215,6 @@ TARGETS: dict[str, Target] = {
                     "openrlhf/trainer/ray/vllm_engine.py:63",
                 ),
             ),
-            followed=FOLLOWED["openrlhf"],
             pairs=MAY_SHARE,
             max_num_seqs=ENGINE_SEQUENCES,
             offloads=True,
@@ -247,7 +236,6 @@ TARGETS: dict[str, Target] = {
                 ),
                 Rule("the optimizer is always sharded", "slime/backends/megatron_utils/arguments.py:147"),
             ),
-            followed=FOLLOWED["slime"],
             by_hand="is a server of its own; give --rm-url by hand",
             may_bypass=True,
             generation="sglang",
