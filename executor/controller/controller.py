@@ -72,7 +72,7 @@ class Controller:
             if self.faults:
                 self._tell(pool.name, ranks, "inject_faults", [(self.faults,)] * len(ranks))
         with _losses("connect", "all"):
-            self.transport_note = self.launcher.connect([rank for ranks in self._ranks.values() for rank in ranks])
+            self.transport_note = self.launcher.connect([rank for pool in pools for rank in self._ranks[pool.name]])
 
     def add_group(
         self,

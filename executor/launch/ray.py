@@ -185,6 +185,7 @@ class RayLauncher:
         return ranks
 
     def connect(self, ranks: Sequence[Any]) -> str | None:
+        self._require_daemons()
         num_nodes = self.num_nodes
         lacking = self._without_transport(ranks) if direct.is_wanted(self.transport, num_nodes) else []
         goes_directly, note = direct.chosen(self.transport, num_nodes, lacking)
