@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from executor.profiling.cases import Case, Key
     from executor.profiling.journal import Journal
     from executor.profiling.request import Request
+    from executor.profiling.statistics import Summary
+    from executor.profiling.timing import Precision
     from profiles.records import Floats
 
     Report = Callable[[str, str], None]
@@ -51,6 +53,12 @@ def _table_of(key: Key) -> str:
     return "collective_after_work" if key["work_us"] else "collective"
 
 
+def measured_case(case: Case, device: torch.device, precision: Precision) -> Summary:
+    """Times of one operation on its device."""
+    copies = num_copies(device, case.operand_bytes)
+    return measure(case.make(device, copies), device, precision, copies)
+
+
 class Profiler:
     """One run of a profile. ``report(part, what)`` is called after each row."""
 
@@ -58,6 +66,7 @@ class Profiler:
         self.request, self.journal, self.report = request, journal, report
         self.device = torch.device(request.device)
         self._part = ""
+        self.cases: dict[object, Case] = {}
 
     def run(self) -> None:
         """Measure every part; each ends at its share of the time, or when its tables are good enough."""
@@ -76,11 +85,10 @@ class Profiler:
 
     def _case(self, case: Case) -> float | None:
         """Seconds of a case, from the journal if it has them; ``None`` where it failed. Failures are rows too."""
+        self.cases[case.name] = case
         if not self.journal.has(case.table, case.key):
             try:
-                copies = num_copies(self.device, case.operand_bytes)
-                found = measure(case.make(self.device, copies), self.device, self.request.precision, copies)
-                self.journal.add(case.table, case.key, found)
+                self.journal.add(case.table, case.key, measured_case(case, self.device, self.request.precision))
             except (RuntimeError, NotImplementedError) as error:  # out of memory, or a kernel that does not exist
                 self.journal.add_failure(case.table, case.key, f"{type(error).__name__}: {str(error).splitlines()[0]}")
                 if self.device.type == "cuda":
