@@ -26,20 +26,28 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
     Measured = Iterator[tuple[Key, Summary]]
 
-LONGER = 4
-"""Times as many repeats as the first time, in as much more time."""
+REPEATS, SECONDS = 4, 2
+"""Times as many repeats as the first time, in so much more time at most."""
+KNOWN = 0.05
+"""Half-width of an interval at which a row is known well enough to be no doubt."""
 COLLECTIVES = ("collective", "collective_after_work")
 ITERATIONS = 40
 """Of runs behind a controller, whose calls are a row each; twice those of the first time."""
 
 
 def measure_again(profiler: Profiler, rows: Mapping[str, Sequence[Row]], number: int, late: Callable[[], bool]) -> None:
-    """Add rows of round ``number`` for ``rows`` by table, until ``late()``; a failure leaves what there was."""
-    for part in (_operators, _collectives, _engine, _behind_a_controller, _dispatch):
-        for table, found in part(profiler, rows):
-            if late():
-                return
-            _kept(profiler, table, found, number)
+    """Add rows of round ``number`` for ``rows`` by table, until ``late()``; a failure leaves what there was.
+
+    Parts take turns, so that a long one does not take the time of all.
+    """
+    parts = [part(profiler, rows) for part in (_operators, _collectives, _engine, _behind_a_controller, _dispatch)]
+    with profiler.threads_of_a_rank():
+        for turn in itertools.zip_longest(*parts):
+            for found in turn:
+                if late():
+                    return
+                if found is not None:
+                    _kept(profiler, *found, number)
 
 
 def _kept(profiler: Profiler, table: str, measured: Measured, number: int) -> None:
@@ -63,7 +71,8 @@ def _is(row: Row, key: Key) -> bool:
 
 def _longer(profiler: Profiler) -> Precision:
     first = profiler.request.precision
-    return replace(first, max_repeats=LONGER * first.max_repeats, max_s=LONGER * first.max_s)
+    known = max(KNOWN, first.half_width)
+    return replace(first, half_width=known, max_repeats=REPEATS * first.max_repeats, max_s=SECONDS * first.max_s)
 
 
 def _collectives(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from profiles.models.gemm_shapes import powers_of_two
 from profiles.tables.sampling import AdaptiveGrid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from executor.profiling.cases import Case, Key
     from executor.profiling.journal import Journal
@@ -72,14 +73,20 @@ class Profiler:
         """Measure every part; each ends at its share of the time, or when its tables are good enough."""
         start_s, share = time.monotonic(), 0.0
         wanted = sum(SHARES[part] for part in self.request.parts)
-        threads = torch.get_num_threads()
-        if self.device.type == "cpu":
-            torch.set_num_threads(self.request.threads)
-        try:
+        with self.threads_of_a_rank():
             for part in self.request.parts:
                 share += SHARES[part] / wanted
                 self._part, self._deadline_s = part, start_s + share * self.request.budget_s
                 getattr(self, f"_{part}")()
+
+    @contextmanager
+    def threads_of_a_rank(self) -> Iterator[None]:
+        """As many threads as a CPU rank has, in which all is measured."""
+        threads = torch.get_num_threads()
+        if self.device.type == "cpu":
+            torch.set_num_threads(self.request.threads)
+        try:
+            yield
         finally:
             torch.set_num_threads(threads)
 

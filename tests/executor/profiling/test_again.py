@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from executor.profiling import again, dispatch, engine_step
 from executor.profiling.again import measure_again
@@ -43,6 +44,32 @@ def test_operators_are_measured_again_and_what_was_first_stays(profiler: Profile
     assert [(each["num_bytes"], each["round"]) for each in rows[len(first) :]] == [
         (each["num_bytes"], 1) for each in first[1:3]
     ]
+
+
+def test_a_second_time_has_the_threads_of_the_first(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small operations on all cores take a hundred times as long as on one."""
+    seen: list[int] = []
+
+    def measured(*given: object) -> Summary:
+        seen.append(torch.get_num_threads())
+        return SECOND
+
+    monkeypatch.setattr(again, "measured_case", measured)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        measure_again(profiler, {"copy": profiler.journal.of("copy")[:1]}, 1, never)
+        assert (seen, torch.get_num_threads()) == ([profiler.request.threads], before + 1)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_parts_take_turns(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "measure_dispatch", lambda *given: (SECOND, 1))
+    between = [{"launcher": "ray", "samples": number, "ranks": 1} for number in (1, 2)]
+    measure_again(profiler, {"copy": profiler.journal.of("copy"), "dispatch": between}, 1, never)
+    tables = [row["table"] for row in profiler.journal.rows if row["result"].get("round")]
+    assert tables[:4] == ["copy", "dispatch", "copy", "dispatch"] and set(tables[4:]) == {"copy"}
 
 
 def test_nothing_is_begun_when_time_is_over(profiler: Profiler) -> None:
