@@ -43,11 +43,10 @@ def measure_again(profiler: Profiler, rows: Mapping[str, Sequence[Row]], number:
     parts = [part(profiler, rows) for part in (_operators, _collectives, _engine, _behind_a_controller, _dispatch)]
     with profiler.threads_of_a_rank():
         for turn in itertools.zip_longest(*parts):
-            for found in turn:
+            for table, measured in filter(None, turn):
                 if late():
                     return
-                if found is not None:
-                    _kept(profiler, *found, number)
+                _kept(profiler, table, measured, number)
 
 
 def _kept(profiler: Profiler, table: str, measured: Measured, number: int) -> None:
