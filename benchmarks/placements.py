@@ -181,8 +181,8 @@ def show(found: Mapping[str, Any]) -> None:
     print("placement         predicted ms  calibrated ms   measured ms   middle half   rounds apart")
     for row in sorted(found["rows"], key=lambda r: r["predicted_s"]):
         times = [1e3 * row[k] for k in ("predicted_s", "calibrated_s", "measured_s", "low_s", "high_s")]
-        columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}   {row['rounds_apart']:.0%}"
-        print(f"{row['placement']:16s} {columns}")
+        columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
+        print(f"{row['placement']:16s} {columns}   {row['rounds_apart']:.0%}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"
