@@ -28,6 +28,9 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 GLOO_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MIN_SAMPLE_S = 1e-3
 START_TIMEOUT_S = 120.0
+LEAST_WAITS, MOST_WAITS = 25, 5
+"""How long ranks wait for each other differs from call to call by more than the call itself takes: so many samples at
+least, and at most so many times those of another operation."""
 
 
 def measure_collectives(
@@ -120,11 +123,14 @@ def _after_work(run: Callable[[], object], work_s: float, device: torch.device, 
     x = torch.randn(256, 256, device=device)
     calls = max(1, int(work_s / max(_timed(lambda: x @ x, 20, device) / 20, 1e-7)))
     calls = _agreed(calls, device)
-    times = []
-    for _ in range(max(precision.min_repeats, 25)):
+    times, start_s = [], time.perf_counter()
+    while True:
         _timed(lambda: x @ x, calls, device)
         times.append(_timed(run, 1, device))
-    return summarise(times)
+        known = len(times) >= LEAST_WAITS and summarise(times).half_width <= precision.half_width
+        over = len(times) >= MOST_WAITS * precision.max_repeats or time.perf_counter() - start_s > precision.max_s
+        if _agreed(float(known or (over and len(times) >= LEAST_WAITS)), device):
+            return summarise(times)
 
 
 def _timed(run: Callable[[], object], calls: int, device: torch.device) -> float:

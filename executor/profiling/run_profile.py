@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +20,13 @@ from profiles.models.gemm_shapes import powers_of_two
 from profiles.tables.sampling import AdaptiveGrid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from executor.profiling.cases import Case, Key
     from executor.profiling.journal import Journal
     from executor.profiling.request import Request
+    from executor.profiling.statistics import Summary
+    from executor.profiling.timing import Precision
     from profiles.records import Floats
 
     Report = Callable[[str, str], None]
@@ -51,6 +54,12 @@ def _table_of(key: Key) -> str:
     return "collective_after_work" if key["work_us"] else "collective"
 
 
+def measured_case(case: Case, device: torch.device, precision: Precision) -> Summary:
+    """Times of one operation on its device."""
+    copies = num_copies(device, case.operand_bytes)
+    return measure(case.make(device, copies), device, precision, copies)
+
+
 class Profiler:
     """One run of a profile. ``report(part, what)`` is called after each row."""
 
@@ -58,29 +67,35 @@ class Profiler:
         self.request, self.journal, self.report = request, journal, report
         self.device = torch.device(request.device)
         self._part = ""
+        self.cases: dict[object, Case] = {}
 
     def run(self) -> None:
         """Measure every part; each ends at its share of the time, or when its tables are good enough."""
         start_s, share = time.monotonic(), 0.0
         wanted = sum(SHARES[part] for part in self.request.parts)
-        threads = torch.get_num_threads()
-        if self.device.type == "cpu":
-            torch.set_num_threads(self.request.threads)
-        try:
+        with self.threads_of_a_rank():
             for part in self.request.parts:
                 share += SHARES[part] / wanted
                 self._part, self._deadline_s = part, start_s + share * self.request.budget_s
                 getattr(self, f"_{part}")()
+
+    @contextmanager
+    def threads_of_a_rank(self) -> Iterator[None]:
+        """As many threads as a CPU rank has, in which all is measured."""
+        threads = torch.get_num_threads()
+        if self.device.type == "cpu":
+            torch.set_num_threads(self.request.threads)
+        try:
+            yield
         finally:
             torch.set_num_threads(threads)
 
     def _case(self, case: Case) -> float | None:
         """Seconds of a case, from the journal if it has them; ``None`` where it failed. Failures are rows too."""
+        self.cases[case.name] = case
         if not self.journal.has(case.table, case.key):
             try:
-                copies = num_copies(self.device, case.operand_bytes)
-                found = measure(case.make(self.device, copies), self.device, self.request.precision, copies)
-                self.journal.add(case.table, case.key, found)
+                self.journal.add(case.table, case.key, measured_case(case, self.device, self.request.precision))
             except (RuntimeError, NotImplementedError) as error:  # out of memory, or a kernel that does not exist
                 self.journal.add_failure(case.table, case.key, f"{type(error).__name__}: {str(error).splitlines()[0]}")
                 if self.device.type == "cuda":

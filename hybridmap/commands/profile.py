@@ -6,6 +6,7 @@ A door to torch: what measures is imported while the command runs.
 import datetime
 import importlib.util
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from hybridmap.console import say, say_json, warn
 if TYPE_CHECKING:
     from executor.profiling.journal import Journal
     from executor.profiling.request import Request
+    from executor.profiling.run_profile import Profiler
     from hybridmap.profiling.folder import ProfileSummary
 
 EXIT_INTERRUPTED = 130
@@ -129,34 +131,69 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
         kept = len(journal.rows)
         if kept and not as_json:
             say(f"{out / JOURNAL} has {kept:,} rows already; resuming from there")
+        more = {
+            "command": " ".join(["hybridmap", *sys.argv[1:]]),
+            "date": datetime.date.today().isoformat(),
+            "conditions_before": before,
+            "dtype": request.dtype,
+        }
         try:
             with ProfileBar(request.budget_s, quiet=as_json) as bar:
-                Profiler(request, journal, bar.show).run()
+                profiler = Profiler(request, journal, bar.show)
+                profiler.run()
+                _settle(profiler, out, {**about, **more})
         except KeyboardInterrupt:
             warn(f"stopped; {out / JOURNAL} keeps {len(journal.rows):,} rows, the same command resumes from there")
             raise SystemExit(EXIT_INTERRUPTED) from None
-    more = {
-        "command": " ".join(["hybridmap", *sys.argv[1:]]),
-        "date": datetime.date.today().isoformat(),
-        "conditions_before": before,
-        "conditions_after": conditions(device),
-        "dtype": request.dtype,
-    }
+    more["conditions_after"] = conditions(device)
     _finish(journal, out, {**about, **more}, request, as_json)
 
 
-def _finish(journal: "Journal", out: Path, about: dict[str, Any], request: "Request", as_json: bool) -> None:
+def _settle(profiler: "Profiler", out: Path, about: dict[str, Any]) -> None:
+    """Measure again what is disturbed, as often and as long as ``rounds`` allows."""
+    from executor.profiling.again import measure_again
+    from hybridmap.profiling.rounds import SHARE, measured_again, repeat_disturbed, settled
+
+    request, journal = profiler.request, profiler.journal
+    until_s = time.monotonic() + SHARE * request.budget_s
+
+    def late() -> bool:
+        return time.monotonic() > until_s
+
+    repeat_disturbed(
+        lambda: (settled(_rows(journal)), _written(journal, out, about, request).fits),
+        lambda rows, number: measure_again(profiler, rows, number, late),
+        late,
+        measured_again(_rows(journal)),
+    )
+
+
+def _rows(journal: "Journal") -> dict[str, list[dict[str, Any]]]:
+    from profiles.tables.write import KEYS
+
+    return {table: journal.of(table) for table in KEYS}
+
+
+def _written(journal: "Journal", out: Path, about: dict[str, Any], request: "Request") -> "ProfileSummary":
     from hybridmap.profiling.folder import write_profile
     from hybridmap.profiling.quality import Wanted
-    from profiles.tables.write import KEYS
+    from hybridmap.profiling.rounds import measured_again, settled
 
     kind = "gpu" if request.device == "cuda" else "cpu"
     wanted = Wanted("ray" in request.launchers, bool(request.groups), request.has_neighbours)
-    summary = write_profile(out, {table: journal.of(table) for table in KEYS}, about, kind, wanted)
+    rows = _rows(journal)
+    return write_profile(out, settled(rows), {**about, "measured_again": measured_again(rows)}, kind, wanted)
+
+
+def _finish(journal: "Journal", out: Path, about: dict[str, Any], request: "Request", as_json: bool) -> None:
+    from hybridmap.profiling.rounds import measured_again
+
+    summary = _written(journal, out, about, request)
+    about = {**about, "measured_again": measured_again(_rows(journal))}
     if as_json:
         say_json(profile_document(summary, out, about))
     else:
-        show_profile(summary, out)
+        show_profile(summary, out, about["measured_again"])
 
 
 def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +220,7 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
     }
 
 
-def show_profile(summary: "ProfileSummary", out: Path) -> None:
+def show_profile(summary: "ProfileSummary", out: Path, again: dict[str, dict[str, int]]) -> None:
     """Print tables, how well they interpolate, and the engine's constants."""
     from hybridmap.console import new_table, say_table
 
@@ -199,6 +236,9 @@ def show_profile(summary: "ProfileSummary", out: Path) -> None:
         for kind, fit in (("training", summary.fits.training), ("generation", summary.fits.generation)):
             errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
             say(f"torch-native {kind}: host costs from {fit.rows} calls; error of calls left out: {errors}")
+    for number, tables in again.items():
+        counts = ", ".join(f"{rows} of {table}" for table, rows in tables.items())
+        say(f"measured again, being disturbed, round {number}: {counts}; the calmest round of each row counts")
     for doubt in summary.doubts:
         warn(doubt)
     if summary.doubts:

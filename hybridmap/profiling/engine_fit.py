@@ -55,11 +55,12 @@ SMALLEST_RESIDUAL = 0.01
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants, and what they are off by on calls that were left out of the fit, by call."""
+    """Constants, and what they are off by on calls that were left out of the fit: medians by call, and of each row."""
 
     constants: dict[str, float]
     rows: int
     left_out: dict[str, float]
+    row_errors: tuple[tuple[Row, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,10 @@ def fit_constants(rows: Sequence[Row], engines: Engines, kind: str) -> Fit:
     columns, base, measured = _columns(mine, engines, kind, names)
     importance = np.asarray([OTHERS_WEIGHT if is_ours(row) else 1.0 for row in mine])
     found = _solved(columns, base, measured, importance)
-    left_out = _left_out(mine, columns, base, measured, importance)
+    errors = _left_out(mine, columns, base, measured, importance)
     if engines.device.spec.kind == "gpu":
         found = _bounded(mine, engines, kind, names, found, measured)
-    return Fit(dict(zip(names, found.tolist(), strict=True)), len(mine), left_out)
+    return Fit(dict(zip(names, found.tolist(), strict=True)), len(mine), _medians(errors), errors)
 
 
 def _columns(rows: Sequence[Row], engines: Engines, kind: str, names: Sequence[str]) -> tuple[Floats, Floats, Floats]:
@@ -125,19 +126,26 @@ def _solved(columns: Floats, base: Floats, measured: Floats, importance: Floats)
 
 def _left_out(
     rows: Sequence[Row], columns: Floats, base: Floats, measured: Floats, importance: Floats
-) -> dict[str, float]:
-    """Median absolute error by call, each probe predicted by a fit on all others."""
+) -> tuple[tuple[Row, float], ...]:
+    """Absolute error of each row, its probe predicted by a fit on all others; nothing where there are no others."""
     probes = [tuple((k, v) for k, v in sorted(row.items()) if k in PROBE_KEYS) for row in rows]
-    errors: dict[str, list[float]] = {}
+    errors: list[tuple[Row, float]] = []
     for probe in dict.fromkeys(probes):
         out = np.asarray([p == probe for p in probes])
         if out.all():
-            return {}
+            return ()
         found = _solved(columns[~out], base[~out], measured[~out], importance[~out])
         predicted = columns[out] @ found + base[out]
         for i, p, m in zip(np.flatnonzero(out), predicted, measured[out], strict=True):
-            errors.setdefault(str(rows[int(i)]["call"]), []).append(abs(p / m - 1.0))
-    return {call: float(np.median(found)) for call, found in errors.items()}
+            errors.append((rows[int(i)], float(abs(p / m - 1.0))))
+    return tuple(errors)
+
+
+def _medians(errors: Sequence[tuple[Row, float]]) -> dict[str, float]:
+    by_call: dict[str, list[float]] = {}
+    for row, error in errors:
+        by_call.setdefault(str(row["call"]), []).append(error)
+    return {call: float(np.median(found)) for call, found in by_call.items()}
 
 
 def fit_wake(rows: Sequence[Row], engines: Engines, kind: str) -> float | None:

@@ -106,7 +106,7 @@ def _reason(rows: Sequence[Row]) -> str:
 
 def _unbound(good: Rows) -> Iterator[str]:
     """Operations of which all sizes are bound by what a call costs: larger ones would be priced by that."""
-    for name, rows in _operations(good, PRICED):
+    for _, name, rows in _operations(good, PRICED):
         if not bandwidth_bound(rows):
             large, small = (pick(rows, key=lambda row: row["num_bytes"]) for pick in (max, min))
             yield (
@@ -115,13 +115,13 @@ def _unbound(good: Rows) -> Iterator[str]:
             )
 
 
-def _operations(good: Rows, names: Collection[str] | None = None) -> Iterator[tuple[str, list[Row]]]:
-    """Rows that differ in bytes alone, each with what it is; of ``names`` only, if these are given."""
+def _operations(good: Rows, names: Collection[str] | None = None) -> Iterator[tuple[str, str, list[Row]]]:
+    """Rows that differ in bytes alone, with table and name; of ``names`` only, if these are given."""
     for table, keys in (("memory_ops", ("op",)), ("copy", ("kind",)), ("collective", ("kind", "gpus"))):
         for key in dict.fromkeys(tuple(row[name] for name in keys) for row in good.get(table, ())):
             if names is None or key[0] in names:
                 mine = [row for row in good[table] if tuple(row[name] for name in keys) == key]
-                yield f"{' of '.join(map(str, key))}{' ranks' * (len(key) > 1)} in table {table}", mine
+                yield table, f"{' of '.join(map(str, key))}{' ranks' * (len(key) > 1)} in table {table}", mine
 
 
 def _slow(good: Rows) -> Iterator[str]:
@@ -139,11 +139,45 @@ def _slow(good: Rows) -> Iterator[str]:
             yield f"{name} at {rate:,.0f} {unit}; no machine is below {least:,.0f}"
 
 
-def _spread(good: Rows) -> Iterator[str]:
+def disturbed_rows(good: Rows) -> Iterator[tuple[str, Row]]:
+    """Rows behind the doubts of spread, of shared cores and of more bytes in less time, each with its table."""
+    apart, starved = {table for table, _ in _spread_tables(good)}, any(True for _ in _shared(good))
     for table, rows in good.items():
-        widths = [(r["high_s"] - r["low_s"]) / 2.0 / r["latency_s"] for r in rows if r.get("high_s") is not None]
-        if widths and (width := float(np.median(widths))) > SPREAD:
-            yield f"repeats of table {table} lie apart: its medians are known to +- {width:.0%}, not to {SPREAD:.0%}"
+        for row in rows:
+            if (table in apart and lies_apart(row)) or (starved and was_starved(row)):
+                yield table, row
+    for table, _, rows in _operations(good):
+        if pair := _turned(rows):
+            yield table, pair[0]
+
+
+def lies_apart(row: Row) -> bool:
+    """Whether the median of the row's repeats is not known well enough."""
+    width = half_width(row)
+    return width is not None and width > SPREAD
+
+
+def was_starved(row: Row) -> bool:
+    """Whether the row was measured by a process that computed and did not have its core."""
+    return row.get("cpu_share") is not None and row["cpu_share"] < CORE_SHARE
+
+
+def _spread_tables(good: Rows) -> Iterator[tuple[str, float]]:
+    for table, rows in good.items():
+        widths = [found for row in rows if (found := half_width(row)) is not None]
+        width = float(np.median(widths)) if widths else 0.0
+        if width > SPREAD:
+            yield table, width
+
+
+def _spread(good: Rows) -> Iterator[str]:
+    for table, width in _spread_tables(good):
+        yield (f"repeats of table {table} lie apart: its medians are known to +- {width:.0%}, not to {SPREAD:.0%}")
+
+
+def half_width(row: Row) -> float | None:
+    """Half the 95 % interval of a row's median over the median, where it has one."""
+    return None if row.get("high_s") is None else float((row["high_s"] - row["low_s"]) / 2.0 / row["latency_s"])
 
 
 def _shared(good: Rows) -> Iterator[str]:
@@ -155,13 +189,18 @@ def _shared(good: Rows) -> Iterator[str]:
 
 def _reversed(good: Rows) -> Iterator[str]:
     """One line for each operation of which more bytes took far less time."""
-    for name, rows in _operations(good):
-        ordered = sorted(rows, key=lambda row: row["num_bytes"])
-        for small, large in itertools.pairwise(ordered):
-            if small["latency_s"] > FASTER * large["latency_s"]:
-                times = small["latency_s"] / large["latency_s"]
-                yield f"{name}: {small['num_bytes']:,} bytes took {times:.1f} times as long as {large['num_bytes']:,}"
-                break
+    for _, name, rows in _operations(good):
+        if pair := _turned(rows):
+            small, large = pair
+            times = small["latency_s"] / large["latency_s"]
+            yield f"{name}: {small['num_bytes']:,} bytes took {times:.1f} times as long as {large['num_bytes']:,}"
+
+
+def _turned(rows: Sequence[Row]) -> tuple[Row, Row] | None:
+    """The first size that took far longer than the next larger one, and that one."""
+    ordered = sorted(rows, key=lambda row: row["num_bytes"])
+    pairs = itertools.pairwise(ordered)
+    return next((pair for pair in pairs if pair[0]["latency_s"] > FASTER * pair[1]["latency_s"]), None)
 
 
 def _unfitted(fits: EngineFits | None) -> Iterator[str]:
