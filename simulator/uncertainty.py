@@ -30,8 +30,12 @@ NINETY = 1.6449
 _FAMILIES = {
     r"h100|h200|h800|h20\b|h20-|gh200": "hopper",
     r"g?b[23]00": "blackwell",
-    r"a100|a800|a40|a6000|a30|a10": "ampere",
+    r"a100|a800|a30\b|a30-": "ampere",
+    r"l40|l20\b|l20-|rtx-pro": "pcie",
 }
+UNTABLED = "other"
+"""Family of the parts without tables. The GA102 of an A6000, A40 or A10 is another die than the A100's: it is one."""
+DEVICE_FAMILIES = (*_FAMILIES.values(), UNTABLED)
 
 _Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -55,7 +59,7 @@ class Calibration(BaseModel):
 
 
 def device_family(device: str) -> str:
-    """``hopper``, ``blackwell``, ``ampere`` or ``other`` by a device's name.
+    """``hopper``, ``blackwell``, ``ampere``, ``pcie`` (cards with tables) or ``other`` by a device's name.
 
     Parameters
     ----------
@@ -67,7 +71,7 @@ def device_family(device: str) -> str:
     str
         The family.
     """
-    return next((family for words, family in _FAMILIES.items() if re.search(words, device.lower())), "other")
+    return next((family for words, family in _FAMILIES.items() if re.search(words, device.lower())), UNTABLED)
 
 
 def cluster_of(facts: Facts, schedule: Schedule) -> str:

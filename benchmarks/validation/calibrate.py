@@ -2,7 +2,9 @@
 
 A cluster is a path from the general to the special (``training/moe/blackwell``). Its width is the quantile of its rows'
 errors; rows of its parent count a third, those of the grandparent a tenth, so that a cluster of three rows leans on its
-neighbours and one of thirty stands by itself. Devices without tables count for their own clusters alone.
+neighbours and one of thirty stands by itself. Where all of them together are too few for a quantile it is the largest
+error, and beyond it where few families were asked (``BEYOND``). Devices without tables lean on each other alone,
+whatever was measured on them, and no other cluster leans on them; a stage leans on whole iterations, too.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import yaml
 
 from benchmarks.validation.report import is_rate, is_time
 from profiles.atomic_write import write_atomically
-from simulator.uncertainty import COVERAGE, FILE, device_family, load_calibration
+from simulator.uncertainty import COVERAGE, DEVICE_FAMILIES, FILE, UNTABLED, device_family, load_calibration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pandas as pd
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = (1.0, 0.35, 0.1, 0.03, 0.01)
 """What a row counts for a cluster that it lies in, and in whose parent, grandparent and so on it lies."""
+BEYOND = {1: 6.314, 2: 2.322, 3: 1.667, 4: 1.4, 5: 1.253, 6: 1.158, 7: 1.091, 8: 1.04}
+"""Multiple of the largest of so many families' errors below which a further one lies with probability ``COVERAGE``.
+
+All from one normal distribution, of any width; of nine families the largest does for itself."""
 LEAST = 0.05
 """Half-width below which no interval goes: repeats of one configuration spread by as much."""
 STAGES = ["gen", "logprob", "old_logprob", "ref_logprob", "critic", "train", "refit", "other"]
@@ -59,34 +66,61 @@ def residuals(frame: pd.DataFrame) -> pd.DataFrame:
     kept = given[good & given["left_out"].notna() & (given["measured"] > 0) & (given["left_out"] > 0)]
     columns = ("table", "quantity", "model_kind", "schedule", "device", "system")
     paths = [cluster(*values) for values in kept[list(columns)].to_numpy()]
-    kept = kept.assign(cluster=paths, size=np.abs(np.log(kept["measured"] / kept["left_out"])))
+    families = [_family(*values) for values in kept[["table", "system", "id", "family"]].to_numpy()]
+    kept = kept.assign(family=families, cluster=paths, size=np.abs(np.log(kept["measured"] / kept["left_out"])))
     return kept[kept["cluster"] != ""].drop_duplicates(["table", "figure", "id", "cluster"])
+
+
+def _family(table: str, system: str, name: str, family: str) -> str:
+    """The family of a row; in the paper's figures, on one device, it is a system's runs of one model."""
+    return f"{system} {name.split(':')[1]}" if table == "paper" and ":" in name else family
 
 
 def half_width(rows: pd.DataFrame, path: str) -> float:
     """Half-width in the logarithm that a new row of a cluster lies in with probability ``COVERAGE``."""
-    weights = np.asarray([_weight(path, own) for own in rows["cluster"]])
-    sizes = rows["size"].to_numpy(dtype=np.float64)
+    by_cluster = {own: _weight(path, own) for own in rows["cluster"].unique()}
+    weights = rows["cluster"].map(by_cluster).to_numpy(dtype=np.float64)
     used = weights > 0
     if not used.any():
         return float("inf")
-    return max(_weighted_quantile(sizes[used], weights[used]), LEAST)
+    sizes = rows["size"].to_numpy(dtype=np.float64)[used]
+    found = _weighted_quantile(sizes, weights[used])
+    if found is None:
+        found = float(sizes.max()) * BEYOND.get(rows["family"][used].nunique(), 1.0)
+    return max(found, LEAST)
 
 
 def calibrated(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """``clusters`` of the calibration file: every path that some row lies in, and every beginning of one."""
+    """``clusters`` of the calibration file: every path that some row lies in, every beginning of one, and its likes.
+
+    The likes of a path are those of all other families of devices: a run on one that no row ran on leans on the same
+    rows as one that had two. One without rows says how many it leans on.
+    """
     rows = residuals(frame)
-    paths = {"/".join(own.split("/")[: n + 1]) for own in rows["cluster"].unique() for n in range(own.count("/") + 1)}
     found = {}
-    for path in sorted(paths):
+    for path in sorted(_paths(rows["cluster"].unique())):
         inside = rows[[_inside(path, own) for own in rows["cluster"]]]
         width = half_width(rows, path)
+        if not np.isfinite(width):
+            continue  # takes the range of its longest beginning
+        counted = inside if len(inside) else rows[[_weight(path, own) > 0 for own in rows["cluster"]]]
         found[path] = {
             "low": round(float(np.exp(-width)), 4),
             "high": round(float(np.exp(width)), 4),
-            "rows": len(inside),
-            "families": int(inside["family"].nunique()),
+            "rows": len(counted),
+            "families": int(counted["family"].nunique()),
         }
+    return found
+
+
+def _paths(clusters: Iterable[str]) -> set[str]:
+    """The clusters, their beginnings, and of those that end in a family of devices the other families."""
+    found = set()
+    for own in clusters:
+        parts = own.split("/")
+        found |= {"/".join(parts[: n + 1]) for n in range(len(parts))}
+        if parts[-1] in DEVICE_FAMILIES:
+            found |= {"/".join([*parts[:-1], family]) for family in DEVICE_FAMILIES}
     return found
 
 
@@ -135,18 +169,23 @@ def _inside(path: str, own: str) -> bool:
 
 def _weight(path: str, own: str) -> float:
     """What a row of cluster ``own`` counts for ``path``: the less, the further up the two paths part."""
-    if own.endswith("/other") and not path.endswith("/other"):
-        return 0.0  # parts without tables say nothing of those that have some
+    untabled = own.endswith(f"/{UNTABLED}")
+    if untabled != path.endswith(f"/{UNTABLED}"):
+        return 0.0  # parts without tables say nothing of those that have some, nor those of them
     parts = path.split("/")
     for up in range(len(parts)):
         if _inside("/".join(parts[: len(parts) - up]), own):
             return WEIGHTS[min(up, len(WEIGHTS) - 1)]
-    return 0.0
+    akin = untabled or (path.startswith("stage/") and own.startswith("rl/"))
+    return WEIGHTS[-1] if akin else 0.0
 
 
-def _weighted_quantile(sizes: Floats, weights: Floats) -> float:
-    """Smallest size that ``COVERAGE`` of the weight does not exceed, a new row of weight 1 counted among them."""
+def _weighted_quantile(sizes: Floats, weights: Floats) -> float | None:
+    """Smallest size that ``COVERAGE`` of the weight does not exceed, a new row of weight 1 counted among them.
+
+    ``None`` where the new row alone weighs more than what may lie outside: then no size is known to be enough.
+    """
     order = np.argsort(sizes)
     share = np.cumsum(weights[order]) / (weights.sum() + WEIGHTS[0])
     at = int(np.searchsorted(share, COVERAGE))
-    return float(sizes[order][min(at, len(sizes) - 1)])
+    return float(sizes[order][at]) if at < len(sizes) else None

@@ -5,9 +5,19 @@ from pathlib import Path
 import pytest
 
 from profiles.errors import FileFormatError
+from profiles.hardware import load_tables_of
 from profiles.records import Basis
+from profiles.store import DATA, device_names
 from simulator import uncertainty
-from simulator.uncertainty import Calibration, ErrorRange, cluster_of, device_family, interval, load_calibration
+from simulator.uncertainty import (
+    UNTABLED,
+    Calibration,
+    ErrorRange,
+    cluster_of,
+    device_family,
+    interval,
+    load_calibration,
+)
 from tests.builders import make_facts
 
 
@@ -46,12 +56,22 @@ def test_the_cluster_of_a_plan():
         ("h200-sxm", "hopper"),
         ("h20-96gb-sxm", "hopper"),
         ("gb300", "blackwell"),
-        ("rtx-a6000", "ampere"),
-        ("l40s", "other"),
+        ("a100-40gb-sxm", "ampere"),
+        ("a30-24gb", "ampere"),
+        ("rtx-a6000", "other"),
+        ("a10-24gb", "other"),
+        ("l40s", "pcie"),
+        ("rtx-pro-6000", "pcie"),
+        ("mi300x-192gb", "other"),
     ],
 )
 def test_families_of_devices(device, family):
     assert device_family(device) == family
+
+
+def test_parts_with_tables_are_no_part_of_those_without():
+    own = [name for name in device_names() if load_tables_of(DATA / name) is None]
+    assert {"l40s", "b300-sxm"} <= set(own) and UNTABLED not in map(device_family, own)
 
 
 def test_the_shipped_file_knows_every_kind_of_evidence():

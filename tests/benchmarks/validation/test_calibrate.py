@@ -70,6 +70,48 @@ def test_a_device_without_tables_says_nothing_of_others():
     assert calibrate.half_width(both, "training/dense/other") == pytest.approx(np.log(3.0))
 
 
+def test_devices_without_tables_lean_on_each_other_whatever_was_measured():
+    both = calibrate.residuals(
+        pd.concat([frame([1.1] * 12), frame([3.0] * 9, system="x", device="mi300x-192gb", kind="moe")])
+    )
+    assert calibrate.half_width(both, "training/dense/other") == pytest.approx(np.log(3.0))
+    assert calibrate.half_width(both, "rl/dense/sync/other") == pytest.approx(np.log(3.0))
+
+
+def test_the_largest_error_of_few_families_is_not_the_largest_to_come():
+    for families, beyond in calibrate.BEYOND.items():
+        draws = np.abs(np.random.default_rng(0).standard_normal((200_000, families + 1)))
+        inside = draws[:, 0] <= beyond * draws[:, 1:].max(axis=1)
+        assert inside.mean() == pytest.approx(calibrate.COVERAGE, abs=0.004)
+    few = calibrate.residuals(frame([1.2] * 3))
+    assert calibrate.half_width(few, "training/dense/blackwell") == pytest.approx(1.667 * np.log(1.2))
+
+
+def test_a_stage_leans_on_whole_iterations():
+    where = {"level": "A", "model_kind": "dense", "schedule": "sync", "device": "b200-sxm"}
+    rows = [Row("rl", f"s{i}", "step_time_s", 1.0, 1.3, family=f"s{i} | d | r", **where) for i in range(9)]
+    rows += [Row("rl", "x", "train_time_s", 1.0, 1.1, family="x | d | r", **where)]
+    found = calibrate.residuals(frame_of(rows))
+    assert calibrate.half_width(found, "stage/train_time_s/dense/blackwell") == pytest.approx(np.log(1.3))
+    assert calibrate.half_width(found[found["id"] == "x"], "rl/dense/sync/blackwell") == float("inf")
+
+
+def test_every_family_of_devices_has_a_range_where_one_has():
+    known = calibrate.calibrated(frame(np.linspace(0.9, 1.2, 12)))
+    here, elsewhere = known["training/dense/blackwell"], known["training/dense/hopper"]
+    assert elsewhere["rows"] == 12, "those that it leans on"
+    assert elsewhere["high"] >= here["high"], "no narrower than where rows are"
+
+
+def test_runs_of_the_paper_are_held_against_those_of_other_models():
+    rows = [
+        Row("paper", f"fig9:{7 * (1 + i % 2)}B:{i}", "iteration_s", 1.0, 1.1, figure="fig9", system="a", family="")
+        for i in range(20)
+    ]
+    (line,) = calibrate.coverage(frame_of(rows))
+    assert line["families"] == 2 and np.isfinite(line["high over low"])
+
+
 def test_coverage_is_by_the_rows_of_other_families():
     (line,) = calibrate.coverage(pd.concat([frame([1.0] * 9), frame([2.0], system="b")], ignore_index=True))
     assert line["inside"] == 0.9 and line["rows"] == 10
@@ -87,6 +129,9 @@ def test_the_file_keeps_what_is_declared(tmp_path):
         "training",
         "training/dense",
         "training/dense/blackwell",
+        "training/dense/hopper",
+        "training/dense/ampere",
+        "training/dense/pcie",
     }
 
 
