@@ -1,14 +1,16 @@
 """Does the predicted order of placements equal the measured one? One tiny PPO job, placed in several ways.
 
-    python -m benchmarks.placements [--profile DIR] [--iterations 30] [--rounds 3] [--loops 1] [--out FILE.json]
+    python -m benchmarks.placements [--profile DIR] [--iterations 60] [--rounds 5] [--loops 1] [--out FILE.json]
 
 Every placement runs behind a Ray controller, round after round, so that a disturbance does not hit one of them alone.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
-``calibrated`` are predictions with what the first ten iterations of one placement say of the prices, by the fit of
-``hybridmap calibrate``; the other four hold where they are within ``LIMIT`` of what was measured, in its order. Each
-loop measures and calibrates anew.
+``calibrated`` are predictions with what ten iterations of one placement say of the prices, by the fit of ``hybridmap
+calibrate``; the other four hold where they are within ``LIMIT`` of what was measured, in its order. The ten are spread
+over the rounds as what they are to predict is: ten of the first round would learn how busy the machine was then. Each
+loop measures and calibrates anew. ``rounds apart`` is how far the medians of a placement's rounds lie from one another:
+where that is as much as ``LIMIT``, the machine changed and a loop says little.
 """
 
 from __future__ import annotations
@@ -92,13 +94,26 @@ def measure_all(
 
 
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
-    """Facts with what the first iterations of one plan say of the prices."""
+    """Facts with what a few iterations of one plan, of all its rounds, say of the prices."""
     from hybridmap.calibration.learn import learn
     from hybridmap.commands.validate import without_dispatch
     from hybridmap.runlogs.read import log_of
 
-    log = log_of(measured[:CALIBRATED_ON], BASE)
+    log = log_of(spread_over(measured, CALIBRATED_ON), BASE)
     return calibrated(facts, layer_of([learn(log, plan, without_dispatch(facts), between_calls=False).file]))
+
+
+def spread_over(measured: Sequence[Any], num: int) -> list[Any]:
+    """So many of the iterations, evenly from the first to the last; all where there are fewer."""
+    if len(measured) <= num:
+        return list(measured)
+    return [measured[i * len(measured) // num] for i in range(num)]
+
+
+def rounds_apart(seconds: Sequence[float], rounds: int) -> float:
+    """Slowest over fastest median of a placement's rounds, less one."""
+    medians = [float(np.median(part)) for part in np.array_split(np.asarray(seconds), rounds)]
+    return max(medians) / min(medians) - 1.0
 
 
 def swapped(rows: Sequence[Mapping[str, Any]], by: str = "predicted_s") -> list[tuple[str, str]]:
@@ -124,7 +139,7 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
     load = os.getloadavg()[0]
     measured = measure_all(plans, facts, config, iterations, rounds)
     learned = calibrated_by(measured[BASE], plans[BASE], facts)
-    rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
+    rows = [row_of(name, plan, facts, learned, measured[name], rounds) for name, plan in plans.items()]
     others = [row for row in rows if row["placement"] != BASE]
     far = [row["placement"] for row in others if abs(row["calibrated_s"] / row["measured_s"] - 1.0) > LIMIT]
     after = swapped(others, "calibrated_s")
@@ -140,9 +155,12 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
     }
 
 
-def row_of(name: str, plan: Plan, facts: Facts, learned: Facts, measured: Sequence[Timeline]) -> dict[str, Any]:
+def row_of(
+    name: str, plan: Plan, facts: Facts, learned: Facts, measured: Sequence[Timeline], rounds: int
+) -> dict[str, Any]:
     """A placement's predictions, without and with what was learned, beside the quartiles of what was measured."""
-    low, median, high = (float(x) for x in np.quantile([m.iteration_s for m in measured], (0.25, 0.5, 0.75)))
+    seconds = [m.iteration_s for m in measured]
+    low, median, high = (float(x) for x in np.quantile(seconds, (0.25, 0.5, 0.75)))
     predicted = {
         "predicted_s": simulate(plan, facts).iteration_s,
         "calibrated_s": simulate(plan, learned).iteration_s,
@@ -154,16 +172,17 @@ def row_of(name: str, plan: Plan, facts: Facts, learned: Facts, measured: Sequen
         "low_s": low,
         "high_s": high,
         "iterations": len(measured),
+        "rounds_apart": rounds_apart(seconds, rounds),
     }
 
 
 def show(found: Mapping[str, Any]) -> None:
     """Print the placements in predicted order, and whether the calibrated ones hold."""
-    print("placement         predicted ms  calibrated ms   measured ms   middle half")
+    print("placement         predicted ms  calibrated ms   measured ms   middle half   rounds apart")
     for row in sorted(found["rows"], key=lambda r: r["predicted_s"]):
         times = [1e3 * row[k] for k in ("predicted_s", "calibrated_s", "measured_s", "low_s", "high_s")]
         columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
-        print(f"{row['placement']:16s} {columns}")
+        print(f"{row['placement']:16s} {columns}   {row['rounds_apart']:.0%}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"
@@ -175,8 +194,8 @@ def main() -> None:
     """Print the placements of each loop in predicted order; write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", type=Path, default=Path("hybridmap-profile"))
-    parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loops", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -18,11 +18,12 @@ MOST_LINE = 1 << 20
 """Characters of a line that are looked at."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
 _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})\)?"
 
 _VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
-_VERL_PAIR = re.compile(rf"([\w@./-]+(?:/[\w@./-]+)+):{_WRAPPED}$")
+_VERL_PAIR = re.compile(rf"([\w@.-]+(?:/[\w@.-]+)+):{_WRAPPED}$")
+"""No text can be read in two ways: a cut line of 600 characters once took hours."""
 _REST_OF_VERL = re.compile(r" - timing_s/[\w/]+:")
 _SLIME = re.compile(r"(?<![\w/])perf (\d{1,9}): \{")
 _SLIME_PAIR = re.compile(rf"'([\w/.-]+)': {_WRAPPED}(?=[,}}])")

@@ -291,6 +291,15 @@ def test_ten_thousand_steps_are_read(tmp_path):
     assert len(log.steps) == 10_000
 
 
+@pytest.mark.parametrize("name", ["timing_s/" + "genming_s/" * 60 + "gen", "a/b"])
+@pytest.mark.parametrize("value", ["", "12x", "9" * 100_000 + "x"])
+def test_a_pair_that_is_none_is_passed_over_however_long_it_is(tmp_path, name, value):
+    """Names of many parts and numbers of many digits can be split in many ways, all of which were tried."""
+    text = f"step:3 - {name}:{value} - timing_s/gen:2.5 - timing_s/step:9.25\n"
+    (step,) = read_log(written(tmp_path, text)).steps
+    assert step.seconds["generate_sequences"] == 2.5
+
+
 @pytest.mark.parametrize("num", [500, pytest.param(5_000, marks=pytest.mark.thorough)])
 def test_damage_of_any_kind_ends_in_steps_or_one_message(tmp_path, num):
     """Cut, doubled and mixed bytes: no fault of ours, and no time that is none."""
