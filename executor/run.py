@@ -69,6 +69,7 @@ def run(
     replan: Replan | None = None,
     on_recovery: Callable[[Recovery], None] | None = None,
     on_damaged: Callable[[str], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
     watch_kernels_in: int | None = None,
 ) -> list[Timeline]:
     """Run ``iterations`` (the run section's, unless given) of a plan; one measured timeline each.
@@ -83,6 +84,7 @@ def run(
     What happens after a failure is the run section's ``on_failure``; ``replan`` gives the best plan on the devices
     that are left, ``on_recovery`` is called with every failure that was survived (also in ``failures.jsonl``). A
     damaged checkpoint is skipped where an older one is whole; ``on_damaged`` is called, else it is a Python warning.
+    ``on_note`` is called with how columns travel between nodes.
     Records of the iteration ``watch_kernels_in`` say which kernels ran; its times are those of a profiled run.
 
     Raises
@@ -117,7 +119,7 @@ def run(
 
     supervisor = Supervisor(launcher, policy, saved, out, replan=replan, on_recovery=on_recovery)
     timelines: dict[int, Timeline] = {}
-    seen = (watch, on_records, on_skipped, timelines, watch_kernels_in)
+    seen = (watch, on_records, on_skipped, on_note, timelines, watch_kernels_in)
     given = _Given(job_facts, run_config, out, count, identity, engines, *seen)
     try:
         supervisor.run(Start(0, plan, begin), lambda start: _attempt(launcher, supervisor, start, given))
@@ -143,6 +145,7 @@ class _Given:
     watch: Watcher | None
     on_records: RecordsTaker | None
     on_skipped: Callable[[str], None]
+    on_note: Callable[[str], None] | None
     timelines: dict[int, Timeline]
     watch_kernels_in: int | None
 
@@ -160,6 +163,8 @@ def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: _G
     faults = tuple(fault for fault in config.faults if fault.attempt == start.attempt)
     controller = Controller(launcher, deadlines(config), faults)
     controller.start(resource_pools(plan))
+    if controller.transport_note is not None and given.on_note is not None:
+        given.on_note(controller.transport_note)
     hyper, adapters = hyperparameters(given.job_facts, config, plan), adapters_of(given.job_facts, config)
     models = build_models(controller, plan, config, hyper, given.engines, adapters)
     models.init()

@@ -115,7 +115,8 @@ class RunConfig(Section):
     ``environment`` answers the policy in responses of several turns. ``balance_batch`` deals rows to data-parallel
     ranks so that all have about equally many tokens, as is priced; losses are the same without. ``faults`` are
     injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see
-    ``recovery.supervisor.Policy``.
+    ``recovery.supervisor.Policy``. ``transport``: whether ranks read columns from each other (``direct``, which needs
+    NIXL) or from Ray's object store; ``auto`` is direct between several nodes that have it.
     """
 
     weights: dict[str, str]
@@ -133,6 +134,7 @@ class RunConfig(Section):
     plan: str | None = None
     launcher: Literal["auto", "local", "ray"] = "auto"
     ray_address: str | None = None
+    transport: Literal["auto", "store", "direct"] = "auto"
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
     on_failure: Literal["stop", "restart", "replan"] = "stop"
     max_restarts: Annotated[int, Field(ge=1)] = 3

@@ -51,6 +51,7 @@ class Controller:
         self.watches_kernels = False
         self.dealt_steps = 0
         self.records: list[CallRecord] = []
+        self.transport_note: str | None = None
         self._ranks: dict[str, list[Any]] = {}
         self._numbers = itertools.count()
         self._outstanding: dict[Any, tuple[int, str, str, int]] = {}
@@ -64,12 +65,14 @@ class Controller:
         self.launcher.stop()
 
     def start(self, pools: Sequence[ResourcePool]) -> None:
-        """Start every pool's processes."""
+        """Start every pool's processes; ``transport_note`` is what to tell the user of how columns travel."""
         for pool in pools:
             with _losses("start", pool.name):
                 self._ranks[pool.name] = ranks = self.launcher.start_pool(pool)
             if self.faults:
                 self._tell(pool.name, ranks, "inject_faults", [(self.faults,)] * len(ranks))
+        with _losses("connect", "all"):
+            self.transport_note = self.launcher.connect([rank for pool in pools for rank in self._ranks[pool.name]])
 
     def add_group(
         self,

@@ -103,14 +103,16 @@ def _entries() -> list[TrainingEntry | GenerationEntry]:
 
 def require_adapters_run(plan: Plan, engines: EnginesSection) -> None:
     """Raise ``NotYetError`` where a trained role cannot have adapters, or its generation cannot read them."""
-    able = ", ".join(name for name, entry in TRAINING.items() if entry.capabilities.adapters)
+    able = " or ".join(name for name, entry in TRAINING.items() if entry.capabilities.adapters)
     for entry in plan.roles:
         if entry.training is None:
             continue
         name, at = engines.training_of(entry.role), f"{entry.role}: adapters (implementation.lora_rank) cannot run yet"
         can = TRAINING[name].capabilities
         if not can.adapters:
-            raise NotYetError(f"{at} on {name}; {able} train them")
+            raise NotYetError(
+                f"{at} on {name}; name {able} in run.engines, or train all weights (implementation.lora_rank: 0)"
+            )
         if entry.training.tp > 1 and not can.adapters_tensor_parallel:
             raise NotYetError(f"{at} with tp {entry.training.tp} on {name}; torch-native has both")
         if entry.separate_generation:

@@ -29,7 +29,9 @@ def choose_launcher(plan: Plan, config: RunConfig, batch_bytes: int) -> Launcher
         return LocalLauncher(config.cpu_ranks)
     from executor.launch.ray import RayLauncher
 
-    return RayLauncher(config.ray_address, cpu_ranks=config.cpu_ranks, batch_bytes=batch_bytes)
+    return RayLauncher(
+        config.ray_address, cpu_ranks=config.cpu_ranks, batch_bytes=batch_bytes, transport=config.transport
+    )
 
 
 def count_devices(plan: Plan, config: RunConfig) -> Devices:

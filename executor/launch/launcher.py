@@ -33,6 +33,9 @@ class Launcher(Protocol):
     def start_pool(self, pool: ResourcePool) -> list[Any]:
         """Start the ranks of a pool, in rank order; ``InfeasibleError`` if they find no place."""
 
+    def connect(self, ranks: Sequence[Any]) -> str | None:
+        """Once all ``ranks`` are there: choose how columns travel between them; what to tell the user of it."""
+
     def node_of(self, rank: Any) -> str:
         """The name of the node that a rank was started on; empty where there is but this process."""
 

@@ -50,6 +50,9 @@ class LocalLauncher:
             )
         return [RankProcess(Identity(pool.name, 0, 1), self._fetch)]
 
+    def connect(self, ranks: Sequence[Any]) -> str | None:
+        return None
+
     def node_of(self, rank: Any) -> str:
         return ""
 

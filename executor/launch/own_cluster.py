@@ -35,6 +35,7 @@ LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
+    "UCX_NET_DEVICES": "lo",
 }
 """Environment of the processes of a cluster of our own."""
 

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from executor.batch import is_wire
+from executor.launch import direct
 from executor.launch.joined_cluster import JoinedCluster
 from executor.launch.own_cluster import LOOK_S, OwnCluster
 from executor.launch.placement import first_split
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from executor.controller.pools import ResourcePool
+    from executor.launch.direct import Transport
     from executor.records import CallRecord, CallRequest
 
 ASKED_S = 1.0
@@ -34,6 +37,7 @@ class RankActor(RankProcess):
         import ray
 
         super().__init__(identity, lambda references: fetched(ray, references))
+        self._transport, self._least_bytes = "", 0
 
     def node(self) -> str:
         """The node that this rank runs on."""
@@ -46,6 +50,21 @@ class RankActor(RankProcess):
         import tensordict  # noqa: F401
 
         import executor.worker.roles  # noqa: F401
+
+    def lacks_transport(self) -> bool:
+        """Whether others cannot read from this rank directly, or it from them."""
+        return not direct.is_installed()
+
+    def keep_columns(self, transport: str, least_bytes: int) -> None:
+        """From now on keep outputs of ``least_bytes`` here, to be read by ``transport``; none where it is empty."""
+        self._transport, self._least_bytes = transport, least_bytes
+
+    def _kept(self, stored: Any) -> Any:
+        if not self._transport or not is_wire(stored):
+            return stored
+        import ray
+
+        return direct.held(ray, stored, self._least_bytes, self._transport)
 
     def rename(self, identity: Identity, host: str) -> None:
         """Take a rank number, and the address of this node, once every rank's node is known."""
@@ -76,7 +95,13 @@ class RayLauncher:
     """
 
     def __init__(
-        self, address: str | None = None, *, cpu_ranks: int = 8, num_gpus: int | None = None, batch_bytes: int = 0
+        self,
+        address: str | None = None,
+        *,
+        cpu_ranks: int = 8,
+        num_gpus: int | None = None,
+        batch_bytes: int = 0,
+        transport: Transport = "auto",
     ) -> None:
         self._ray = _import_ray()
         self._owns_cluster = False
@@ -84,6 +109,7 @@ class RayLauncher:
         self._actors: list[Any] = []
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
         self._nodes: dict[int, str] = {}
+        self.transport = transport
         if not self._ray.is_initialized():
             self._connect(address, cpu_ranks, num_gpus, batch_bytes)
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
@@ -157,6 +183,24 @@ class RayLauncher:
         for rank in ranks:
             rank.prepare.remote()
         return ranks
+
+    def connect(self, ranks: Sequence[Any]) -> str | None:
+        self._require_daemons()
+        num_nodes = self.num_nodes
+        lacking = self._without_transport(ranks) if direct.is_wanted(self.transport, num_nodes) else []
+        goes_directly, note = direct.chosen(self.transport, num_nodes, lacking)
+        if goes_directly:
+            if self.own_cluster is not None:
+                os.environ.setdefault(*direct.ON_LOOPBACK)  # as its processes have it
+            least_bytes = direct.LEAST_BYTES if self.transport == "auto" else 1
+            self.tell(ranks, "keep_columns", [(direct.NIXL, least_bytes)] * len(ranks))
+        return note
+
+    def _without_transport(self, ranks: Sequence[Any]) -> list[str]:
+        """Machines of ranks, and this one, that cannot send columns directly."""
+        lacks = self.tell(ranks, "lacks_transport", [()] * len(ranks))
+        names = [self._nodes.get(id(rank), "a node") for rank, it_lacks in zip(ranks, lacks, strict=True) if it_lacks]
+        return names if direct.is_installed() else [*names, "this machine"]
 
     def _require_together(self, pool: ResourcePool, nodes: Sequence[str]) -> None:
         """Raise ``InfeasibleError`` where ranks that a tensor is cut over have come to lie on several nodes."""
@@ -272,7 +316,7 @@ def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:
     found = dict(zip(lists, ray.get(lists), strict=True))
     values = [found[r.reference][r.index] if isinstance(r, Item) else found[r] for r in references]
     inner = iter(ray.get([value for value in values if isinstance(value, ray.ObjectRef)]))
-    return [next(inner) if isinstance(value, ray.ObjectRef) else value for value in values]
+    return direct.opened(ray, [next(inner) if isinstance(value, ray.ObjectRef) else value for value in values])
 
 
 def _import_ray() -> Any:

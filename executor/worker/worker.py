@@ -134,7 +134,11 @@ class RankProcess:
             kernels=kernels,
             row_tokens=tokens,
         )
-        return stored, record
+        return self._kept(stored), record
+
+    def _kept(self, stored: Any) -> Any:
+        """What others get for an output: itself, unless a launcher lets them read it here."""
+        return stored
 
     def _resolved(self, argument: Any, registration: Registration | None) -> Any:
         if not isinstance(argument, FutureShare):

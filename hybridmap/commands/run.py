@@ -190,6 +190,7 @@ def _run(
                 replan=_replan(given, plan, config),
                 on_recovery=view.survived,
                 on_damaged=warn,
+                on_note=warn,
             )
     except KeyboardInterrupt:
         kept = f"; {out / 'metrics.jsonl'} has them" if view.rows else ""

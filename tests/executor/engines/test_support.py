@@ -77,7 +77,7 @@ def test_what_an_engine_cannot_run_is_named(plan, engines, reason):
         (changed((2, 2, 1), (1, 2)), NATIVE, None),
         (changed((1, 1, 2)), FSDP, None),
         (changed((1, 2, 1)), FSDP, "actor: adapters .* with tp 2 on fsdp2; torch-native has both"),
-        (changed(), MEGATRON, "adapters .* on megatron-core; torch-native, fsdp2 train them"),
+        (changed(), MEGATRON, "adapters .* on megatron-core; name torch-native or fsdp2 in run.engines, or"),
         (generating_apart(changed(), (1, 1, 1)), NATIVE, "where generation has a pool of its own"),
         (changed((1, 2, 1)), EnginesSection(generation="vllm"), None),
     ],

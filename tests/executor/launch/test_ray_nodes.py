@@ -58,6 +58,7 @@ def test_pools_spread_over_the_nodes_of_a_cluster(monkeypatch):
         assert launcher.num_devices == 4
         with Controller(launcher) as controller:
             controller.start([ResourcePool("A", 4)])
+            assert "columns go " in controller.transport_note  # between nodes: which way, and what is missing
             degrees = Degrees(1, 2, 2, 1, 2)
             group = controller.add_group("actor", "A", Probe, degrees, {})
             places = [future.first() for future in group.node()]

@@ -191,6 +191,20 @@ def test_a_plan_of_another_algorithm_is_refused(run, run_job):
     assert "grpo-tiny-plan.json places actor of grpo" in result.stderr
 
 
+@needs_torch
+@pytest.mark.skipif(command.importlib.util.find_spec("megatron") is None, reason="needs megatron-core")
+def test_adapters_on_a_trainer_without_them_are_refused_with_the_trainers_that_have_them(run, run_job, tmp_path):
+    path = run_job(engines={"training": "megatron-core"})
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"implementation": {"lora_rank": 8}}))
+    result = run("run", path, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert (
+        "actor: adapters (implementation.lora_rank) cannot run yet on megatron-core; name torch-native or fsdp2" in said
+    )
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("{", "not JSON at line 1"), ('{"pools": []}', "algorithm: is missing"), ("[1]", "not a plan file")],
