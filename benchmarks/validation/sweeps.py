@@ -121,7 +121,7 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
 
 
 def _as_generated(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:
-    """An engine with the flags that aiconfigurator's generator writes, which deployed the rows of NVIDIA's own sweep."""
+    """An engine with the flags of aiconfigurator's generator, which deployed the rows of NVIDIA's own sweep."""
     if engine.fp8_cache_with:
         engine = replace(engine, fp8_cache_with=FP8_CHECKPOINTS)
     if engine.family == "sglang":

@@ -89,7 +89,7 @@ class _Loop:
             if self.arrivals:
                 self._arrive()
             evicted = self.scheduler.mixes and self._make_room()
-            plan = self._plan(evicted) if self.partial or not evicted and self._may_admit() else None
+            plan = self._plan(evicted) if self.partial or (not evicted and self._may_admit()) else None
             if plan:
                 self._step_with_prefill(plan)
             elif self.decoding:

@@ -1,4 +1,4 @@
-"""Protects what a published row says of its engine's launch: flags of the sweeps that deployed it, by their releases."""
+"""Protects what a published row says of its engine's launch: flags of the sweeps that deployed it, by release."""
 
 from typing import Any
 
