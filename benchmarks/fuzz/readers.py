@@ -136,11 +136,12 @@ def read_layer(path: Path) -> object:
 
 
 def read_run_log(path: Path) -> object:
-    """A run's log, and which of its steps count."""
+    """A run's log, which of its steps count, and the lengths that they speak of."""
+    from hybridmap.calibration.lengths import learn_lengths
     from hybridmap.runlogs.read import read_log
     from hybridmap.runlogs.steady import steady
 
-    return steady(read_log(path))
+    return learn_lengths(steady(read_log(path)).steps, 1024)
 
 
 def read_device(path: Path) -> object:

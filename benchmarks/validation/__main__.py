@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.validation.calibrate import with_intervals
 from benchmarks.validation.committed import write_committed
+from benchmarks.validation.intervals import inside_intervals
 from benchmarks.validation.markdown import summary_text
 from benchmarks.validation.plots import write_plots
 from benchmarks.validation.predict import predicted_paper, predicted_tables
@@ -112,7 +113,8 @@ def write_report(frame: pd.DataFrame, out: Path) -> None:
     with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as name:
         folder = Path(name)
         frame.to_csv(folder / "rows.csv", index=False)
-        text = json.dumps(summary(frame), indent=1, allow_nan=False) + "\n"
+        found = {**summary(frame), "intervals": inside_intervals(frame)}
+        text = json.dumps(found, indent=1, allow_nan=False) + "\n"
         (folder / "summary.json").write_text(text, encoding="utf-8")
         (folder / "summary.md").write_text(summary_text(frame), encoding="utf-8")
         for problem in write_plots(frame, folder):

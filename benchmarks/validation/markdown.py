@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.validation.intervals import COLUMNS as INTERVALS
+from benchmarks.validation.intervals import inside_intervals
 from benchmarks.validation.report import GROUPS, STATISTICS, summary, worst_rows
 
 if TYPE_CHECKING:
@@ -52,7 +54,10 @@ def cell(value: object, column: str) -> str:
 
 def summary_text(frame: pd.DataFrame) -> str:
     """The whole of ``summary.md``."""
-    return "\n\n".join(["# Predicted against published", *sections(frame)]) + "\n"
+    parts = ["# Predicted against published", *sections(frame)]
+    if lines := inside_intervals(frame):
+        parts += ["## Inside the 90 % intervals", table(lines, INTERVALS)]
+    return "\n\n".join(parts) + "\n"
 
 
 def sections(frame: pd.DataFrame) -> list[str]:

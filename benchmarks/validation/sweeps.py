@@ -52,6 +52,14 @@ FP8_CHECKPOINTS = ("fp8", "fp8_block", "nvfp4")
 """Formats with which sweeps ask for an FP8 cache. NVIDIA's own sweep does so of TensorRT-LLM: its rows with one GPU
 hold 196,608 to 294,912 tokens of Qwen3-32B without a queue, and a cache of 16 bits has room for 151,000."""
 
+BEYOND_A_PROMPT = 1500
+"""What aiconfigurator's generator adds to sequences and one prompt for the token budget of vLLM and TensorRT-LLM
+(``agg max_num_tokens = max_batch_size + isl + 1500``, all its releases from 0.3 of October 2025 on)."""
+
+MIXES_CHUNKS = (0, 5, 6)
+"""First release of SGLang that it starts with ``--enable-mixed-chunk``: rule and flags of 0.5.6.post2 both came with
+aiconfigurator 0.6.0; 0.5.0, which knows SGLang up to 0.5.4, has neither."""
+
 _INTERNAL_SWEEP = re.compile(r"nvidia internal sweep", re.IGNORECASE)
 _INFERENCE_X = re.compile(r"inference(x|max)\b", re.IGNORECASE)
 
@@ -103,13 +111,23 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
     words = text_of(cells.get("backend_version"))
     engine = load_generation_engine(facts_file(cells, family, words))
     engine = replace(engine, release=_release(cells, family, words))
-    if _INTERNAL_SWEEP.search(text_of(cells.get("source"))) and engine.fp8_cache_with:
-        return replace(engine, fp8_cache_with=FP8_CHECKPOINTS)
+    if _INTERNAL_SWEEP.search(text_of(cells.get("source"))):
+        return _as_generated(cells, engine)
     if not is_inference_x(cells):
         return engine
     front_end_s = engine.front_end_s + CLIENT_S
     cache = engine.fp8_cache_with if latent else FP8_CHECKPOINTS
     return replace(engine, plans_ahead=True, fp8_cache_with=cache, front_end_s=front_end_s)
+
+
+def _as_generated(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:
+    """An engine with the flags of aiconfigurator's generator, which deployed the rows of NVIDIA's own sweep."""
+    if engine.fp8_cache_with:
+        engine = replace(engine, fp8_cache_with=FP8_CHECKPOINTS)
+    if engine.family == "sglang":
+        return replace(engine, scheduler="mixed") if _numbers(engine.release) >= MIXES_CHUNKS else engine
+    prompt, batch = (integer(cells.get(name), 0) for name in ("input_len", "max_batch"))
+    return replace(engine, max_batched_tokens=batch + prompt + BEYOND_A_PROMPT) if prompt and batch else engine
 
 
 def facts_file(cells: Mapping[str, Any], family: str, words: str) -> str:
@@ -133,5 +151,9 @@ def _release(cells: Mapping[str, Any], family: str, words: str) -> str:
     return current[-1] if current else _ENGINES[family][-1][1].split("@")[1]
 
 
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:3])
+
+
 def _pair(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    return _numbers(release)[:2]

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 MOST_STEPS = 1_000_000
 MOST_S = 1e7
 """A step of four months is no measurement."""
+MOST_TOKENS, MOST_GIB = 1e8, 1e5
+MOST = {
+    **{metric: MOST_S for names in SYSTEMS for metric in names.seconds},
+    **{metric: 1.0 if f == "clipped" else MOST_TOKENS for names in SYSTEMS for metric, f in names.lengths.items()},
+    **{metric: MOST_GIB for names in SYSTEMS for metric in (*names.memory, *names.allocated)},
+}
+"""Beyond it a metric is damage: a share of more than all, or what no machine has."""
 
 
 class Event(NamedTuple):
@@ -39,7 +46,7 @@ def gathered(events: Iterable[Event], source: str, damaged: int = 0) -> RunLog:
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     systems: Counter[str] = Counter()
     for step, name, value in events:
-        if not math.isfinite(value) or not value >= 0:
+        if not math.isfinite(value) or not 0 <= value <= MOST.get(name, math.inf):
             damaged += 1
             continue
         by_step[step][name] = value
@@ -58,7 +65,7 @@ def gathered(events: Iterable[Event], source: str, damaged: int = 0) -> RunLog:
 def _step(number: int, metrics: Mapping[str, float], names: MetricNames) -> LoggedStep:
     seconds: dict[str, float] = {}
     for metric, call in names.seconds.items():
-        if metrics.get(metric, MOST_S) < MOST_S:
+        if metric in metrics:
             seconds[call] = seconds.get(call, 0.0) + metrics[metric]
     lengths = Lengths(**{field: metrics[metric] for metric, field in names.lengths.items() if metric in metrics})
     reserved, allocated = (

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from simulator.serving.run import Load, Scheduler, StepPrices
 
 
+FEW = 32
+"""Decode steps in a row that are priced one by one, at most: numpy takes longer for so few."""
+
+
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
     """Run ``load`` to its end; raises as ``serving.run.check``."""
     check(scheduler, load)
@@ -71,7 +75,7 @@ class _Loop:
     decoding: int = 0
     context: int = 0  # tokens that the decoding sequences read
     to_come: int = 0  # response tokens that the decoding sequences still have to make
-    arrivals: list[tuple[float, int, _Request]] = field(default_factory=list)
+    arrivals: deque[tuple[float, _Request]] = field(default_factory=deque)
     waiting: deque[_Request] = field(default_factory=deque)
     partial: deque[_Request] = field(default_factory=deque)
     newest: list[_Request] = field(default_factory=list)
@@ -82,9 +86,10 @@ class _Loop:
         for _ in range(min(self.load.concurrency, self.load.num_requests)):
             self._send()
         while len(self.latencies) < self.load.num_requests:
-            self._arrive()
+            if self.arrivals:
+                self._arrive()
             evicted = self.scheduler.mixes and self._make_room()
-            plan = self._plan(evicted)
+            plan = self._plan(evicted) if self.partial or (not evicted and self._may_admit()) else None
             if plan:
                 self._step_with_prefill(plan)
             elif self.decoding:
@@ -98,18 +103,25 @@ class _Loop:
         prompt, response = self.lengths[self.sent]
         self.front_free = start + self.load.front_end_s_per_prompt_token * prompt
         request = _Request(self.now, prompt, response)
-        heapq.heappush(self.arrivals, (self.front_free + self.load.front_end_s, self.sent, request))
+        self.arrivals.append((self.front_free + self.load.front_end_s, request))  # no earlier than those before
         self.sent += 1
 
     def _arrive(self) -> None:
         seen = self.planned if self.scheduler.plans_ahead else self.now
         while self.arrivals and self.arrivals[0][0] <= seen:
-            self.waiting.append(heapq.heappop(self.arrivals)[2])
+            self.waiting.append(self.arrivals.popleft()[1])
+
+    def _may_admit(self) -> bool:
+        """Whether the cache holds the first that waits; what else it needs is seen when the step is planned."""
+        return bool(self.waiting) and self.held + self.waiting[0].missing <= self.scheduler.kv_tokens
 
     def _make_room(self) -> bool:
         """Evict the newest requests until the next decode step fits; whether any was evicted."""
+        room = self.scheduler.kv_tokens
+        if self.held + self.decoding <= room:
+            return False
         before = self.evictions
-        while self.decoding and self.held + self.decoding > self.scheduler.kv_tokens:
+        while self.decoding and self.held + self.decoding > room:
             self._evict()
         return self.evictions > before
 
@@ -133,11 +145,12 @@ class _Loop:
         kept = rules.keeps_for_running * self.to_come  # before this step's admissions, whose own share comes on top
         while self.waiting and budget > 0 and self.decoding + len(self.partial) < rules.max_num_seqs:
             request = self.waiting[0]
-            size = min(request.missing, budget, rules.longest_chunk) if rules.chunked else request.missing
-            if size > budget and not (alone and not plan):
-                break
+            missing = request.prompt + request.made - request.cached
             response = rules.admits_with_output * (request.response - request.made)
-            if self.held + request.missing + max(kept + response, beside) > rules.kv_tokens:
+            if self.held + missing + max(kept + response, beside) > rules.kv_tokens:
+                break
+            size = min(missing, budget, rules.longest_chunk) if rules.chunked else missing
+            if size > budget and not (alone and not plan):
                 break
             self._take(self.waiting.popleft())
             kept += response
@@ -192,13 +205,13 @@ class _Loop:
     def _decode(self, evicted: bool) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
         rules = self.scheduler
-        evicted = self._make_room() or evicted
+        evicted = evicted or (not rules.mixes and self._make_room())
         self._drop_evicted()
         steps = min(self.ends[0][0] - self.ticks, (rules.kv_tokens - self.held) // self.decoding)
         steps = 1 if evicted else steps  # what was evicted may come back in the next step
-        if steps == 1:
-            self.planned = self.now
-            self.now += self.prices.decode_step_s(self.decoding, self.context)
+        if steps == 1 or (steps <= FEW and not self.arrivals):
+            until_last, whole = self.prices.few_decode_steps_s(self.decoding, self.context, steps)
+            self.planned, self.now = self.now + until_last, self.now + whole
         else:
             steps = self._decode_until_seen(steps)
         self._advance(steps)

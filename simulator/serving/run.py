@@ -35,8 +35,8 @@ class StepPrices(Protocol):
         """
         ...
 
-    def decode_step_s(self, active: int, context_tokens: int) -> float:
-        """One decode step."""
+    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
+        """The same steps together: seconds until the last of them starts, and until it ends."""
         ...
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hybridmap.runlogs.read import read_log
-from hybridmap.runlogs.records import BOTH_LOG_PROBS, CHECKPOINT, STEP, VALIDATION, LoggedStep, RunLog
+from hybridmap.runlogs.records import BOTH_LOG_PROBS, CHECKPOINT, STEP, VALIDATION, Lengths, LoggedStep, RunLog
 from hybridmap.runlogs.steady import steady
 from profiles.errors import InputError
 
@@ -298,6 +298,24 @@ def test_a_pair_that_is_none_is_passed_over_however_long_it_is(tmp_path, name, v
     text = f"step:3 - {name}:{value} - timing_s/gen:2.5 - timing_s/step:9.25\n"
     (step,) = read_log(written(tmp_path, text)).steps
     assert step.seconds["generate_sequences"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("response_length/clip_ratio", 8.5),
+        ("timing_s/gen", 3e7),
+        ("response_length/mean", 1e12),
+        ("perf/max_memory_reserved_gb", 1e9),
+    ],
+)
+def test_what_no_machine_has_is_damage(tmp_path, name, value):
+    """A share of more than all ended in a traceback where lengths were learned from it."""
+    text = f"step:3 - timing_s/step:9.25 - {name}:{value} - timing_s/update_actor:2.5\n"
+    log = read_log(written(tmp_path, text))
+    (step,) = log.steps
+    assert log.damaged == 1 and step.seconds == {STEP: 9.25, "update_actor": 2.5}
+    assert step.lengths == Lengths() and step.memory_gib is None
 
 
 @pytest.mark.parametrize("num", [500, pytest.param(5_000, marks=pytest.mark.thorough)])

@@ -34,10 +34,11 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
             one = np.asarray([[float(active)]])
             direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
-            assert prices.decode_step_s(active, active * context) == pytest.approx(direct, rel=0.02)
-            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(
-                prices.decode_step_s(active, active * context), rel=1e-12
-            )
+            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
+            for steps in (1, 2, 40):  # as many as lie in several cells of the grid
+                times = prices.decode_steps_s(active, active * context, steps)
+                few = prices.few_decode_steps_s(active, active * context, steps)
+                assert few == pytest.approx((times[:-1].sum(), times.sum()), rel=1e-12)
 
 
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:

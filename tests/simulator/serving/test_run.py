@@ -19,8 +19,9 @@ class LinearPrices:
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> np.ndarray:
         return 1.0 + 0.01 * active + 1e-4 * (context_tokens + active * np.arange(steps))
 
-    def decode_step_s(self, active: int, context_tokens: int) -> float:
-        return float(self.decode_steps_s(active, context_tokens, 1)[0])
+    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
+        times = self.decode_steps_s(active, context_tokens, steps)
+        return float(times[:-1].sum()), float(times.sum())
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
@@ -133,7 +134,7 @@ class Reference:
         if plan:
             self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
         else:
-            self.now += self.prices.decode_step_s(len(decoding), context)
+            self.now += self.prices.few_decode_steps_s(len(decoding), context, 1)[1]
         for r, size in plan:
             r["cached"] += size
         for r in decoding:
