@@ -10,7 +10,8 @@ class Sampling:
     """How responses are drawn. ``greedy`` takes the likeliest token; each of ``end_tokens`` ends a response early.
 
     Tokens are drawn among the ``top_k`` likeliest (0: all), and among the fewest likeliest that hold ``top_p`` of what
-    is left. Log-probs are those of the distribution that is drawn from.
+    is left. Log-probs are those of the distribution that is drawn from. ``reproducible``: whether a sample's tokens
+    depend on the seed and its number alone, whatever is drawn beside it; ``None`` leaves it to the engine.
     """
 
     max_tokens: int
@@ -20,6 +21,7 @@ class Sampling:
     seed: int = 0
     top_p: float = 1.0
     top_k: int = 0
+    reproducible: bool | None = None
 
     @property
     def cuts(self) -> bool:

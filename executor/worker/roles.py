@@ -191,7 +191,7 @@ class ActorWorker(ModelWorker):
         import torch
 
         hyper = self.hyper
-        drawn = (hyper.end_tokens, hyper.seed, hyper.top_p, hyper.top_k)
+        drawn = (hyper.end_tokens, hyper.seed, hyper.top_p, hyper.top_k, hyper.reproducible)
         sampling = Sampling(max_tokens or hyper.max_tokens, hyper.temperature, not do_sample, *drawn)
         output = self._part(self.made.generator, "generates").generate(batch, sampling)
         output["version"] = torch.full(batch.batch_size, self.version)

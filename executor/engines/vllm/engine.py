@@ -196,10 +196,19 @@ class VllmEngine:
             clear_slot(self.tensors())
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
-        """Responses, mask and log-probs of the sampled tokens; a sample's tokens depend on its uid and the seed."""
+        """Responses, mask and log-probs of the sampled tokens.
+
+        A sample's tokens depend on its uid and the seed where that is asked for: vLLM then draws one sample after
+        another. Else it draws those of a step at once, by one seed for the call, which all ranks of a replica share.
+        """
         from tensordict import TensorDict
         from vllm import SamplingParams
 
+        alone = sampling.reproducible
+        if alone is None:
+            alone = not torch.cuda.is_available()
+        if not alone:
+            torch.manual_seed(_seed(sampling, int(batch["uid"][0])))
         prompts, params = [], []
         for tokens, mask, uid in zip(batch["prompts"], batch["prompt_mask"], batch["uid"].tolist(), strict=True):
             prompts.append({"prompt_token_ids": tokens[mask].tolist()})
@@ -207,7 +216,7 @@ class VllmEngine:
                 SamplingParams(
                     max_tokens=sampling.max_tokens,
                     temperature=0.0 if sampling.greedy else sampling.temperature,
-                    seed=zlib.crc32(f"{sampling.seed}:{uid}".encode()),
+                    seed=_seed(sampling, uid) if alone else None,
                     logprobs=0,
                     detokenize=False,
                     ignore_eos=True,
@@ -222,6 +231,10 @@ class VllmEngine:
     def stop(self) -> None:
         """End the engine; its message queues in shared memory go with it."""
         self._llm.llm_engine.engine_core.shutdown()
+
+
+def _seed(sampling: Sampling, uid: int) -> int:
+    return zlib.crc32(f"{sampling.seed}:{uid}".encode())
 
 
 def _columns(outputs: list[Any], max_tokens: int) -> Mapping[str, torch.Tensor]:

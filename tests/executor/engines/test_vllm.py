@@ -69,6 +69,14 @@ def watched(rank, path):
     seen["hits"] = hits[-1]
     seen["again"] = engine.generate(batch.flip(0), free).flip(0)
     seen["other seed"] = engine.generate(batch, Sampling(RESPONSE, seed=2))
+    seeds, drawn = [], Sampling(RESPONSE, seed=1, reproducible=False)
+    vllm._llm.generate = lambda prompts, params, **options: (  # noqa: SLF001
+        seeds.extend(each.seed for each in params),
+        counting(prompts, params, **options),
+    )[1]
+    seen["at once"] = [engine.generate(batch_of(uid), drawn) for uid in (0, 0, 8)]
+    seen["seeds at once"] = set(seeds)
+    vllm._llm.generate = counting  # noqa: SLF001
     seen["greedy"] = engine.generate(batch, Sampling(RESPONSE, greedy=True))
     seen["stopped"] = engine.generate(batch, Sampling(RESPONSE, seed=1, end_tokens=(5,)))
     whole = TensorDict({**batch, **seen["sampled"]}, batch_size=batch.batch_size)
@@ -112,6 +120,16 @@ def test_tokens_follow_the_seed_and_the_sample_and_nothing_else(seen):
     assert len({tuple(row) for row in sampled[:SAMPLES].tolist()}) > 1  # samples of one prompt differ
     greedy = seen["greedy"]["responses"]
     assert (greedy[:SAMPLES] == greedy[0]).all()
+
+
+def test_samples_drawn_at_once_differ_and_follow_the_seed_of_their_call(seen):
+    first, again, later = (out["responses"] for out in seen["at once"])
+    assert seen["seeds at once"] == {None}  # vLLM draws one by one as soon as a request has a seed
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
+    assert not torch.equal(first, seen["sampled"]["responses"])
+    assert len({tuple(row) for row in first[:SAMPLES].tolist()}) > 1
+    assert (seen["at once"][0]["log_probs"] < 0).all()
 
 
 def test_a_response_ends_with_its_end_token(seen):
