@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from benchmarks.validation.names import NotPredicted, number, text_of
+from benchmarks.validation.report import REPEATS
 from profiles.errors import NoBasisError
 from profiles.units import DTYPE_BYTES, GIB
 
@@ -50,7 +51,7 @@ def duplicates(table: pd.DataFrame) -> dict[str, str]:
     for cells in table.to_dict(orient="records"):
         key = tuple(_compared(column, cells[column]) for column in columns)
         if key in kept:
-            found[text_of(cells["id"])] = f"{GATE} repeats {kept[key]} in every number"
+            found[text_of(cells["id"])] = f"{REPEATS}{kept[key]} in every number"
         else:
             kept[key] = text_of(cells["id"])
     return found

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 GROUPS = ("figure", "system", "level", "device", "model_kind", "placement", "schedule", "fit")
 """Besides table and quantity, which stand in every group: an error of a time and one of a memory do not mix."""
 
+REPEATS = "gate: repeats "
+"""What the reason of a row starts with that repeats another (``gate.duplicates``)."""
+
 STATISTICS = ("rows", "predicted", "mean", "median", "worst", "bias")
 
 
@@ -78,8 +81,12 @@ def published_rows(frame: pd.DataFrame) -> int:
 
 
 def level_a(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """By table: of the published rows with a complete configuration, how many have at least one prediction."""
-    complete = frame[frame["level"] == "A"]
+    """By table: of the published rows with a complete configuration, how many have at least one prediction.
+
+    One that repeats another row in every number is no measurement of its own: the two count once.
+    """
+    repeated = frame["reason"].fillna("").str.startswith(REPEATS)
+    complete = frame[(frame["level"] == "A") & ~repeated]
     found = []
     for (table,), part in complete.groupby(["table"], sort=True):
         by_id = part.groupby("id")["predicted"].count() > 0

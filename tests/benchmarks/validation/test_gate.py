@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks.validation.gate import GATE, contradicted, duplicates
 from benchmarks.validation.generation import predict
+from benchmarks.validation.report import frame_of, level_a
+from benchmarks.validation.rows import Row
 from tests.benchmarks.validation.test_generation import ROW
 
 
@@ -60,3 +62,12 @@ def test_of_rows_that_contradict_each_other_the_one_with_most_against_it_is_left
     pair = pd.DataFrame([row for row in rows if row["id"] in ("c16", "c32")])
     assert contradicted(pair) == {}, "of a single pair nobody knows which is wrong"
     assert contradicted(pd.DataFrame(rows).drop(columns="tpot_ms")) == {}
+
+
+def test_a_repeated_row_counts_once_among_complete_configurations():
+    rows = [
+        Row("generation", "a", "tpot_ms", 1.0, 1.0, level="A"),
+        Row("generation", "b", "tpot_ms", 1.0, level="A", reason="gate: repeats a in every number"),
+        Row("generation", "c", "tpot_ms", 1.0, level="A", reason="gate: 3 ranks do not divide 64 heads"),
+    ]
+    assert level_a(frame_of(rows)) == [{"table": "generation", "rows": 2, "predicted": 1, "coverage": 0.5}]
