@@ -22,7 +22,7 @@ GAP = 3
 
 _COMMAND = re.compile(r"^(\s*|next\s+)(hybridmap|cd) ")
 _BOUND = re.compile(
-    r"(?<=\d) (?=(?:s|%|x|GiB|GPUs?|samples?|tokens?|engines?|nodes?)\b)"
+    r"(?<=\d) (?=%|(?:s|x|GiB|GPUs?|samples?|tokens?|engines?|nodes?)\b)"
     r"|(?<= x) | (?=->)|(?<=->) |(?<=[a-z]) (?=[\d.,]+ s\b)"
 )
 """Spaces at which no line ends: between a number and its unit, around an arrow."""

@@ -132,7 +132,7 @@ def proof_of(result: Result) -> str:
     """The proof of a search in one line."""
     return (
         f"{result.status} among {result.num_priced:,} priced configurations: no plan of this search beats "
-        f"{result.bound_s:,.2f} s, gap {result.gap:.2%}"
+        f"{result.bound_s:,.2f} s, gap {100 * result.gap:.2f} %"
     )
 
 

@@ -60,8 +60,8 @@ def show_stages(stages: Sequence[Stage]) -> None:
         table.add_row(
             " + ".join(stage.calls),
             f"{stage.measured_s:,.1f} s",
-            f"{stage.error_before:+.0%}",
-            f"{stage.error_after:+.0%}",
+            f"{100 * stage.error_before:+.0f} %",
+            f"{100 * stage.error_after:+.0f} %",
         )
     say_table(table)
 
@@ -108,5 +108,5 @@ def _length_lines(lengths: LearnedLengths | None) -> list[str]:
     if lengths.prompt_mean is not None:
         parts.append(f"prompts {lengths.prompt_mean:,.0f}")
     if abs(lengths.drift) >= 0.02:
-        parts.append(f"{lengths.drift:+.0%} over these steps")
+        parts.append(f"{100 * lengths.drift:+.0f} % over these steps")
     return [f"responses {', '.join(parts)}"]

@@ -36,7 +36,7 @@ def compare_runs(first: Annotated[Path, Run], second: Annotated[Path, Run], as_j
         return
     table = new_table(("stage", "first", "second", "change", ""), right=("first", "second", "change"))
     for one in found:
-        change = f"{one.ratio - 1.0:+.0%}"
+        change = f"{100 * (one.ratio - 1.0):+.0f} %"
         sure = "" if one.is_sure else "within what two runs of one kind differ by"
         table.add_row(one.stage, f"{one.first_s:,.1f} s", f"{one.second_s:,.1f} s", change, sure)
     say_table(table)

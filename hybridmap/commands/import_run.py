@@ -241,7 +241,7 @@ def _show_run(imported: "Imported", now: "Timeline | None", why: list[str]) -> N
     from hybridmap.exports.doubt import least_share
     from hybridmap.text.plan import show_plan
 
-    off = f"{1.0 - least_share(imported.job.facts()):.0%}".replace("%", " %")
+    off = f"{100 * (1.0 - least_share(imported.job.facts())):.0f} %"
     if now is None:
         say(f"your run needs more memory than there is, by more than this count is off ({off}, nine times in ten):")
     elif why:

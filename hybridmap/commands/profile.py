@@ -227,14 +227,14 @@ def show_profile(summary: "ProfileSummary", out: Path, again: dict[str, dict[str
     table = new_table(("table", "rows", "failed", "left out: median", "90 %"), right=("rows", "failed"))
     for name, rows in summary.rows.items():
         error = summary.errors.get(name)
-        shown = (f"{error.median:.1%}", f"{error.p90:.1%}") if error else ("", "")
+        shown = (f"{100 * error.median:.1f} %", f"{100 * error.p90:.1f} %") if error else ("", "")
         table.add_row(name, f"{rows:,}", f"{summary.failed[name]:,}", *shown)
     say(f"{summary.device}")
     say_table(table)
     say("left out: each point predicted from its neighbours without itself, in a gap twice as wide as any of the table")
     if summary.fits is not None:
         for kind, fit in (("training", summary.fits.training), ("generation", summary.fits.generation)):
-            errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
+            errors = ", ".join(f"{call} {100 * error:.0f} %" for call, error in fit.left_out.items())
             say(f"torch-native {kind}: host costs from {fit.rows} calls; error of calls left out: {errors}")
     for number, tables in again.items():
         counts = ", ".join(f"{rows} of {table}" for table, rows in tables.items())

@@ -140,14 +140,14 @@ def _show(ran: "Ran", found: "Watched", switch: "Switch | None", restart_s: floa
             " + ".join(stage.calls),
             f"{stage.planned_s:,.1f} s",
             f"{stage.measured_s:,.1f} s",
-            f"{stage.off:+.0%}",
+            f"{100 * stage.off:+.0f} %",
             stage.because,
         )
     say_table(table)
     if found.lengths is not None:
         planned = ran.job.facts().workload.response.mean
         say(
-            f"\nresponses {found.lengths.response_mean:,.0f} tokens, {found.lengths.drift:+.0%} over the run; "
+            f"\nresponses {found.lengths.response_mean:,.0f} tokens, {100 * found.lengths.drift:+.0f} % over the run; "
             f"planned {planned:,.0f}"
         )
     if found.headroom_gib is not None:

@@ -177,7 +177,7 @@ class Times:
         return abs(self.written_s / self.planned_s - 1) >= 5e-4
 
     def __str__(self) -> str:
-        how = f"{self.written_s / self.planned_s - 1:+.1%} against the plan" if self.differ else "as planned"
+        how = f"{100 * (self.written_s / self.planned_s - 1):+.1f} % against the plan" if self.differ else "as planned"
         return f"plan {self.planned_s:,.2f} s an iteration, as written {self.written_s:,.2f} s ({how})"
 
 

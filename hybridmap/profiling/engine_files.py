@@ -88,7 +88,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
 
 
 def _fitted(name: str, value: float, fit: Fit) -> dict[str, Any]:
-    errors = ", ".join(f"{call} {error:.0%}" for call, error in fit.left_out.items())
+    errors = ", ".join(f"{call} {100 * error:.0f} %" for call, error in fit.left_out.items())
     source = f"fit on {fit.rows} calls timed here; median error of calls left out: {errors or 'not known'}"
     source = source if fit.rows else NOT_MEASURED
     return _fact(value, "ratio" if name.endswith("ratio") else "s", MEANINGS[name], source, "fitted")

@@ -172,7 +172,8 @@ def _spread_tables(good: Rows) -> Iterator[tuple[str, float]]:
 
 def _spread(good: Rows) -> Iterator[str]:
     for table, width in _spread_tables(good):
-        yield (f"repeats of table {table} lie apart: its medians are known to +- {width:.0%}, not to {SPREAD:.0%}")
+        known = f"{100 * width:.0f} %, not to {100 * SPREAD:.0f} %"
+        yield f"repeats of table {table} lie apart: its medians are known to +- {known}"
 
 
 def half_width(row: Row) -> float | None:
@@ -184,7 +185,7 @@ def _shared(good: Rows) -> Iterator[str]:
     """Processes that computed without a pause and did not have their core."""
     shares = [row["cpu_share"] for rows in good.values() for row in rows if row.get("cpu_share") is not None]
     if shares and (share := float(np.quantile(shares, 0.25))) < CORE_SHARE:
-        yield f"other work had the cores: a quarter of the rows was measured with {share:.0%} of a core or less"
+        yield f"other work had the cores: a quarter of the rows was measured with {100 * share:.0f} % of a core or less"
 
 
 def _reversed(good: Rows) -> Iterator[str]:
@@ -210,4 +211,5 @@ def _unfitted(fits: EngineFits | None) -> Iterator[str]:
             yield f"host costs of {kind} are all fitted to 0, and every pass runs Python"
         worst = max(fit.left_out, key=lambda call: fit.left_out[call], default=None)
         if worst is not None and fit.left_out[worst] > FIT_ERROR:
-            yield f"host costs of {kind} predict {worst} to {fit.left_out[worst]:.0%} only, where it was left out"
+            error = f"{100 * fit.left_out[worst]:.0f} %"
+            yield f"host costs of {kind} predict {worst} to {error} only, where it was left out"

@@ -129,7 +129,7 @@ def _bars(stage: Stage, spans: Sequence[tuple[Span, str]], there: Sequence[tuple
 
 
 def _span_text(span: Span) -> str:
-    basis = ", ".join(f"{share:.0%} {text(name)}" for name, share in span.basis.items() if share >= 0.005)
+    basis = ", ".join(f"{100 * share:.0f} % {text(name)}" for name, share in span.basis.items() if share >= 0.005)
     critical = "<br>on the critical path" if span.critical else ""
     return (
         f"<b>{text(span.call)}</b> ({text(span.role)})<br>{span.start_s:,.2f} to {span.end_s:,.2f} s, "
@@ -202,7 +202,7 @@ def frontier(points: Sequence[PointRecord], num_gpus: int, iteration_s: float) -
 def sensitivity(found: Sequence[Sensitivity], iteration_s: float) -> Figure:
     """How far the iteration moves when one family of prices is off."""
     rows = list(reversed(found))
-    names = [f"{FAMILIES[s.family]} ±{s.error:.0%}" for s in rows]
+    names = [f"{FAMILIES[s.family]} ±{100 * s.error:.0f} %" for s in rows]
     sides = (
         ("faster", [s.faster_s for s in rows], colors.FASTER),
         ("slower", [s.slower_s for s in rows], colors.SLOWER),

@@ -132,7 +132,9 @@ def _summary(content: Content) -> str:
     ]
     if content.measured is not None:
         off = content.measured.iteration_s / timeline.iteration_s - 1
-        cards.append(("measured", f"{content.measured.iteration_s:,.2f} s", f"{off:+.1%} against the prediction"))
+        cards.append(
+            ("measured", f"{content.measured.iteration_s:,.2f} s", f"{100 * off:+.1f} % against the prediction")
+        )
     boxes = "".join(
         f'<div class="card"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
         f'<div class="more">{escape(more)}</div></div>'

@@ -33,7 +33,7 @@ def answer_line(answer: Explanation) -> str:
     whole = answer.timeline.iteration_s
     return (
         f"of about {about(whole)} s, {_name(largest.stage)} takes {about(largest.seconds)} s "
-        f"({largest.seconds / whole:.0%}), most of it {NAMES[largest.bottleneck]}"
+        f"({100 * largest.seconds / whole:.0f} %), most of it {NAMES[largest.bottleneck]}"
     )
 
 
@@ -50,10 +50,10 @@ def time_lines(answer: Explanation) -> list[str]:
 
 def _stage_line(stage: StageCause) -> str:
     large = sorted((f for f in stage.shares if stage.shares[f] >= LEAST_SHARE), key=lambda f: -stage.shares[f])
-    parts = [f"{stage.shares[f]:.0%} {NAMES[f]}" for f in large]
+    parts = [f"{100 * stage.shares[f]:.0f} % {NAMES[f]}" for f in large]
     fixed = 1.0 - sum(stage.shares.values())
     if fixed >= LEAST_SHARE:
-        parts.append(f"{fixed:.0%} kernel launches and the rest")
+        parts.append(f"{100 * fixed:.0f} % kernel launches and the rest")
     return f"{_name(stage.stage)} takes {stage.seconds:,.1f} s: {', '.join(parts)}"
 
 
@@ -89,7 +89,7 @@ def idle_lines(answer: Explanation) -> list[str]:
     """Which pools wait, how long and for what; waits under a hundredth of the iteration go."""
     whole = answer.timeline.iteration_s
     return [
-        f"pool {idle.pool} waits {idle.seconds:,.1f} s ({idle.seconds / whole:.0%}) for {idle.waits_for}"
+        f"pool {idle.pool} waits {idle.seconds:,.1f} s ({100 * idle.seconds / whole:.0f} %) for {idle.waits_for}"
         for idle in answer.idle
         if idle.seconds >= 0.01 * whole
     ] or ["no pool waits for more than a hundredth of the iteration"]

@@ -60,7 +60,7 @@ def _show_builds(builds: Sequence[Built]) -> None:
 
 
 def _cells(timing: Timing) -> tuple[str, ...]:
-    error = "" if timing.error is None else f"{timing.error:+.0%}"
+    error = "" if timing.error is None else f"{100 * timing.error:+.0f} %"
     return (
         timing.name,
         timing.role,
@@ -69,6 +69,6 @@ def _cells(timing: Timing) -> tuple[str, ...]:
         f"{1e3 * timing.measured_s:,.2f}",
         f"{1e3 * timing.device_s:,.2f}" if timing.device_s else "",
         f"{1e3 * timing.low_s:,.2f} to {1e3 * timing.high_s:,.2f}",
-        f"{timing.spread:.0%}",
+        f"{100 * timing.spread:.0f} %",
         error,
     )

@@ -109,7 +109,7 @@ def _data_parallel_traffic(facts: Facts, plan: Plan, timeline: Timeline) -> Iter
     rows = Layouts.of([layout.model_copy(update={"dp": dp}) for dp in degrees])
     cost = pricing.call_cost(facts, call, RoleLayouts(training=rows))
     shares, seconds = cost.exposed.s / cost.time.s, cost.time.s
-    each = ", ".join(f"{s:.0%} of {t:,.1f} s on d{d}" for d, s, t in zip(degrees, shares, seconds, strict=True))
+    each = ", ".join(f"{100 * s:.0f} % of {t:,.1f} s on d{d}" for d, s, t in zip(degrees, shares, seconds, strict=True))
     sentence = f"communication that nothing hides in {span.call}, the batch fixed: {each}"
     numbers = {f"d{d}": float(s) for d, s in zip(degrees, shares, strict=True)}
     yield Finding("data-parallel traffic", sentence, numbers)
@@ -129,7 +129,7 @@ def _other_placements(
         gains = [f"{-v:,.1f} s less {s}" for s, v in change.items() if v < -0.05]
         sentence = (
             f"{other.placement} is {abs(slower):,.1f} s {'slower' if slower >= 0 else 'faster'}: its GPUs work "
-            f"{busy:.0%} of the iteration, against {mine:.0%}; {change[worst]:+,.1f} s of {worst}"
+            f"{100 * busy:.0f} % of the iteration, against {100 * mine:.0f} %; {change[worst]:+,.1f} s of {worst}"
             + (f", but {', '.join(gains)}" if gains else "")
         )
         numbers = {"slower_s": slower, "busy": busy, "planned_busy": mine}

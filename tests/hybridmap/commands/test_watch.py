@@ -15,7 +15,7 @@ def test_stages_are_set_beside_their_plan(run):
     done = run("watch", LOG, *WORDS)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("step 132: 86.0 s an iteration, planned ")
-    assert "responses 226 tokens, -12% over the run; planned 227" in done.stdout
+    assert "responses 226 tokens, -12 % over the run; planned 227" in done.stdout
     assert "a restart of 600 s pays after" in done.stdout
 
 

@@ -133,11 +133,11 @@ def test_what_a_machine_cannot_have_is_not_missing(rows):
 DISTURBED = {
     "spread": (
         lambda rows: changed(rows, "collective", low_s=half, high_s=lambda r: 1.4 * r["latency_s"]),
-        "repeats of table collective lie apart: its medians are known to +- 45%, not to 20%",
+        "repeats of table collective lie apart: its medians are known to +- 45 %, not to 20 %",
     ),
     "busy cores": (
         lambda rows: changed(rows, "gemm", cpu_share=0.52),
-        "other work had the cores: a quarter of the rows was measured with 52% of a core or less",
+        "other work had the cores: a quarter of the rows was measured with 52 % of a core or less",
     ),
     "slow link": (
         lambda rows: changed(rows, "collective", latency_s=lambda r: 1e-3 + r["num_bytes"] / 4e5),
@@ -184,7 +184,7 @@ def test_constants_at_their_bound_and_a_fit_that_predicts_nothing_are_named(rows
     none = dict.fromkeys(HOST["generation"], 0.0) | {"element_wise_ratio": 5.0}
     found = doubts(rows, EngineFits(Fit(one, 72, {"update_actor": 0.4}), Fit(none, 18, {})), Wanted())
     assert found == (
-        "disturbed: host costs of training predict update_actor to 40% only, where it was left out",
+        "disturbed: host costs of training predict update_actor to 40 % only, where it was left out",
         "disturbed: host costs of generation are all fitted to 0, and every pass runs Python",
     )
 
@@ -226,7 +226,7 @@ def test_the_card_says_so_and_plans_are_refused(run, quiet, doubtful, tmp_path):
         for part in (
             f"Error: {doubtful}",
             "256 bytes",
-            "50% of a core",
+            "50 % of a core",
             "--force-profile",
             "hybridmap profile --quick",
         ):
@@ -235,8 +235,8 @@ def test_the_card_says_so_and_plans_are_refused(run, quiet, doubtful, tmp_path):
     forced = run("plan", JOB, "--profile", doubtful, "--force-profile", "--out", tmp_path / "out", "--json")
     assert forced.exit_code == 0, forced.output
     assert json.loads(forced.stdout)["iteration_s"] > 0
-    assert "50% of a core" in forced.stderr
-    assert "50% of a core" in run("devices", "show", doubtful).stderr
+    assert "50 % of a core" in forced.stderr
+    assert "50 % of a core" in run("devices", "show", doubtful).stderr
     assert not run("devices", "show", quiet).stderr
 
 

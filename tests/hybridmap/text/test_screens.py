@@ -12,28 +12,40 @@ from types import SimpleNamespace
 import pytest
 
 from hybridmap.answers.comparison import Row
+from hybridmap.answers.fit import Fit
 from hybridmap.answers.what_if import WhatIfFile
 from hybridmap.commands.compare import _answer as compare_answer
 from hybridmap.commands.compare import _show_layouts as show_layouts
 from hybridmap.commands.compare import _show_times as show_times
+from hybridmap.commands.explain import _show as show_explanation
+from hybridmap.commands.fit import _show as show_fit
 from hybridmap.commands.frontier import _show as show_frontier
 from hybridmap.commands.import_run import _show_steps as show_steps
 from hybridmap.commands.robust import statistics
 from hybridmap.commands.what_if import _show as show_what_if
 from hybridmap.console import say
 from hybridmap.exports.advice import Advice, Step
+from hybridmap.job.load import load_job
 from hybridmap.table import Table, table_lines, wrapped
 from hybridmap.text import advice as advice_text
 from hybridmap.text import frontier as frontier_text
 from hybridmap.text import robust as robust_text
 from hybridmap.text.plan import answer_line, show_plan
+from mapper.analysis.explain import Explanation, Idle, StageCause
+from mapper.analysis.findings import Finding
+from mapper.analysis.fit import Remedy
 from mapper.analysis.frontier import FrontierPoint
+from mapper.analysis.memory_bottleneck import Better, MemoryLimit
 from mapper.analysis.regret import Contender, Draw, FamilyEffect, Robustness
+from mapper.analysis.thresholds import Flip, Scan
+from mapper.result import RunnerUp
+from mapper.search.place import placement_of
 from profiles.errors import InfeasibleError
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 
 SCREENS = Path(__file__).parent / "screens"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 WIDTHS = (80, 120)
 
 
@@ -111,10 +123,64 @@ def compare_screen():
     show_layouts(rows)
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
-@pytest.mark.parametrize(
-    "screen", [plan_screen, what_if_screen, robust_screen, frontier_screen, import_screen, compare_screen]
+def fit_screen():
+    """Memory is counted anew: of the job that the plan is of, with half its GPUs as the fewest."""
+    plan, timeline = records()
+    job = load_job(EXAMPLES / "ppo-7b-16xa100.yaml")
+    half = plan.model_copy(update={"pools": tuple(p.model_copy(update={"num_gpus": 8}) for p in plan.pools)})
+    fewest = SimpleNamespace(plan=half, status="optimal", iteration_s=2 * timeline.iteration_s)
+    show_fit(Fit(plan, True, "the fastest plan", None, (), fewest, 8), job.facts())
+
+
+def too_large_screen():
+    """Twice the actor's micro-batch is too much: what would help, and what is not enough."""
+    plan, timeline = records()
+    actor = plan.role("actor")
+    twice = actor.model_copy(update={"training": actor.training.model_copy(update={"micro_batch": 32})})
+    plan = plan.model_copy(update={"roles": (twice, *plan.roles[1:])})
+    facts = load_job(EXAMPLES / "ppo-7b-16xa100.yaml").facts()
+    helps = Remedy("the optimizer of actor and critic in host memory", plan, facts, 0.0, 1.3 * timeline.iteration_s)
+    short = Remedy("a micro-batch of 8 samples in actor", plan, facts, 3 * 2.0**30, None)
+    show_fit(Fit(plan, False, "the plan that needs least", 90 * 2.0**30, (helps, short), None, 24), facts)
+
+
+def explain_screen():
+    """Two stages of one cause and of several, a pool that memory holds back, one that waits, every kind of change."""
+    plan, timeline = records()
+    stages = (
+        StageCause("training", 54.2, {"compute": 0.57, "memory": 0.04, "nvlink": 0.12, "network": 0.0, "host": 0.21}),
+        StageCause("generation", 61.0, {"compute": 0.01, "memory": 0.9, "nvlink": 0.05, "network": 0.0, "host": 0.04}),
+        StageCause("transition", 0.01, {"nvlink": 1.0}),
+    )
+    better = Better(plan.role("actor"), 2.5 * 2.0**30, timeline.iteration_s - 7.25)
+    classes = {"weights": 30 * 2**30, "optimizer": 25 * 2**30, "KV cache": 12 * 2**30}
+    limits = (MemoryLimit("A", 67 * 2**30, 80 * 2**30, 76 * 2**30, "update_actor", classes, better),)
+    rival = placement_of(plan.model_copy(update={"placement": "colocate"}))
+    flips = (Flip("nodes", 2.0, 3.5, rival), Flip("network", 0.5, 0.39, rival), Flip("memory", 1.2, 1.5, rival))
+    faster = {"compute": 110.0, "memory": 104.0, "nvlink": 128.0, "network": timeline.iteration_s, "host": 126.0}
+    found = Finding("placement", "split is 7.9 s slower: its GPUs work 57 % of the iteration, against 91 %", {})
+    scan = Scan(flips, ("prompts", "host"), ("response",))
+    idle = (Idle("A", 0.1 * timeline.iteration_s, "compute_reward"),)
+    answer = Explanation(timeline, stages, faster, limits, idle, scan, True, (found,), 4.2)
+    rivals = [RunnerUp("split", 1.06 * timeline.iteration_s, plan)]
+    show_explanation(answer, load_job(EXAMPLES / "ppo-7b-16xa100.yaml").facts(), plan, rivals, [])
+
+
+SHOWN = (
+    plan_screen,
+    what_if_screen,
+    robust_screen,
+    frontier_screen,
+    import_screen,
+    compare_screen,
+    fit_screen,
+    too_large_screen,
+    explain_screen,
 )
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("screen", SHOWN)
 def test_a_screen(screen, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
     for module in ("plan", "frontier", "advice"):
