@@ -65,6 +65,8 @@ def call_cost(
 def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cost:
     """``cost`` of a call with what comes before it on so many GPUs, as runs on this machine were calibrated.
 
+    The controller's dispatch is no part of a call's measured span, so no factor learned from spans applies to it.
+
     Parameters
     ----------
     facts
@@ -79,12 +81,13 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     Returns
     -------
     Cost
-        Seconds with dispatch, times the calibration's factor, and what it says each sample takes beside, ``[C]``.
+        Seconds times the calibration's factor, what it says each sample takes beside, and dispatch, ``[C]``.
     """
     others = num_gpus - 1.0  # ranks start one after the other
-    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, start_skew_s=others))
+    late = Cost.of_compute(facts.training.priced(start_skew_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
-    whole = (cost + dispatch) * facts.correction(call.api)
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
+    whole = (cost + late) * facts.correction(call.api) + dispatch
     return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
 
 

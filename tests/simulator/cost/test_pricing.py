@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapper.candidates import layouts
+from profiles.calibration import Calibration
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from profiles.workload import LengthDistribution
@@ -153,6 +154,18 @@ def test_the_controller_takes_its_fixed_time_and_moves_every_samples_fields_once
     assert float(cost.compute.s) == 0.0
     assert float(cost.comm.s) == pytest.approx(1024 * 2048 * 40 / (25e9 * 2))
     assert float(cost.time.s) == pytest.approx(float(cost.compute.s + cost.comm.s))
+
+
+def test_a_factor_of_a_call_leaves_alone_what_comes_before_it() -> None:
+    """Factors are learned from spans, which begin when the ranks do: dispatch is in none of them."""
+    facts = tiny_facts("remax", 2)
+    alone = replace(facts, calibration=Calibration({"compute_reward": 0.5}, "x"))
+    behind = replace(alone, training=replace(facts.training, dispatch_s=0.25))
+    one = RoleLayouts(inference=Layouts(*np.asarray([[2], [1], [1], [1], [1], [0], [1], [0]])))
+    call = call_of(facts.dataflow, "compute_reward")
+    whole, half, late = (float(pricing.call_cost(job, call, one).time.s[0]) for job in (facts, alone, behind))
+    assert half == pytest.approx(whole / 2)
+    assert late == pytest.approx(half + 0.25)
 
 
 def test_a_function_reward_takes_its_stated_time() -> None:
