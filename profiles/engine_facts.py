@@ -238,6 +238,8 @@ class TrainingEngine(_Engine):
     host_s_per_expert: float = 0.0
     forward_s_per_layer: float = 0.0
     backward_s_per_layer: float = 0.0
+    forward_s_per_layer_sequence: float = 0.0
+    backward_s_per_layer_sequence: float = 0.0
     forward_s_per_pass: float = 0.0
     backward_s_per_pass: float = 0.0
     accumulate_bytes_per_param: float = 0.0

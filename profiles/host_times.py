@@ -23,6 +23,8 @@ IN_PASSES = (
     "host_s_per_expert",
     "forward_s_per_layer",
     "backward_s_per_layer",
+    "forward_s_per_layer_sequence",
+    "backward_s_per_layer_sequence",
     "forward_s_per_pass",
     "backward_s_per_pass",
     "step_fixed_s",

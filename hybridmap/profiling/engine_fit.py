@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 TRAINING_CONSTANTS = (
     "element_wise_ratio",
     "forward_s_per_layer",
+    "forward_s_per_layer_sequence",
     "forward_s_per_pass",
     "call_s",
     "backward_s_per_layer",
+    "backward_s_per_layer_sequence",
     "backward_s_per_pass",
     "step_fixed_s",
 )

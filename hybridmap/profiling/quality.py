@@ -42,7 +42,15 @@ LEAST_RATES = {
 PRICED = frozenset({"element_wise", "host_to_device", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 """Operations that prices look up by bytes."""
 PER_PASS = {
-    "training": ("forward_s_per_layer", "forward_s_per_pass", "backward_s_per_layer", "backward_s_per_pass", "call_s"),
+    "training": (
+        "forward_s_per_layer",
+        "forward_s_per_layer_sequence",
+        "forward_s_per_pass",
+        "backward_s_per_layer",
+        "backward_s_per_layer_sequence",
+        "backward_s_per_pass",
+        "call_s",
+    ),
     "generation": ("launch_s_per_layer", "prefill_launch_s_per_layer", "host_s_per_step", "call_s"),
 }
 """Host costs of which a part may be fitted to 0, its lower bound, but not all: every pass runs Python."""

@@ -56,7 +56,9 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     if head == "lm":
         tokens = head_tokens(facts, batch) / layouts.cp
         last = Cost.of_compute(vocabulary_head(facts, shape, tokens, layouts.tp)[0])
-    layer = paced(facts, launched(facts, layer, "forward_s_per_layer"), launches_of_layer(facts, shape, layouts))
+    layer = paced(
+        facts, launched(facts, layer, "forward_s_per_layer", batch.sequences), launches_of_layer(facts, shape, layouts)
+    )
     last = launched(facts, last, "forward_s_per_pass")
     slowest = slowest_stage(layer, last, shape, layouts)
     through = layer * float(shape.num_layers) + last

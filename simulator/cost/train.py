@@ -132,8 +132,8 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
         selective = selective + gathered_again(facts, shape, layouts, batch)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     launches = launches_of_layer(facts, shape, layouts)
-    forward = paced(facts, launched(facts, forward, "forward_s_per_layer"), launches)
-    backward = paced(facts, launched(facts, backward, "backward_s_per_layer"), launches * BACKWARD)
+    forward = paced(facts, launched(facts, forward, "forward_s_per_layer", batch.sequences), launches)
+    backward = paced(facts, launched(facts, backward, "backward_s_per_layer", batch.sequences), launches * BACKWARD)
     again = choose(
         layouts.recompute == 2,
         forward * recomputed_share(facts, shape, layouts),

@@ -38,7 +38,14 @@ def layer_costs(
     return forward.hide(exchange), backward.hide(exchange * 2.0)
 
 
-def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
+EACH_SEQUENCE = {
+    "forward_s_per_layer": "forward_s_per_layer_sequence",
+    "backward_s_per_layer": "backward_s_per_layer_sequence",
+}
+"""What an engine that launches the attention of each packed sequence by itself adds to a layer's launches."""
+
+
+def launched(facts: Facts, cost: Cost, constant: str, sequences: Floats | float = 0.0) -> Cost:
     """``cost`` where the host needs a constant's time to launch it: a floor under a GPU's time, more work for a CPU.
 
     Parameters
@@ -49,17 +56,26 @@ def launched(facts: Facts, cost: Cost, constant: str) -> Cost:
         Of a layer or a pass, ``[C]``.
     constant
         Name of the engine's host seconds.
+    sequences
+        Of the micro-batch on a rank, for a layer, ``[C]``.
 
     Returns
     -------
     Cost
         The cost with the wait, ``[C]``.
     """
-    launch_s = float(getattr(facts.training, constant))
-    if not launch_s:
+    engine, each = facts.training, EACH_SEQUENCE.get(constant)
+    once_s = float(getattr(engine, constant))
+    by_sequence_s = np.asarray(0.0 if each is None else float(getattr(engine, each)) * sequences)
+    whole_s = once_s + by_sequence_s
+    if not np.any(whole_s):
         return cost
-    waiting = launch_s if facts.device.spec.kind == "cpu" else np.maximum(launch_s - cost.time.s, 0.0)
-    return cost + Cost.of_compute(Priced.of(waiting + 0.0 * cost.time.s, facts.training.basis(constant)))
+    waiting = whole_s if facts.device.spec.kind == "cpu" else np.maximum(whole_s - cost.time.s, 0.0)
+    waiting = waiting + 0.0 * cost.time.s
+    first = Priced.of(waiting * (once_s / whole_s), engine.basis(constant))
+    if each is None or not np.any(by_sequence_s):
+        return cost + Cost.of_compute(first)
+    return cost + Cost.of_compute(first + Priced.of(waiting * (by_sequence_s / whole_s), engine.basis(each)))
 
 
 def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes: Floats) -> Priced:

@@ -40,6 +40,8 @@ HOST = {
         "forward_s_per_pass": 1e-4,
         "call_s": 1e-3,
         "backward_s_per_layer": 8e-4,
+        "forward_s_per_layer_sequence": 6e-6,
+        "backward_s_per_layer_sequence": 1e-5,
         "backward_s_per_pass": 3e-4,
         "step_fixed_s": 2e-3,
     },

@@ -54,6 +54,8 @@ def job(**changes: object) -> Facts:
         "meeting_s": 1e-3,
         "forward_s_per_layer": 1e-2,
         "backward_s_per_layer": 1e-2,
+        "forward_s_per_layer_sequence": 1e-2,
+        "backward_s_per_layer_sequence": 1e-2,
         "forward_s_per_pass": 1e-2,
         "backward_s_per_pass": 1e-2,
         "call_s": 1e-3,

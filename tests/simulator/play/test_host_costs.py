@@ -45,6 +45,16 @@ def test_launching_adds_to_a_cpu_and_hides_behind_a_gpu() -> None:
     assert added == pytest.approx(micro_batches * TINY.num_layers * 3e-6)
 
 
+def test_attention_that_is_launched_by_sequence_takes_as_long_however_they_are_packed() -> None:
+    plain = cpu(facts())
+    each = with_training(plain, forward_s_per_layer_sequence=1e-6, backward_s_per_layer_sequence=2e-6)
+    for micro_batch in (4, 16):
+        before, after = seconds(plain, micro_batch=micro_batch), seconds(each, micro_batch=micro_batch)
+        assert after["update_actor"] - before["update_actor"] == pytest.approx(64 * TINY.num_layers * 3e-6)
+    reference = seconds(each, "reference")["compute_ref_log_prob"] - seconds(plain, "reference")["compute_ref_log_prob"]
+    assert reference == pytest.approx(64 * TINY.num_layers * 1e-6)
+
+
 def test_a_gpu_waits_for_its_host_where_launching_takes_longer() -> None:
     slow = with_training(facts(), forward_s_per_layer=1.0)
     found = seconds(slow, "reference")["compute_ref_log_prob"]
