@@ -54,7 +54,8 @@ class Page:
         ui.add_head_html(f"<script>{LABELS}</script>")
         self.dark = ui.dark_mode(None)  # as the system says, until somebody chooses
         with ui.row().classes("w-full no-wrap items-start gap-6 max-md:flex-wrap"):
-            with ui.column().classes("w-72 shrink-0"):
+            # A phone has one column: who is sent a link came for the answer.
+            with ui.column().classes("w-72 shrink-0 max-md:order-last"):
                 with ui.row().classes("w-full items-center justify-between"):
                     ui.label("hybridmap").classes("text-2xl font-bold")
                     ui.button("Dark", on_click=self._turn).props("flat dense")

@@ -141,6 +141,8 @@ def test_it_fits_its_screen_in_light_and_dark(chromium, address, size, scheme):
         page.wait_for_selector("text=seconds per iteration")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(LABELS_CUT) == []
+        form, answer = page.get_by_label("nodes").bounding_box(), page.locator(".layouts").bounding_box()
+        assert answer["y"] + answer["height"] <= form["y"] if size == "phone" else answer["x"] > form["x"]
         assert page.locator(".layouts td:visible", has_text="actor").count() == 1
         assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('.layouts'))")
         assert page.evaluate("document.body.classList.contains('body--dark')") is (scheme == "dark")
