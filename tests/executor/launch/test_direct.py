@@ -129,8 +129,9 @@ def launcher(request, monkeypatch):
     monkeypatch.setattr(direct, "NIXL", request.param)
     monkeypatch.setattr(direct, "is_installed", lambda: True)
     made = DirectLauncher(cpu_ranks=4, transport="direct")
+    stop = made.stop  # a test may keep a run from calling it, and is undone after this
     yield made
-    made.stop()
+    stop()
 
 
 @pytest.mark.slow
