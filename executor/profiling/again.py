@@ -30,7 +30,6 @@ REPEATS, SECONDS = 4, 2
 """Times as many repeats as the first time, in so much more time at most."""
 KNOWN = 0.05
 """Half-width of an interval at which a row is known well enough to be no doubt."""
-COLLECTIVES = ("collective", "collective_after_work")
 ITERATIONS = 40
 """Of runs behind a controller, whose calls are a row each; twice those of the first time."""
 
@@ -75,16 +74,16 @@ def _longer(profiler: Profiler) -> Precision:
 
 
 def _collectives(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
-    """One start of the ranks for each table and size of the group."""
+    """One start of the ranks for each size of the group."""
     from executor.profiling.collectives import measure_collectives
 
-    names = ("dtype", "kind", "gpus", "num_bytes", "work_us")
+    names = ("dtype", "kind", "gpus", "num_bytes")
     request = profiler.request
-    for table, group in itertools.product(COLLECTIVES, request.groups):
-        keys = [{name: row[name] for name in names} for row in rows.get(table, ()) if row["gpus"] == group]
+    for group in request.groups:
+        keys = [{name: row[name] for name in names} for row in rows.get("collective", ()) if row["gpus"] == group]
         if keys:
             found = measure_collectives(keys, group, request.device, _longer(profiler), request.threads)
-            yield table, ((key, result) for key, result in found if not isinstance(result, str))
+            yield "collective", ((key, result) for key, result in found if not isinstance(result, str))
 
 
 def _engine(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:

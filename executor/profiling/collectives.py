@@ -28,9 +28,6 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 GLOO_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MIN_SAMPLE_S = 1e-3
 START_TIMEOUT_S = 120.0
-LEAST_WAITS, MOST_WAITS = 25, 5
-"""How long ranks wait for each other differs from call to call by more than the call itself takes: so many samples at
-least, and at most so many times those of another operation."""
 
 
 def measure_collectives(
@@ -92,10 +89,7 @@ def _rank(
         try:
             operation = _operation(key, group, at)
             found: Summary | str
-            if key["work_us"]:
-                found = _after_work(operation, int(key["work_us"]) / 1e6, at, precision)
-            else:
-                found = _measured(operation, at, precision)
+            found = _measured(operation, at, precision)
         except RuntimeError as error:
             found = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         if rank == 0:
@@ -115,21 +109,6 @@ def _measured(run: Callable[[], object], device: torch.device, precision: Precis
         known = len(times) >= precision.min_repeats and summarise(times).half_width <= precision.half_width
         over = len(times) >= precision.max_repeats or time.perf_counter() - start_s > precision.max_s
         if _agreed(float(known or over), device):
-            return summarise(times)
-
-
-def _after_work(run: Callable[[], object], work_s: float, device: torch.device, precision: Precision) -> Summary:
-    """One call each time that every rank has computed for ``work_s``: what waiting for each other adds is in it."""
-    x = torch.randn(256, 256, device=device)
-    calls = max(1, int(work_s / max(_timed(lambda: x @ x, 20, device) / 20, 1e-7)))
-    calls = _agreed(calls, device)
-    times, start_s = [], time.perf_counter()
-    while True:
-        _timed(lambda: x @ x, calls, device)
-        times.append(_timed(run, 1, device))
-        known = len(times) >= LEAST_WAITS and summarise(times).half_width <= precision.half_width
-        over = len(times) >= MOST_WAITS * precision.max_repeats or time.perf_counter() - start_s > precision.max_s
-        if _agreed(float(known or (over and len(times) >= LEAST_WAITS)), device):
             return summarise(times)
 
 

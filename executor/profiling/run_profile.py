@@ -38,8 +38,6 @@ MOST_COLLECTIVE_BYTES = {"cpu": 4**12, "cuda": 4**14}
 
 
 LEAST_PROBES, LEAST_GPU_PROBES = 18, 3
-WORK_US = 5000
-"""Between two collectives of a small model's training step a rank computes for about this long."""
 
 
 def collective_bytes(device: str, quick: bool) -> list[int]:
@@ -47,11 +45,6 @@ def collective_bytes(device: str, quick: bool) -> list[int]:
     largest = MOST_COLLECTIVE_BYTES[device]
     between = [4**i for i in range(2, 15, 2 if quick else 1) if 16 < 4**i < largest]
     return [largest, 16, *reversed(between)]
-
-
-def _table_of(key: Key) -> str:
-    """Collectives of ranks that worked in between are a table of their own: waiting is in their times."""
-    return "collective_after_work" if key["work_us"] else "collective"
 
 
 def measured_case(case: Case, device: torch.device, precision: Precision) -> Summary:
@@ -204,27 +197,21 @@ class Profiler:
         kinds = KINDS if self.device.type == "cuda" else GLOO_KINDS
         for group in self.request.groups:
             keys: list[Key] = [
-                {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes, "work_us": work}
-                for kind, num_bytes, work in [
-                    *((kind, 1024, WORK_US) for kind in kinds),
-                    *(
-                        (kind, num_bytes, 0)
-                        for num_bytes in collective_bytes(self.device.type, self.request.quick)
-                        for kind in kinds
-                    ),
-                ]
+                {"dtype": self.request.dtype, "kind": kind, "gpus": group, "num_bytes": num_bytes}
+                for num_bytes in collective_bytes(self.device.type, self.request.quick)
+                for kind in kinds
             ]
-            missing: Sequence[Key] = [key for key in keys if not self.journal.has(_table_of(key), key)]
+            missing: Sequence[Key] = [key for key in keys if not self.journal.has("collective", key)]
             if not missing or (self._late() and group != self.request.groups[0]):
                 continue
             found = measure_collectives(missing, group, self.device.type, self.request.precision, self.request.threads)
             for key, result in found:
                 if isinstance(result, str):
-                    self.journal.add_failure(_table_of(key), key, result)
+                    self.journal.add_failure("collective", key, result)
                 else:
-                    self.journal.add(_table_of(key), key, result)
+                    self.journal.add("collective", key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
-                if self._late() and all(self.journal.has(_table_of(k), k) for k in keys[: 3 * len(kinds)]):
+                if self._late() and all(self.journal.has("collective", k) for k in keys[: 3 * len(kinds)]):
                     break  # each kind has the largest and the smallest size
 
     def _dispatch(self) -> None:

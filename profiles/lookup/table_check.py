@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TIME = "latency_s"
 ERROR = "error"
 MAY_BE_EMPTY = frozenset({ERROR, "low_s", "high_s"})
-MAY_BE_ZERO = frozenset({"repeats", "outliers", "idle_ms", "work_us", "neighbours"})
+MAY_BE_ZERO = frozenset({"repeats", "outliers", "idle_ms", "neighbours"})
 
 
 def check_table(path: Path, table: pa.Table, units: Mapping[str, str], rows: int | None) -> None:

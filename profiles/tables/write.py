@@ -58,13 +58,6 @@ KEYS: dict[str, dict[str, str]] = {
     "memory_ops": {"op": "name", "dtype": "name", "num_bytes": "bytes read and written"},
     "copy": {"kind": "name", "num_bytes": "bytes"},
     "collective": {"dtype": "name", "kind": "name", "gpus": "ranks", "num_bytes": "bytes"},
-    "collective_after_work": {
-        "dtype": "name",
-        "kind": "name",
-        "gpus": "ranks",
-        "num_bytes": "bytes",
-        "work_us": "microseconds of computing before it",
-    },
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
