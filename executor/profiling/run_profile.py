@@ -211,7 +211,7 @@ class Profiler:
                 else:
                     self.journal.add("collective", key, result)
                 self.report(self._part, f"{key['kind']} of {key['num_bytes']:,} bytes over {group} ranks")
-                if self._late() and all(self.journal.has("collective", k) for k in keys[: 3 * len(kinds)]):
+                if self._late() and all(self.journal.has("collective", k) for k in keys[: 2 * len(kinds)]):
                     break  # each kind has the largest and the smallest size
 
     def _dispatch(self) -> None:

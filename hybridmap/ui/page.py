@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 LABELS = (files("hybridmap.report") / "labels.js").read_text(encoding="utf-8")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SETTLE_S = 0.25
-"""A change is planned when nothing else was changed for so long."""
+"""A change that follows another sooner is planned when nothing else was changed for so long."""
 
 RECONNECT_S = 60.0
 """How long a page whose connection broke keeps its form: a search may hold a busy machine for longer than a ping."""
@@ -43,7 +44,7 @@ class Page:
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self.asked = 0
+        self.asked, self.changed_s = 0, 0.0
         self.answer: Answer | None = None
         self.plans, self.others = Turns(), Turns()  # the second so that a change need not wait for a frontier
 
@@ -184,11 +185,12 @@ class Page:
         await self.change(self.form)
 
     async def change(self, form: Form) -> None:
-        """Take over a form, and plan it unless another follows at once."""
+        """Take over a form and plan it: at once, or while somebody types, when they stop."""
         self.form = form
         self.asked += 1
-        mine = self.asked
-        await asyncio.sleep(SETTLE_S)
+        mine, before_s, self.changed_s = self.asked, self.changed_s, time.monotonic()
+        if self.changed_s - before_s < SETTLE_S:
+            await asyncio.sleep(SETTLE_S)
         if mine == self.asked:
             await self.plan()
 
