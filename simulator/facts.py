@@ -37,7 +37,7 @@ class RoleSpec:
 LossHead = Literal["parallel", "fused", "fp32", "unfused", "in-place"]
 Kernels = Literal["fused", "eager"]
 OldLogProb = Literal["engine", "trainer"]
-TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block")
+TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block", "nvfp4")
 WeightSync = Literal["all", "changes"]
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
 EngineDriver = Literal["own", "ray", "ray-graph"]

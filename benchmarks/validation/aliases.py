@@ -56,6 +56,50 @@ ALIASES = {
     "gpt-175b": "gpt-3-175b",
     "gpt-neox": "gpt-neox-20b",
     "nemotron4-340b": "nemotron-4-340b",
+    "nemotron4-15b": "nemotron-4-15b",
+    "nemotron-h-8b-8k": "nemotron-h-8b",
+    "nemotron-h-56b-8k": "nemotron-h-56b",
+    "nemotronh-8b": "nemotron-h-8b",
+    "nemotronh-56b": "nemotron-h-56b",
+    "nemotron-nano-9b-v2": "nvidia-nemotron-nano-9b-v2",
+    "nemotron-nano-12b-v2": "nvidia-nemotron-nano-12b-v2",
+    **{
+        name: "nvidia-nemotron-3-nano-30b-a3b-bf16"
+        for name in (
+            "nemotron-3-nano",
+            "nemotron-3-nano-30b-a3b",
+            "nemotron-nano-v3",
+            "nano-v3-30ba3b",
+            "nemotron3nano-30b",
+        )
+    },
+    **{name: "llama-4-scout-17b-16e-instruct" for name in ("llama4-scout", "llama4-16e", "llama-4-scout-17b")},
+    **{
+        name: "llama-4-maverick-17b-128e-instruct"
+        for name in ("llama4-maverick", "llama4-128e", "llama-4-maverick-17b")
+    },
+    "mixtral-8x7b": "mixtral-8x7b-v0.1",
+    "mixtral-8x22b": "mixtral-8x22b-v0.1",
+    "minimax-m2": "minimax-m2.5",
+    "minimax-m2.1": "minimax-m2.5",
+    "kimi-k2-thinking": "kimi-k2-instruct",
+    "kimi-k2-1t-a32b": "kimi-k2-instruct",
+    "gpt-oss-120b-a5b": "gpt-oss-120b",
+    "qwen3-next": "qwen3-next-80b-a3b-instruct",
+    "qwen3-coder-480b": "qwen3-coder-480b-a35b-instruct",
+    "deepseek-v3-0324": "deepseek-v3",
+    "deepseek-v3.1-terminus": "deepseek-v3",
+    "gemma3-27b": "gemma-3-27b-it",
+    **{f"qwen2.5-vl-{size}": f"qwen2.5-{size}" for size in ("3b", "7b", "32b", "72b")},  # its language model
+    "qwen3-omni-30b-a3b": "qwen3-30b-a3b",
+    "kimi-vl-a3b": "moonlight-16b-a3b-instruct",
+    "glm-4.5v": "glm-4.5-air",
+    "deepscaler-1.5b": "qwen2.5-1.5b",
+    "llama-3.1-nemotron-nano-8b": "llama-3.1-8b",
+    "deepseek-v3.2-exp": "deepseek-v3.2",
+    "olmoe-1b-7b-0924": "olmoe-1b-7b",
+    "olmoe-1b-7b-0125": "olmoe-1b-7b",
+    "ernie-4.5-21b-a3b-pt": "ernie-4.5-21b-a3b",
 }
 # Start of a name's key to what a ModelShape has no field for.
 INEXPRESSIBLE = {
@@ -67,5 +111,6 @@ INEXPRESSIBLE = {
     "minimaxtext": "its linear attention layers",
     "minimaxm1": "its linear attention layers",
     "llama3.3nemotronsuper": "layers that differ from one another",
+    "llama33nemotronsuper": "layers that differ from one another",
     "llama3.1nemotronultra": "layers that differ from one another",
 }

@@ -69,8 +69,8 @@ WITHOUT_TABLES = ("mi300x-192gb", "l20-48gb")
 """Parts of other kinds than any with tables, known by data sheets and by what others measured of their kernels."""
 
 
-def published_model(text: str, trained: bool = False) -> ModelShape:
-    """The shape of the model that a table names, to be ``trained`` or served.
+def published_model(text: str) -> ModelShape:
+    """The shape of the model that a table names.
 
     Raises
     ------
@@ -86,19 +86,17 @@ def published_model(text: str, trained: bool = False) -> ModelShape:
     keys = _keys(name)
     for key in keys:
         if key in _known():
-            return _priced(_load(_known()[key]), trained)
+            return _priced(_load(_known()[key]))
     for start, what in INEXPRESSIBLE.items():
         if keys[0].startswith(start):
             raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
     raise NotPredicted(f"no architecture known for '{name}'")
 
 
-def _priced(shape: ModelShape, trained: bool) -> ModelShape:
+def _priced(shape: ModelShape) -> ModelShape:
     """Refuse shapes of whose layers some have no price yet."""
     if shape.sparse is not None:
         raise NotPredicted(f"{shape.name}: its sparse attention layers have no price yet")
-    if shape.linear is not None and shape.linear.kind == "mamba2" and not trained:
-        raise NotPredicted(f"{shape.name}: its Mamba layers have no price yet")
     return shape
 
 
@@ -164,6 +162,14 @@ def number(cell: object) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def tokens_of(cell: object) -> float | None:
+    """A length in tokens: a number, or "4K" and "1M" in powers of two; ``None`` for anything else."""
+    shortened = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([km])\s*(?:tokens)?\s*", text_of(cell).lower())
+    if shortened is None:
+        return number(cell)
+    return float(shortened[1]) * {"k": 2**10, "m": 2**20}[shortened[2]]
 
 
 def integer(cell: object, default: int) -> int:

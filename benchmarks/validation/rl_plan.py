@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from benchmarks.validation.names import NotPredicted, integer, is_empty, number, per_rank, text_of
-from benchmarks.validation.trainers import recompute_of
+from benchmarks.validation.rl_work import gpus_of
+from benchmarks.validation.trainers import recompute_of, zero_stage
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
 from simulator.feasibility import check_plan
@@ -27,7 +28,7 @@ DEFAULT_MEMORY_SHARE = 0.6
 
 def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Plan:
     """Pools, layouts and schedule of a row; ``NotPredicted`` where degrees and GPUs do not agree."""
-    num_gpus = integer(cells.get("num_gpus"), 0)
+    num_gpus = gpus_of(cells)
     separate = re.search(r"separat|disagg|split", text_of(cells.get("placement")).lower()) is not None
     schedule, steps = schedule_of(text_of(cells.get("schedule")))
     if schedule != "sync" and not separate:
@@ -123,7 +124,9 @@ def _trained(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: lis
     level, words = recompute_of(text_of(cells.get("recompute")))
     if words:
         assumed.append(words)
-    zero: Literal[1, 3] = 3 if facts.training.zero_stages == (3,) else 1
+    zero: Literal[1, 2, 3] = 3 if facts.training.zero_stages == (3,) else 1
+    if facts.training.name.startswith("deepspeed"):
+        zero = zero_stage(text_of(cells.get("train_backend")))
     return ParallelLayout(
         dp=num_gpus // (tp * pp * cp),
         tp=tp,

@@ -15,20 +15,17 @@ from benchmarks.validation.names import (
     published_device,
     published_models,
     text_of,
+    tokens_of,
 )
-from benchmarks.validation.sweeps import facts_file, release_of
+from benchmarks.validation.rl_engines import as_launched, dispatch, driver, generation_engine, training_engine
 from benchmarks.validation.trainers import lora_rank, training_dtype
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
-from profiles.records import Basis
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from profiles.engine_facts import GenerationEngine
-    from simulator.facts import EngineDriver, ExpertDispatch
 
 PROMPT_TOKENS = 115
 """Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
@@ -43,10 +40,14 @@ ALGORITHMS = {
     "rloo": "rloo",
     "remax": "remax",
     "reinforce++": "reinforce++",
+    "reinforce": "reinforce++",
     "gspo": "grpo",
+    "cispo": "grpo",
+    "gmpo": "grpo",
     "dr.grpo": "grpo",
     "safe-rlhf": "safe-rlhf",
 }
+"""Names of a table to our dataflows: losses differ, calls do not. One at the start of a cell comes first."""
 
 
 def simulated_system(cells: Mapping[str, Any]) -> str:
@@ -68,7 +69,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     """
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
     algorithm = _algorithm(cells)
-    num_gpus = _whole(cells, "num_gpus")
+    num_gpus = gpus_of(cells)
     per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
     group = replace(
         ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
@@ -90,91 +91,20 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
         group,
         device,
         load_training_engine(training),
-        _as_launched(load_generation_engine(generation), cells, assumed),
+        as_launched(load_generation_engine(generation), cells, assumed),
         _implementation(cells, training),
     )
 
 
-def training_engine(cells: Mapping[str, Any]) -> str:
-    """The trainer's facts by the words of the row."""
-    words = text_of(cells.get("train_backend")).lower() or text_of(cells.get("system")).lower()
-    if "megatron" in words or "mcore" in words:
-        release = re.search(r"nemo-rl v0\.(\d+)", text_of(cells.get("system")).lower())
-        before = release is not None and int(release[1]) <= 4
-        return "megatron-core@0.14" if before or "-before" in text_of(cells.get("id")) else "megatron-core@0.16"
-    if words == "fsdp" and "verl" in text_of(cells.get("system")).lower():
-        return "fsdp@2.6"  # its strategy of that name is FSDP1; the other is called fsdp2
-    if any(name in words for name in ("fsdp", "dtensor", "automodel", "deepspeed", "zero")):
-        return "fsdp@2.13"
-    raise NotPredicted(f"no training engine known for '{words}'")
-
-
-def generation_engine(cells: Mapping[str, Any]) -> str:
-    """The engine's facts by the words of the row: its family, and its release or the one of the row's date."""
-    words = text_of(cells.get("gen_backend")).lower()
-    families = {"tensorrtllm": r"trt|tensorrt", "sglang": r"sglang", "vllm": r"vllm"}
-    for family, pattern in families.items():
-        if re.search(pattern, words):
-            return facts_file(cells, family, words)
-    raise NotPredicted(f"no generation engine known for '{words or 'an unnamed engine'}'")
-
-
-GRAPH_UNTIL = (0, 21)
-"""First release of vLLM whose Ray executor sends messages by default: 0.20 has the switch and it is off, 0.22 on."""
-
-
-EAGER_UNTIL = "2025-08"
-"""verl's rollouts ran without CUDA graphs by default (``rollout.enforce_eager``) up to its release 0.5."""
-
-DATES_OF_LOGS = {"yushengsu-thu/verl_training_log": "2025-04"}
-"""When logs were written that carry no date: those of verl's port to ROCm, whose image held vLLM 0.6.3."""
-
-LAUNCHES_OF = "vllm@0.3.1"
-"""Facts with the host's time to launch a layer eagerly; it is carried over to later releases."""
-
-
-def _as_launched(engine: GenerationEngine, cells: Mapping[str, Any], assumed: list[str]) -> GenerationEngine:
-    """The engine with the row's launch of decode steps: eager where the row or its system's default says so."""
-    if re.search(r"disables vllm custom all-reduce", text_of(cells.get("notes")).lower()):
-        engine = replace(engine, custom_all_reduce=False)
-    stated = re.search(r"enforce_eager\W*(true|false)", text_of(cells.get("notes")).lower())
-    date = text_of(cells.get("measured_date"))[:7]
-    written = next((on for log, on in DATES_OF_LOGS.items() if log in text_of(cells.get("source_ref"))), date)
-    early = bool(written) and written < EAGER_UNTIL and text_of(cells.get("system")).lower().startswith("verl")
-    if engine.family != "vllm" or (stated[1] == "false" if stated else not early):
-        return engine
-    if not stated:
-        assumed.append("decode steps launched eagerly, verl's default of that time")
-    names = ("launch_s_per_layer", "collective_launch_s", "prefill_launch_s_per_layer")
-    eager = load_generation_engine(LAUNCHES_OF)
-    times = {name: getattr(eager, name) for name in names}
-    bases = {**engine.bases, **dict.fromkeys(names, Basis.ASSUMED)}
-    return replace(engine, cuda_graphs=False, bases=bases, **times)
-
-
-def _driver(cells: Mapping[str, Any]) -> EngineDriver:
-    """Who starts an engine's steps: NeMo-RL runs those that span GPUs through Ray."""
-    words = text_of(cells.get("gen_backend")).lower()
-    if "nemo" not in text_of(cells.get("system")).lower() or integer(cells.get("gen_tp"), 1) == 1:
-        return "own"
-    return "ray-graph" if "vllm" in words and release_of(cells, "vllm", words) < GRAPH_UNTIL else "ray"
-
-
-def _dispatch(cells: Mapping[str, Any]) -> ExpertDispatch:
-    """How tokens reach experts: Megatron-Core's flexible dispatcher is DeepEP or HybridEP, by its words."""
-    words = text_of(cells.get("moe_dispatcher")).lower()
-    if "deepep" in words:
-        return "deepep"
-    return "hybrid" if re.search(r"flex|hybrid", words) else "all-to-all"
-
-
 def _algorithm(cells: Mapping[str, Any]) -> str:
     words = text_of(cells.get("algorithm")).lower()
-    for name, ours in ALGORITHMS.items():
-        if words.startswith(name):
-            with_reference = "ref" in text_of(cells.get("logprob_passes")).lower()
-            return "grpo" if ours == "dapo" and with_reference else ours  # DAPO has no reference; what has is GRPO
-    raise NotPredicted(f"no dataflow for algorithm '{words}'")
+    starts = [name for name in ALGORITHMS if words.startswith(name)]
+    within = [name for name in ALGORITHMS if re.search(rf"\b{re.escape(name)}", words)]
+    if not starts + within:
+        raise NotPredicted(f"no dataflow for algorithm '{words}'")
+    ours = ALGORITHMS[(starts + within)[0]]
+    with_reference = "ref" in text_of(cells.get("logprob_passes")).lower()
+    return "grpo" if ours == "dapo" and with_reference else ours  # DAPO has no reference; what has is GRPO
 
 
 def _roles(cells: Mapping[str, Any], algorithm: str, precision: str) -> dict[str, RoleSpec]:
@@ -201,7 +131,7 @@ def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
         raise NotPredicted("no limit of the response length is stated")
     if longest is not None and limit >= longest:
         limit = max(longest - prompt, response)
-    prompts = _whole(cells, "prompts_per_step")
+    prompts = _prompts(cells)
     per_prompt = _samples_per_prompt(cells, prompts)
     spread = LengthDistribution.fixed(round(response))
     if response < 0.995 * limit:
@@ -210,11 +140,28 @@ def _workload(cells: Mapping[str, Any], assumed: list[str]) -> Workload:
     return Workload(prompts, per_prompt, max(1, round(prompt)), spread, minibatches=steps)
 
 
+def gpus_of(cells: Mapping[str, Any]) -> int:
+    """GPUs of a run; where the row states those of trainer and engines alone, their sum if they are apart."""
+    parts = [number(cells.get(name)) for name in ("train_gpus", "gen_gpus")]
+    if is_empty(cells.get("num_gpus")) and all(parts):
+        numbers = [integer(part, 0) for part in parts]
+        return sum(numbers) if "separat" in text_of(cells.get("placement")).lower() else max(numbers)
+    return _whole(cells, "num_gpus")
+
+
+def _prompts(cells: Mapping[str, Any]) -> int:
+    """Prompts of a step, or samples of a step over samples of a prompt."""
+    samples, each = (number(cells.get(name)) for name in ("samples_per_step", "samples_per_prompt"))
+    if is_empty(cells.get("prompts_per_step")) and samples and each and samples % each == 0:
+        return integer(samples / each, 0)
+    return _whole(cells, "prompts_per_step")
+
+
 def _length(cells: Mapping[str, Any], column: str) -> float | None:
     """A length in tokens, ``None`` where the cell is empty; ``NotPredicted`` for one that is no length."""
     if is_empty(cells.get(column)):
         return None
-    tokens = number(cells.get(column))
+    tokens = tokens_of(cells.get(column))
     if tokens is None or tokens <= 0:
         raise NotPredicted(f"{column} is {text_of(cells.get(column))}, which is no length in tokens")
     return tokens
@@ -275,12 +222,12 @@ def _prompt_tokens(cells: Mapping[str, Any], response: float, assumed: list[str]
 
 
 def _optimizer_steps(cells: Mapping[str, Any], prompts: int, per_prompt: int, assumed: list[str]) -> int:
-    """Optimizer steps per iteration; verl counts its mini-batch in prompts, others in samples."""
+    """Optimizer steps per iteration; verl and SkyRL count their mini-batch in prompts, others in samples."""
     batch = None if is_empty(cells.get("global_batch")) else integer(cells.get("global_batch"), 0)
     if batch is None:
         assumed.append("optimizer steps not stated: 1")
         return 1
-    in_prompts = "verl" in text_of(cells.get("system")).lower()
+    in_prompts = re.search(r"verl|skyrl", text_of(cells.get("system")).lower()) is not None
     return max(1, round(prompts * per_prompt / (batch * (per_prompt if in_prompts else 1))))
 
 
@@ -290,7 +237,7 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
     Those read a length back to the host in every layer's attention, so that no gather is issued ahead: with FSDP
     the forward gathers are exposed. NeMo-RL puts its engine to sleep at level 1.
     """
-    eager = training.startswith("fsdp")
+    eager = training.startswith(("fsdp", "deepspeed"))
     nemo = "nemo" in text_of(cells.get("system")).lower()
     passes = text_of(cells.get("logprob_passes")).lower()
     return Implementation(
@@ -302,8 +249,8 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         packed_tokens=_packed_tokens(cells),
         weight_sync="changes" if "delta" in text_of(cells.get("system")).lower() else "all",
         sleeping_engine="keeps-weights" if nemo else "drops-weights",
-        engine_driver=_driver(cells),
-        expert_dispatch=_dispatch(cells),
+        engine_driver=driver(cells),
+        expert_dispatch=dispatch(cells),
         old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
     )
 
@@ -318,7 +265,15 @@ def _packed_tokens(cells: Mapping[str, Any]) -> int | None:
 
 
 def _generation_precision(words: str) -> str:
-    return "fp8" if re.search(r"fp8|float8", words.lower()) else "bf16"
+    """Format of the weights that an engine runs with; "FP8 (KV cache BF16)" is FP8."""
+    text = words.lower().partition("(")[0]
+    if re.search(r"(nv|^|\s)fp4", text):
+        return "nvfp4"
+    if re.search(r"mxfp4|int4|w4a16", text):
+        return "mxfp4" if "mx" in text else "int4"
+    if re.search(r"fp8|float8", text):
+        return "fp8_block" if re.search(r"block|mx|128", text) else "fp8"
+    return "bf16"
 
 
 def _whole(cells: Mapping[str, Any], column: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.validation.names import NotPredicted, number, text_of
 from simulator.facts import Implementation
@@ -22,6 +22,17 @@ class Trainer:
     engine: str
     implementation: Implementation
     zero_stage: int
+
+
+AUTOMODEL = r"auto-?model|dtensor"
+OF_TORCH = r"fsdp|verl|openrlhf|\btrl\b|torch-?tune|axolotl|llama-?factory|hugging ?face|accelerate|llm-foundry|skyrl"
+"""Systems that train Hugging Face's models, or torchtune's own, sharded by torch's FSDP."""
+
+
+def zero_stage(words: str) -> Literal[1, 2, 3]:
+    """Stage of "DeepSpeed ZeRO-2"; 3 where none is named, as recipes for large models have it."""
+    found = re.search(r"(?:zero|stage)[- _]?([123])", words.lower())
+    return {"1": 1, "2": 2}.get(found[1], 3) if found else 3  # type: ignore[return-value]
 
 
 def trainer_of(cells: Mapping[str, object]) -> Trainer:
@@ -52,7 +63,14 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
         else:
             common["tensor_parallel_overlap"] = re.search(r"async ?tp", settings) is not None
         return Trainer("torchtitan@0.2", Implementation(loss_head="parallel", **common), 3)  # type: ignore[arg-type]
-    if "megatron" in system or "nemo" in system:
+    if re.search(AUTOMODEL, system):  # NeMo's, whose engine is torch's
+        return Trainer("fsdp@2.13", Implementation(kernels="eager", **common), 3)  # type: ignore[arg-type]
+    if "deepspeed" in system:
+        built = Implementation(kernels="eager", **common)  # type: ignore[arg-type]
+        return Trainer("deepspeed@0.19", built, zero_stage(system))
+    if re.search(r"nemo[- ]?rl", system):
+        return Trainer("megatron-core@0.16", Implementation(loss_head="unfused", **common), 1)  # type: ignore[arg-type]
+    if re.search("megatron|nemo|primus", system):
         overlap = "megatron-lm" in system  # its README says that tensor-parallel communication is overlapped
         if "gpt-oss" in text_of(cells.get("model")).lower():
             common["expert_activation"] = "unfused"  # clamped, which Megatron-Core's fused SwiGLU is not
@@ -60,16 +78,39 @@ def trainer_of(cells: Mapping[str, object]) -> Trainer:
         common["lora_targets"] = ("qkv",)  # what the performance recipes of NeMo and Megatron-Bridge adapt
         built = Implementation(loss_head="parallel", tensor_parallel_overlap=overlap, **common)  # type: ignore[arg-type]
         return Trainer(bridge_release(cells), built, 3 if "use_megatron_fsdp=true" in settings else 1)
-    if any(word in system for word in ("fsdp", "verl", "openrlhf", "trl", "deepspeed")):
-        return Trainer("fsdp@2.13", Implementation(kernels="eager", **common), 3)  # type: ignore[arg-type]
+    if re.search(OF_TORCH, system):
+        compiled = "compile" in f"{system} {settings}" and "no compile" not in settings
+        return Trainer("fsdp@2.13", Implementation(kernels="fused" if compiled else "eager", **common), 3)  # type: ignore[arg-type]
     raise NotPredicted(f"no trainer known for system '{text_of(cells.get('system'))}'")
+
+
+CONTAINERS = {(25, 9): (0, 1), (25, 11): (0, 2), (26, 2): (0, 3), (26, 4): (0, 4), (26, 6): (0, 5), (26, 8): (0, 6)}
+"""Release of Megatron-Bridge in a NeMo container, by year and month; the performance pages name both."""
+
+BEFORE = (0, 0)
+"""NeMo's own recipes and Megatron-LM's, which Megatron-Bridge's came from."""
+UNKNOWN = (9, 9)
+"""A row that tells neither release nor container: taken for the newest recipes."""
+
+
+def bridge_version(cells: Mapping[str, object]) -> tuple[int, int]:
+    """Release of Megatron-Bridge whose recipes a row ran with, as its system or its container says."""
+    system = text_of(cells.get("system")).lower()
+    if "bridge" not in system:
+        return BEFORE
+    release = re.search(r"v?(\d+)\.(\d+)\.?\d*", re.sub(r".*bridge", "", system).split(",")[0])
+    if release is not None:
+        return int(release[1]), int(release[2])
+    container = re.search(r"(?:container|nemo)\W*(\d\d)\.(\d\d)", f"{system} {text_of(cells.get('source')).lower()}")
+    if container is None:
+        return UNKNOWN
+    month = int(container[1]), int(container[2])
+    return next((version for since, version in sorted(CONTAINERS.items(), reverse=True) if since <= month), BEFORE)
 
 
 def bridge_release(cells: Mapping[str, object]) -> str:
     """Facts of Megatron-Core in a pre-training container: those of release 0.5 from there on."""
-    release = re.search(r"v(\d+)\.(\d+)", text_of(cells.get("system")).lower())
-    late = release is not None and (int(release[1]), int(release[2])) >= (0, 5)
-    return "megatron-bridge@0.5" if late or "26.08" in text_of(cells.get("source")) else "megatron-bridge@0.4"
+    return "megatron-bridge@0.5" if (0, 5) <= bridge_version(cells) < UNKNOWN else "megatron-bridge@0.4"
 
 
 SCOPES = {
@@ -93,8 +134,7 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
     """
     settings = " ".join(text_of(cells.get(name)) for name in ("other_settings", "notes")).lower()
     model = text_of(cells.get("model")).lower()
-    release = re.search(r"v(\d+)\.(\d+)", text_of(cells.get("system")).lower())
-    version = (int(release[1]), int(release[2])) if release else (9, 9)
+    version = bridge_version(cells)
     blackwell = re.search(r"\bg?b[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
     silent = not re.search(r"cuda|flex|hybridep|deepep", settings)
     whole = blackwell and silent and "gpt-oss" not in model
@@ -116,14 +156,19 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
 
 def training_dtype(precision: str) -> str:
     """Number format of the training GEMMs by the words of a table; ``NotPredicted`` for one without tables."""
-    words = precision.lower()
+    words = _without_other_recipe(precision.lower())
+    if re.search(r"(nv|^|\s)fp4|e2m1", words):
+        return "nvfp4"
     if not words or re.search(r"bf16|bfloat16|fp16|float16|half", words):
         return "bf16"
-    if re.search(r"block|128|mx", words) and "(" not in words:
-        return "fp8_block"
-    if re.search(r"fp8|float8|mxfp8", words):
-        return "fp8"
+    if re.search(r"fp8|float8", words):
+        return "fp8_block" if re.search(r"block|128|mx|\bsc\b|sub-?channel", words) else "fp8"
     raise NotPredicted(f"no training GEMM tables for precision '{precision}'")
+
+
+def _without_other_recipe(words: str) -> str:
+    """A cell without what it says in parentheses of another recipe: "fp8-cs (fp8-mx)" is fp8-cs."""
+    return re.sub(r"\([^()]*(?:fp\d|float|bf16|alternative)[^()]*\)", "", words).strip()
 
 
 def lora_rank(task: str) -> int:

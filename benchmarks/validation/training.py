@@ -20,9 +20,10 @@ from benchmarks.validation.names import (
     published_device,
     published_model,
     text_of,
+    tokens_of,
 )
 from benchmarks.validation.rows import Row
-from benchmarks.validation.trainers import Trainer, recompute_of, trainer_of
+from benchmarks.validation.trainers import Trainer, lora_rank, recompute_of, trainer_of
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
 from profiles.hardware import ClusterGroup
 from profiles.units import GIB
@@ -98,7 +99,7 @@ def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
 
 def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
-    shape = published_model(text_of(cells.get("model")), trained=True)
+    shape = published_model(text_of(cells.get("model")))
     rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
     step = step_of(cells, device, shape)
     seconds = step_seconds(step)
@@ -240,7 +241,7 @@ def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
         return 1  # the preset has been read, and interleaves nothing
     if "torchtitan" in text_of(cells.get("system")).lower():
         return 2  # stages of a rank where its configuration sets no layers per stage
-    layers = published_model(text_of(cells.get("model")), trained=True).num_layers
+    layers = published_model(text_of(cells.get("model"))).num_layers
     vpp = max(1, round(layers / pp / 2))
     if vpp > 1:
         assumed.append(f"interleaving not stated: {vpp} chunks of about 2 layers per stage")
@@ -248,11 +249,12 @@ def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
 
 
 def _seq_len(cells: Mapping[str, Any], assumed: list[str]) -> int:
-    if number(cells.get("seq_len")) is None:
+    stated = tokens_of(cells.get("seq_len"))
+    if stated is None:
         if "torchtitan" not in text_of(cells.get("system")).lower():
             raise NotPredicted("the sequence length is not stated")
         assumed.append("sequence length not stated: 8192, the default of its configurations")
-    return integer(cells.get("seq_len"), 8192)
+    return integer(stated, 8192)
 
 
 def _required(cells: Mapping[str, Any], column: str) -> int:
@@ -278,9 +280,11 @@ def peak_bytes(step: Step) -> float:
 def model_flop_per_token(cells: Mapping[str, Any], shape: ModelShape, seq_len: int) -> float:
     """Model FLOPs per trained token as the source counts them: 6 per matrix parameter, attention over all pairs.
 
-    Megatron's weak-scaling tables count the whole attention matrix; sources since 2025 count the causal half.
+    Megatron's weak-scaling tables count the whole attention matrix; sources since 2025 count the causal half. Frozen
+    weights have no gradient: 4 per parameter beside adapters. Samples of a pack attend within themselves.
     """
     half = 1.0 if "readme" in text_of(cells.get("source")).lower() else 0.5
     matrices = shape.active_params_per_token - shape.embedding_params * (not shape.tied_embeddings)
-    attention = 12.0 * shape.num_layers * shape.q_width * seq_len * half
-    return 6.0 * matrices + attention
+    attended = seq_len / samples_of_a_pack(cells, seq_len)
+    attention = 12.0 * shape.num_layers * shape.q_width * attended * half
+    return (4.0 if lora_rank(text_of(cells.get("task"))) else 6.0) * matrices + attention

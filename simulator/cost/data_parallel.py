@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Priced, exposed
+from profiles.units import DTYPE_BYTES
 from simulator.cost import comms, parameters
 from simulator.cost.call_cost import Cost, choose
+from simulator.cost.formats import is_quantized
 
 if TYPE_CHECKING:
     from profiles.models.shape import Head, ModelShape
@@ -111,7 +113,7 @@ def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
 
 def quantisation_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
-    """Weights brought into FP8 once a step: read in bf16, written twice (once transposed).
+    """Weights quantised once a step: read in bf16, written twice (once transposed) in the format of the products.
 
     Parameters
     ----------
@@ -124,10 +126,11 @@ def quantisation_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layo
     Priced
         Seconds of a step, ``[C]``; none in other formats.
     """
-    if not facts.implementation.training_dtype.startswith("fp8"):
+    dtype = facts.implementation.training_dtype
+    if not is_quantized(dtype):
         return Priced.zero((len(layouts),))
     params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
-    return facts.device.memory_bound(params * (facts.activation_bytes + 2.0), 0)
+    return facts.device.memory_bound(params * (facts.activation_bytes + 2.0 * DTYPE_BYTES[dtype]), 0)
 
 
 def accumulation_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, num_micro: Floats) -> Cost:

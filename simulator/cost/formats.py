@@ -23,6 +23,22 @@ _FOUR_BITS = ("nvfp4", "mxfp4", "mxfp4_mxfp8", "int4")
 _SAME = {"fp8": ("fp8", "fp8_block"), "fp8_block": ("fp8", "fp8_block")}
 
 
+def is_quantized(dtype: str) -> bool:
+    """Whether the operands of a product in this format are quantised before it.
+
+    Parameters
+    ----------
+    dtype
+        Number format of the product.
+
+    Returns
+    -------
+    bool
+        So it is for eight and four bits, unless weights alone are narrow.
+    """
+    return dtype in QUANTIZED_ACTIVATIONS
+
+
 @dataclass(frozen=True)
 class Formats:
     """Formats of the projections of attention and linear mixers, dense MLPs, shared experts and routed experts."""

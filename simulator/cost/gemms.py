@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced, longer, where
+from profiles.units import DTYPE_BYTES
+from simulator.cost.formats import is_quantized
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -220,9 +222,9 @@ def linear_training(
 ) -> tuple[Priced, Priced, Priced]:
     """Trained linear layers, with what their implementation adds.
 
-    FP8 quantises activations and their gradients first: they are read in bf16 and written twice in FP8 (once
-    transposed). Weights are quantised once a step (``data_parallel.quantisation_time``). LoRA has no weight gradient of
-    the base, and adapters (``adapter_passes``).
+    Activations and their gradients are quantised first: they are read in bf16 and written twice (once transposed), in
+    NVFP4 after one more read, for the scale of the whole tensor. Weights are quantised once a step
+    (``data_parallel.quantisation_time``). LoRA has no weight gradient of the base, and adapters (``adapter_passes``).
 
     Parameters
     ----------
@@ -254,8 +256,8 @@ def linear_training(
     forward = run_gemms(facts, rows, gemms, dtype, sustained)
     inputs, weights = run_gemms_backward(facts, rows, gemms, dtype)
     n, k = _stack(gemms)
-    if dtype.startswith("fp8"):
-        per_operand = ACTIVATION_BYTES + 2.0
+    if is_quantized(dtype):
+        per_operand = ACTIVATION_BYTES * (2 if dtype == "nvfp4" else 1) + 2.0 * DTYPE_BYTES[dtype]
         forward = forward + facts.device.memory_bound((rows * k).sum(axis=0) * per_operand, kernels)
         inputs = inputs + facts.device.memory_bound((rows * n).sum(axis=0) * per_operand, kernels)
     if facts.implementation.lora_rank:
@@ -323,17 +325,19 @@ def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -
 
 
 def _kernel(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:
-    """The table's time; in FP8 that of the fastest kernel that could stand in its place.
+    """The table's time; of quantised operands that of the fastest kernel that could stand in its place.
 
     The tables' FP8 linear layers quantise their input with kernels of an inference engine, up to 70 us where the
-    product takes 20. A trainer's quantisation is priced by itself, so the product is never slower than block-scaled or
-    in BF16.
+    product takes 20. A trainer's quantisation is priced by itself, so the product is never slower than with wider
+    operands. Block scales cost no less than one of the tensor; where the tensor cores apply them, no more.
     """
     found = facts.device.gemm(m, n, k, dtype)
-    if not dtype.startswith("fp8"):
+    if not is_quantized(dtype):
         return found
+    scaled_in_hardware = "nvfp4" in facts.device.spec.peak_flop_per_s
     for other in ("fp8", "fp8_block", "bf16"):
-        if other != dtype and facts.device.has_gemm(other):
+        usable = scaled_in_hardware or (dtype, other) != ("fp8_block", "fp8")
+        if usable and other != dtype and facts.device.has_gemm(other):
             price = facts.device.gemm(m, n, k, other)
             found = where(price.s < found.s, price, found)
     return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from profiles.records import Floats, Priced
 from simulator.cost.call_cost import Cost
+from simulator.cost.formats import is_quantized
 from simulator.cost.moe import UNFUSED_ACTIVATION_KERNELS
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ EACH_EXPERT = 2
 """A product for each expert of the rank and of the two projections: cuBLAS is called for one after the other."""
 SHARED_EXPERTS = 10
 QUANTISED = 4
-"""Scale, cast, transpose and amax of a product's operand in FP8; experts' in one kernel for all."""
+"""Scale, cast, transpose and amax of a product's operand in eight or four bits; experts' in one kernel for all."""
 COLLECTIVE = 3
 """A gather or scatter of sequence parallelism with its events."""
 RING_STEP = 8
@@ -72,13 +73,13 @@ def launches_of_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floa
     built = facts.implementation
     if "iteration" in built.captured:
         return np.zeros(len(layouts))
-    fp8 = built.training_dtype.startswith("fp8")
+    quantized = is_quantized(built.training_dtype)
     eager = EAGER if built.kernels == "eager" else 0
-    attention = ATTENTION + eager + (2 * QUANTISED if fp8 else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
+    attention = ATTENTION + eager + (2 * QUANTISED if quantized else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
     attention = attention + np.where(layouts.cp > 1, RING_STEP * layouts.cp, 0)
     attention = attention * (0.0 if "attention" in built.captured else 1.0)
     attention = attention * (1.0 - shape.num_mixer_free_layers / shape.num_layers)
-    dense = DENSE_MLP + (2 * QUANTISED if fp8 else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
+    dense = DENSE_MLP + (2 * QUANTISED if quantized else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
     found = attention + dense * (shape.num_dense_layers / shape.num_layers)
     if shape.moe is not None:
         found = found + _of_experts(facts, shape, layouts) * (shape.num_moe_layers / shape.num_layers)
@@ -93,7 +94,7 @@ def _of_experts(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     found = EXPERTS + EACH_EXPERT * local + (SHARED_EXPERTS if shape.moe.shared_ffn else 0)
     if built.expert_activation == "unfused":
         found = found + UNFUSED_ACTIVATION_KERNELS + local  # biases of the experts, too
-    found = found + (2 * QUANTISED if built.training_dtype.startswith("fp8") else 0)
+    found = found + (2 * QUANTISED if is_quantized(built.training_dtype) else 0)
     found = found + (0 if "router" in built.captured else ROUTER)
     found = found + (0 if "preprocess" in built.captured else PREPROCESS)
     return np.asarray(found + np.where(layouts.ep > 1, EXCHANGE[built.expert_dispatch], 10), dtype=np.float64)

@@ -50,3 +50,23 @@ def test_a_hand_over_of_unknown_size_is_refused():
     row = predict(**RECIPE, model="Qwen2.5-7B")
     assert row.predicted is None
     assert "no recipe of the system gives it" in row.reason
+
+
+def test_an_engine_of_unknown_layout_has_as_many_gpus_as_hold_its_weights():
+    """470 GB of Qwen3-235B do not fit on the one GPU that was taken for every model, and the row was refused."""
+    row = predict(model="Qwen3-235B-A22B", num_gpus="64", train_gpus="32", gen_gpus="32", notes="EP8, 4+4 nodes")
+    assert row.predicted > 0
+    assert "engines of 8 GPUs" in row.reason
+
+
+@pytest.mark.parametrize("model", ["DeepSeek-V3", "Qwen3-235B-A22B", "Qwen3-30B-A3B", "Qwen3-32B", "Llama-3.1-8B"])
+def test_a_recipe_is_that_of_the_placement(model):
+    colocated, separate = (predict(**RECIPE, model=model, placement=p) for p in ("colocated", "separate"))
+    assert colocated.predicted > 0 and separate.predicted > 0
+    assert colocated.predicted != separate.predicted
+
+
+def test_a_hand_over_of_another_kind_is_refused():
+    row = predict(system="Kimi checkpoint-engine")
+    assert row.predicted is None
+    assert "no facts of how 'Kimi checkpoint-engine' hands weights over" in row.reason

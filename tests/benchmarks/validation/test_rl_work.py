@@ -5,7 +5,7 @@ what no default would be honest for is refused.
 import pytest
 
 from benchmarks.validation.names import NotPredicted
-from benchmarks.validation.rl_work import generation_engine, given_facts, training_engine
+from benchmarks.validation.rl_work import given_facts
 from tests.builders import RL_CELLS
 
 
@@ -43,36 +43,6 @@ def test_what_cannot_be_known_is_refused_by_name(changes, words):
 
 
 @pytest.mark.parametrize(
-    ("system", "words", "engine"),
-    [
-        ("NeMo-RL v0.5.0", "Megatron-Core", "megatron-core@0.16"),
-        ("verl", "mcore", "megatron-core@0.16"),
-        ("verl", "FSDP", "fsdp@2.6"),
-        ("verl", "FSDP2", "fsdp@2.13"),
-        ("NeMo-RL", "DTensor", "fsdp@2.13"),
-        ("AReaL", "FSDP", "fsdp@2.13"),
-        ("OpenRLHF", "DeepSpeed ZeRO-3", "fsdp@2.13"),
-    ],
-)
-def test_training_engines(system, words, engine):
-    assert training_engine({"system": system, "train_backend": words}) == engine
-
-
-@pytest.mark.parametrize(
-    ("words", "family"),
-    [
-        ("vLLM", "vllm"),
-        ("vllm 0.8.5", "vllm"),
-        ("SGLang 0.5", "sglang"),
-        ("TensorRT-LLM 1.3.0rc4", "tensorrt-llm"),
-        ("TRT-LLM", "tensorrt-llm"),
-    ],
-)
-def test_generation_engines(words, family):
-    assert generation_engine({"gen_backend": words}).partition("@")[0] == family
-
-
-@pytest.mark.parametrize(
     ("words", "algorithm", "roles"),
     [
         ("GRPO", "grpo", ("actor", "reference")),
@@ -81,6 +51,9 @@ def test_generation_engines(words, family):
         ("PPO", "ppo", ("actor", "critic", "reference", "reward")),
         ("ReMax", "remax", ("actor", "reference", "reward")),
         ("Safe-RLHF", "safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
+        ("async GRPO with LoRA", "grpo", ("actor", "reference")),
+        ("CISPO", "grpo", ("actor", "reference")),
+        ("REINFORCE", "reinforce++", ("actor", "reference")),
     ],
 )
 def test_algorithms_and_their_models(words, algorithm, roles):
@@ -141,6 +114,7 @@ def test_prompts(changes, prompt, words):
         ("NeMo-RL v0.5.0", "2048", 1),
         ("NeMo-RL v0.5.0", "4096", 1),  # no less than one
         ("verl", "16", 4),  # prompts, of 64
+        ("SkyRL", "32", 2),  # its policy_mini_batch_size counts prompts, too
         ("verl", "64", 1),
     ],
 )
@@ -205,21 +179,25 @@ def test_the_cluster_is_that_of_the_row():
     assert facts(num_gpus="4").group.gpus_per_node == 4, "a part of a node"
 
 
+def test_what_two_cells_give_together_need_not_be_a_third():
+    split = {"num_gpus": "", "train_gpus": "16", "gen_gpus": "8"}
+    assert facts(**split, placement="separate").group.num_gpus == 24
+    assert facts(num_gpus="", train_gpus="16", gen_gpus="16").group.num_gpus == 16
+    assert facts(prompts_per_step="", samples_per_step="2048").workload.prompts == 64
+
+
 @pytest.mark.parametrize(
-    ("changes", "eager"),
+    ("words", "precision"),
     [
-        ({"system": "verl", "measured_date": "2025-03"}, True),
-        ({"system": "verl", "measured_date": "2025-03", "notes": "enforce_eager=False"}, False),
-        ({"system": "verl", "measured_date": "2026-01"}, False),
-        ({"notes": "vLLM enforce_eager=true in the script"}, True),
-        ({"measured_date": "2025-03"}, False),
+        ("BF16", "bf16"),
+        ("FP8", "fp8"),
+        ("FP8 (KV cache BF16)", "fp8"),
+        ("MXFP8", "fp8_block"),
+        ("FP8 blockwise", "fp8_block"),
+        ("NVFP4", "nvfp4"),
+        ("INT4 (W4A16)", "int4"),
     ],
 )
-def test_decode_steps_are_launched_as_the_row_or_its_time_says(changes, eager):
-    engine = facts(**changes).generation
-    assert (engine.launch_s_per_layer > 0, engine.cuda_graphs) == (eager, not eager)
-
-
-def test_an_engine_without_a_kernel_of_its_own_reduces_by_nccl():
-    assert facts().generation.custom_all_reduce
-    assert not facts(notes="Launcher disables vLLM custom all-reduce").generation.custom_all_reduce
+def test_rollouts_have_the_format_of_the_row(words, precision):
+    """Four bits once passed for bf16."""
+    assert facts(precision_gen=words).roles["actor"].precision == precision

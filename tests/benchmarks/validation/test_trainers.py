@@ -3,7 +3,15 @@
 import pytest
 
 from benchmarks.validation.names import NotPredicted
-from benchmarks.validation.trainers import lora_rank, recompute_layers, recompute_of, trainer_of, training_dtype
+from benchmarks.validation.trainers import (
+    UNKNOWN,
+    bridge_version,
+    lora_rank,
+    recompute_layers,
+    recompute_of,
+    trainer_of,
+    training_dtype,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +25,11 @@ from benchmarks.validation.trainers import lora_rank, recompute_layers, recomput
         ("prime-rl", "RL trainer step full", "flash_attention_3", ("fsdp@2.13", "fp32", "fused", "newest", False, 3)),
         ("prime-rl", "SFT full", "flash_attention_2", ("fsdp@2.13", "unfused", "fused", "flash-2", False, 3)),
         ("verl FSDP", "RL trainer step", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
+        ("NeMo Automodel", "SFT", "", ("fsdp@2.13", "parallel", "eager", "newest", False, 3)),
+        ("torchtune 0.6", "SFT", "torch.compile", ("fsdp@2.13", "parallel", "fused", "newest", False, 3)),
+        ("DeepSpeed ZeRO-2", "SFT", "", ("deepspeed@0.19", "parallel", "eager", "newest", False, 2)),
+        ("DeepSpeed", "SFT", "", ("deepspeed@0.19", "parallel", "eager", "newest", False, 3)),
+        ("NeMo-RL v0.6.0", "SFT", "", ("megatron-core@0.16", "unfused", "fused", "newest", False, 1)),
     ],
 )
 def test_a_trainer_is_built_as_its_words_say(system, task, settings, expected):
@@ -44,13 +57,21 @@ def test_an_unknown_trainer_is_named():
         ("MXFP8", "fp8_block"),
         ("FP8 blockwise", "fp8_block"),
         ("fp8 128x128", "fp8_block"),
+        ("FP8-MX", "fp8_block"),
+        ("FP8-SC", "fp8_block"),  # subchannel scaling, Megatron-Bridge's name of blocks
+        ("FP8-CS (FP8-MX)", "fp8"),  # what is in parentheses is the page's other recipe
+        ("FP8-CS (alternative in parentheses)", "fp8"),
+        ("FP8-MX (BF16)", "fp8_block"),
+        ("NVFP4", "nvfp4"),
+        ("NVFP4 (FP8-CS)", "nvfp4"),
+        ("FP4", "nvfp4"),
     ],
 )
 def test_number_formats(words, dtype):
     assert training_dtype(words) == dtype
 
 
-@pytest.mark.parametrize("words", ["NVFP4", "int4", "-1"])
+@pytest.mark.parametrize("words", ["MXFP4", "int4", "-1"])
 def test_a_format_without_tables_is_refused(words):
     with pytest.raises(NotPredicted, match="no training GEMM tables for precision"):
         training_dtype(words)
@@ -110,3 +131,29 @@ def test_a_preset_that_was_read_and_names_no_dispatcher_exchanges_by_nccl():
 def test_products_scaled_by_row_are_taken_to_gain_nothing_in_torch():
     built = trainer_of({"system": "torchtitan", "precision": "float8 rowwise", "other_settings": "async TP"})
     assert (built.implementation.training_dtype, built.implementation.tensor_parallel_overlap) == ("bf16", False)
+
+
+@pytest.mark.parametrize(
+    ("system", "source", "version"),
+    [
+        ("Megatron-Bridge v0.1.0rc4", "", (0, 1)),
+        ("Megatron-Bridge v0.5.1", "Megatron-Bridge performance summary, container 26.06.01", (0, 5)),
+        ("Megatron-Bridge", "Megatron-Bridge performance summary, container 25.11", (0, 2)),
+        ("Megatron-Bridge, container nemo:26.08", "", (0, 6)),
+        ("Megatron-Bridge", "", UNKNOWN),
+        ("NeMo 25.07", "", (0, 0)),
+        ("Megatron-LM core_r0.12.0", "", (0, 0)),
+    ],
+)
+def test_a_container_is_as_old_as_its_month_says(system, source, version):
+    """NeMo 25.07 once passed for the newest recipes, which overlap the exchange of experts: a third too fast."""
+    assert bridge_version({"system": system, "source": source}) == version
+
+
+def test_recipes_before_0_5_do_not_overlap_the_exchange_of_experts():
+    row = {"model": "Mixtral-8x7B", "gpu_kind": "B200", "precision": "FP8"}
+    overlap = {
+        s: trainer_of(row | {"system": s}).implementation.expert_overlap
+        for s in ("NeMo 25.07", "Megatron-Bridge v0.5.0")
+    }
+    assert overlap == {"NeMo 25.07": False, "Megatron-Bridge v0.5.0": True}

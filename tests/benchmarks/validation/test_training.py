@@ -129,7 +129,8 @@ def test_plain_1f1b_is_not_interleaved(priced):
     ("changes", "words"),
     [
         ({"system": "MaxText"}, "no trainer known for system 'MaxText'"),
-        ({"precision": "NVFP4"}, "no training GEMM tables for precision 'NVFP4'"),
+        ({"precision": "MXFP4"}, "no training GEMM tables for precision 'MXFP4'"),
+        ({"precision": "NVFP4"}, "h100-80gb-sxm: no peak rate for dtype 'nvfp4'"),
         ({"gpu_kind": "V100"}, "no operator tables for V100"),
         ({"gpu_kind": ""}, "the source does not name the GPU"),
         ({"train_tp": "", "train_pp": ""}, "the parallel layout is not stated"),
@@ -174,6 +175,20 @@ def test_attention_counts_whole_in_old_tables_and_half_in_others():
     assert (whole, half) == (matrices + attention, matrices + attention / 2)
     tied = load_model("llama-3.2-1b")
     assert training.model_flop_per_token({}, tied, 0) == 6 * tied.num_params, "its embedding is its head"
+
+
+def test_frozen_weights_count_four_flop_and_a_packs_samples_attend_within_themselves():
+    """A published LoRA row of a 13B model: 757 TFLOP/s at 14,629 tokens/s is 4 FLOPs a parameter."""
+    shape, squad = load_model("llama-3.1-8b"), {"system": "NeMo 24.07", "notes": "SQuAD packed to 4096"}
+    plain = training.model_flop_per_token(squad | {"task": "sft"}, shape, 4096)
+    lora = training.model_flop_per_token(squad | {"task": "lora"}, shape, 4096)
+    matrices = shape.num_params - shape.vocab * shape.hidden
+    assert plain - lora == 2 * matrices
+    assert plain - 6 * matrices == pytest.approx(12 * 32 * 4096 * 200 / 2, rel=0.05)
+
+
+def test_a_length_may_be_shortened():
+    assert predict(seq_len="4K")["step_time_s"].predicted == predict(seq_len="4,096")["step_time_s"].predicted
 
 
 def test_memory_is_what_the_allocator_holds():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from profiles.errors import NoBasisError
 from profiles.models.catalogue import load_model
 from simulator.cost import gemms
 from simulator.facts import Facts
@@ -124,3 +125,34 @@ def test_a_product_in_fp8_is_never_slower_than_block_scaled_or_in_bf16(device: s
     found = gemms.run_gemms(facts, m, [(n, k)], "fp8", sustained=True).s
     rate = 2.0 * m * n * k / facts.device.spec.sustained("fp8")
     assert found == pytest.approx(np.maximum(np.minimum.reduce(list(times.values())), rate))
+
+
+PRODUCT = [(np.asarray([8192.0]), np.asarray([8192.0]))]
+ROWS = np.asarray([16384.0])
+
+
+def trained_s(device: str, dtype: str) -> float:
+    """Seconds of a large trained product, forward and backward, with its quantisation."""
+    facts = make_facts(device=device, training="megatron-bridge@0.5")
+    return float(
+        sum(part.s[0] for part in gemms.linear_training(facts, ROWS, PRODUCT, ("down",), dtype, sustained=True))
+    )
+
+
+@pytest.mark.parametrize("device", ["b200-sxm", "gb200", "b300-sxm", "gb300"])
+def test_narrower_operands_train_faster_where_tensor_cores_have_them(device: str) -> None:
+    """Also with what quantising costs, and never by more than the peaks say."""
+    bf16, fp8, mxfp8, nvfp4 = (trained_s(device, dtype) for dtype in ("bf16", "fp8", "fp8_block", "nvfp4"))
+    assert mxfp8 == pytest.approx(fp8)
+    assert nvfp4 < fp8 < bf16
+    assert bf16 / 2 < fp8 and bf16 / 4 < nvfp4
+
+
+def test_block_scales_gain_less_on_hopper_which_applies_them_outside_its_tensor_cores() -> None:
+    bf16, fp8, block = (trained_s("h100-80gb-sxm", dtype) for dtype in ("bf16", "fp8", "fp8_block"))
+    assert fp8 < block < bf16
+
+
+def test_a_format_that_the_device_lacks_has_no_price() -> None:
+    with pytest.raises(NoBasisError, match="nvfp4"):
+        trained_s("h100-80gb-sxm", "nvfp4")
