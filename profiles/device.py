@@ -55,6 +55,22 @@ class DeviceProfile:
         digest = hashlib.sha256(f"{self.facts_hash}:{spec!r}".encode()).hexdigest()
         return DeviceProfile(spec, self.tables, digest)
 
+    def with_links_of(self, other: DeviceProfile) -> DeviceProfile:
+        """The same device with the collectives of ``other``, scaled from its links to this one's.
+
+        Parameters
+        ----------
+        other
+            A device of the same kind of links.
+
+        Returns
+        -------
+        DeviceProfile
+            Every other price is the same.
+        """
+        digest = hashlib.sha256(f"{self.facts_hash}:links of {other.facts_hash}".encode()).hexdigest()
+        return DeviceProfile(self.spec, self.tables.with_links_of(other.tables), digest)
+
     def of_engine(self, family: str, release: str) -> DeviceProfile:
         """The same device with an engine's own tables first, of the release nearest to its.
 

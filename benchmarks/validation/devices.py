@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from benchmarks.validation.names import integer
+from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from profiles.device import DeviceProfile
 
@@ -35,6 +38,8 @@ class Derived:
     peak_flop_per_s: Mapping[str, float] | None = None
     sustained_share: float | None = None
     """Of the part's own peak; without one the base's rate, as the power limit changes it."""
+    links_of: str = ""
+    """Profile whose collectives the part's are, by their links; those of ``base`` without one."""
     attention: float = 1.0
     """Share of the matrix rate that attention reaches, over that of the base."""
 
@@ -68,9 +73,17 @@ DERIVED: dict[str, Derived] = {
         sustained_share=0.6,
         attention=HALF_THE_MATRIX_UNITS,
     ),
+    "h20-141gb-sxm": Derived(
+        base="h20-96gb-sxm",
+        because="the H20 with 141 GB of HBM3e at 4.8 TB/s",
+        memory_bytes_per_s=4.8e12,
+        memory_bytes=141 * 10**9,
+    ),
     "l20-48gb": Derived(
         base="l40s",
-        because="NVIDIA's data sheet: the L40S's die with fewer units, 48 GB of GDDR6, 275 W",
+        because="NVIDIA's data sheet: the L40S's die with fewer units, 48 GB of GDDR6, 275 W. Eight L40S were measured"
+        " in a server whose links fall from 20 GB/s in a pair to 1 GB/s among eight: collectives are those of PCIe 5.0",
+        links_of="rtx-pro-6000",
         memory_bytes_per_s=864e9,
         power_w=275.0,
         peak_flop_per_s={"bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12},
@@ -111,4 +124,25 @@ def device_profile(name: str) -> DeviceProfile:
             for key, rate in base.spec.flash_2_flop_per_s.items()
         }
     kernels = replace(base.spec.kernels, attention=derived.attention)
+    if derived.links_of:
+        base = base.with_links_of(load_device(derived.links_of))
     return base.with_spec(replace(base.spec, name=name, kernels=kernels, **limited, **changes))
+
+
+DGX_A100_BYTES_PER_S = 200e9
+"""Network of a node of A100s or A800s where many train: 8 cards of 200 Gbit/s, as NVIDIA's and Azure's have them. The
+profile's own 200 Gbit/s a node are those of the HybridFlow paper's cluster."""
+
+
+def cluster_of(cells: Mapping[str, Any], device: DeviceProfile, num_gpus: int, assumed: list[str]) -> ClusterGroup:
+    """The nodes that a row ran on; the network of A100s, which no row states, is said in ``assumed``."""
+    per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
+    group = replace(
+        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
+        gpus_per_node=per_node,
+        nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
+    )
+    if group.nodes == 1 or not device.name.startswith(("a100", "a800")):
+        return group
+    assumed.append("network not stated: 8 x 200 Gbit/s a node")
+    return replace(group, inter_node_bytes_per_s=DGX_A100_BYTES_PER_S)

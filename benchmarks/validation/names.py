@@ -42,7 +42,8 @@ ROLES = ("actor", "critic", "reference", "reward")
 # First match wins. A part without operator tables is named, so that "H100 NVL" never passes as "H100".
 _DEVICES: tuple[tuple[str, str], ...] = (
     (r"h100.*hbm2e|hbm2e.*h100|h100.*\b96\s*gb|h100.*500\s*w", "h100-96gb-hbm2e"),
-    (r"\bh20\b(?!.*\b141)", "h20-96gb-sxm"),
+    (r"\bh20\b.*\b141|\bh20-?3e", "h20-141gb-sxm"),
+    (r"\bh20\b", "h20-96gb-sxm"),
     (r"a100.*\b40\s*gb(?!.*pcie)", "a100-40gb-sxm"),
     (r"\ba6000", "rtx-a6000"),
     (r"\bmi300x", "mi300x-192gb"),

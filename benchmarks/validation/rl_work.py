@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.validation.devices import device_profile
+from benchmarks.validation.devices import cluster_of, device_profile
 from benchmarks.validation.names import (
     NotPredicted,
     integer,
@@ -20,7 +19,6 @@ from benchmarks.validation.names import (
 from benchmarks.validation.rl_engines import as_launched, dispatch, driver, generation_engine, training_engine
 from benchmarks.validation.trainers import lora_rank, training_dtype
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
-from profiles.hardware import ClusterGroup
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Facts, Implementation, RoleSpec
 
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
 PROMPT_TOKENS = 115
 """Mean prompt where only the response length is published: short mathematics problems have 100 to 130 tokens."""
-
-AZURE_A100_BYTES_PER_S = 200e9
-"""Network of the A100 nodes of the cloud that DeepSpeed-Chat's blog priced its runs on: one 200 Gbit/s card per GPU."""
 
 ALGORITHMS = {
     "grpo": "grpo",
@@ -70,15 +65,7 @@ def given_facts(cells: Mapping[str, Any], assumed: list[str], system: str = "") 
     device = device_profile(published_device(text_of(cells.get("gpu_kind"))))
     algorithm = _algorithm(cells)
     num_gpus = gpus_of(cells)
-    per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
-    group = replace(
-        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
-        gpus_per_node=per_node,
-        nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
-    )
-    if system == "deepspeed-chat":
-        group = replace(group, inter_node_bytes_per_s=AZURE_A100_BYTES_PER_S)
-        assumed.append("network not stated: Azure's A100 nodes, 8 x 200 Gbit/s")
+    group = cluster_of(cells, device, num_gpus, assumed)
     if system:
         training, generation = default_engine("training"), default_engine("generation")
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.validation.devices import device_profile
+from benchmarks.validation.devices import cluster_of, device_profile
 from benchmarks.validation.guard import each
 from benchmarks.validation.naive import passes_s
 from benchmarks.validation.names import (
@@ -25,7 +25,6 @@ from benchmarks.validation.names import (
 from benchmarks.validation.rows import Row
 from benchmarks.validation.trainers import Trainer, lora_rank, recompute_of, trainer_of
 from profiles.engine_facts import default_engine, load_generation_engine, load_training_engine
-from profiles.hardware import ClusterGroup
 from profiles.units import GIB
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost import memory
@@ -152,12 +151,7 @@ def step_of(cells: Mapping[str, Any], device_name: str, shape: ModelShape) -> St
     layout = _layout(cells, trainer, num_gpus, seq_len, assumed)
     global_batch = _global_batch(cells, layout, assumed)
     layout = layout.model_copy(update={"micro_batch": min(layout.micro_batch, max(1, global_batch // layout.dp))})
-    per_node = min(integer(cells.get("gpus_per_node"), device.spec.gpus_per_node), num_gpus)
-    group = replace(
-        ClusterGroup.of(device.spec, max(1, -(-num_gpus // per_node))),
-        gpus_per_node=per_node,
-        nvlink_domain_gpus=max(per_node, device.spec.nvlink_domain_gpus),
-    )
+    group = cluster_of(cells, device, num_gpus, assumed)
     per_pack = samples_of_a_pack(cells, seq_len)
     work = Workload(global_batch * per_pack, 1, 1, LengthDistribution.fixed(seq_len // per_pack - 1))
     built = replace(trainer.implementation, packed_tokens=seq_len if per_pack > 1 else None)

@@ -63,6 +63,7 @@ class DeviceTables:
         self._folder, self.reference, self.cards, self.engine = folder, reference, cards, engine
         self._lookups: dict[str, Any] = {} if shared is None else shared
         self._names: dict[tuple[str, str], list[str]] = {}
+        self._links: DeviceTables | None = None
 
     def of_engine(self, family: str, release: str) -> DeviceTables:
         """The same folder as an engine is priced by it; lookups that were read are shared.
@@ -79,7 +80,26 @@ class DeviceTables:
         """
         if not any(releases.engine_of(name, card)[0] == family for name, card in self.cards.items()):
             return self
-        return DeviceTables(self._folder, self.reference, self.cards, (family, release), self._lookups)
+        found = DeviceTables(self._folder, self.reference, self.cards, (family, release), self._lookups)
+        found._links = self._links and self._links.of_engine(family, release)
+        return found
+
+    def with_links_of(self, other: DeviceTables) -> DeviceTables:
+        """The same folder with the collectives of another: where those of a part were measured in an unlike server.
+
+        Parameters
+        ----------
+        other
+            Whose collectives stand for this one's, by the links of its own device.
+
+        Returns
+        -------
+        DeviceTables
+            Lookups that were read are shared.
+        """
+        found = DeviceTables(self._folder, self.reference, self.cards, self.engine, self._lookups)
+        found._links = other
+        return found
 
     def names(self, operator: str, dtype: str = "") -> list[str]:
         """Tables that may price an operator, best first: the engine's own by nearness of release, then the common one.
@@ -204,6 +224,8 @@ class DeviceTables:
 
     @cached_property
     def comm(self) -> CollectiveLookup:
+        if self._links is not None:
+            return self._links.comm
         own = self.names("custom_all_reduce")
         custom = self._table(own[0], "all-reduce") if own else None
         return CollectiveLookup(self._table("collective", "collectives inside a node"), self.reference, custom)
