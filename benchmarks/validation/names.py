@@ -37,6 +37,7 @@ _VERSION = re.compile(r"v0\.\d")  # Mistral's v0.3 has another vocabulary, so it
 _COMPOSITE = re.compile(r"^(?P<actor>.+?)\s+actor\s*\+\s*(?P<other>.+?)\s+critic(?:\s*/\s*reward)?$", re.IGNORECASE)
 _REPEATED = re.compile(r"^\d+\s*x\s+(?P<model>.+)$", re.IGNORECASE)
 _MAX_COUNT = 10**9
+_UNITS = "tokens?|samples?|prompts?|sequences?|gpus?|s|sec|seconds?|gib|gb|tflops?|tflop/s"
 ROLES = ("actor", "critic", "reference", "reward")
 
 # First match wins. A part without operator tables is named, so that "H100 NVL" never passes as "H100".
@@ -152,10 +153,13 @@ def number(cell: object) -> float | None:
     """The finite number of a cell, with stray spaces and thousands separators removed; ``None`` for anything else.
 
     What follows a number in parentheses is a remark: "1 (5)" is 1 (5 belongs to another recipe), "64 (global)" is 64.
+    So is the name of a degree before it ("TP 4"), a sign that it is rounded ("~800") and the unit of its column.
     """
     if is_empty(cell) or isinstance(cell, bool):
         return None
     text = re.sub(r"(?<=\d)\s*\([^()]*\)\s*$", "", str(cell))
+    text = re.sub(r"^\s*(?:[~≈]|(?:v?[tpcedv]pp?)\s*[=:]?(?=\s*\d))", "", text, flags=re.IGNORECASE)
+    text = re.sub(rf"(?<=\d)\s*(?:{_UNITS})\s*$", "", text, flags=re.IGNORECASE)
     text = re.sub(r"[\s\u00a0\u202f_']", "", text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
     try:

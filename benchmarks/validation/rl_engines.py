@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.validation.dates import month_of
 from benchmarks.validation.names import NotPredicted, integer, text_of
 from benchmarks.validation.sweeps import facts_file, release_of
 from profiles.engine_facts import load_generation_engine
@@ -51,9 +52,6 @@ GRAPH_UNTIL = (0, 21)
 EAGER_UNTIL = "2025-08"
 """verl's rollouts ran without CUDA graphs by default (``rollout.enforce_eager``) up to its release 0.5."""
 
-DATES_OF_LOGS = {"yushengsu-thu/verl_training_log": "2025-04"}
-"""When logs were written that carry no date: those of verl's port to ROCm, whose image held vLLM 0.6.3."""
-
 LAUNCHES_OF = "vllm@0.3.1"
 """Facts with the host's time to launch a layer eagerly; it is carried over to later releases."""
 
@@ -63,9 +61,8 @@ def as_launched(engine: GenerationEngine, cells: Mapping[str, Any], assumed: lis
     if re.search(r"disables vllm custom all-reduce", text_of(cells.get("notes")).lower()):
         engine = replace(engine, custom_all_reduce=False)
     stated = re.search(r"enforce_eager\W*(true|false)", text_of(cells.get("notes")).lower())
-    date = text_of(cells.get("measured_date"))[:7]
-    written = next((on for log, on in DATES_OF_LOGS.items() if log in text_of(cells.get("source_ref"))), date)
-    early = bool(written) and written < EAGER_UNTIL and text_of(cells.get("system")).lower().startswith("verl")
+    written, of_verl = month_of(cells), text_of(cells.get("system")).lower().startswith("verl")
+    early = bool(written) and written < EAGER_UNTIL and of_verl
     if engine.family != "vllm" or (stated[1] == "false" if stated else not early):
         return engine
     if not stated:

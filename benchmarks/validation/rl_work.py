@@ -232,7 +232,7 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         kernels="eager" if eager else "fused",
         fsdp_exposure=1.0 if eager else 0.0,
         training_dtype=training_dtype(text_of(cells.get("precision_train"))),
-        lora_rank=lora_rank(text_of(cells.get("notes"))) if "lora" in text_of(cells.get("algorithm")).lower() else 0,
+        lora_rank=_lora_rank(cells),
         packed_tokens=_packed_tokens(cells),
         weight_sync="changes" if "delta" in text_of(cells.get("system")).lower() else "all",
         sleeping_engine="keeps-weights" if nemo else "drops-weights",
@@ -240,6 +240,12 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
         expert_dispatch=dispatch(cells),
         old_log_prob="trainer" if re.search(r"policy|old|actor", passes) else "engine",
     )
+
+
+def _lora_rank(cells: Mapping[str, Any]) -> int:
+    """Rank of a run's adapters, 0 where no cell that names the run has any; the notes may only say the rank."""
+    words = " ".join(text_of(cells.get(name)) for name in ("algorithm", "system", "train_backend", "precision_train"))
+    return lora_rank(f"{words} {text_of(cells.get('notes'))}") if "lora" in words.lower() else 0
 
 
 def _packed_tokens(cells: Mapping[str, Any]) -> int | None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.validation.dates import month_or_typical
 from benchmarks.validation.names import NotPredicted, integer, text_of
 from profiles.engine_facts import load_generation_engine
 
@@ -146,7 +147,7 @@ def _release(cells: Mapping[str, Any], family: str, words: str) -> str:
     found = re.search(r"\d+\.\d+[\w.]*", words)
     if found:
         return found[0]
-    date = text_of(cells.get("measured_date"))[:7]
+    date = month_or_typical(cells)
     current = [release for first, release in _CURRENT.get(family, ()) if date and first <= date]
     return current[-1] if current else _ENGINES[family][-1][1].split("@")[1]
 

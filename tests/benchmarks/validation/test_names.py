@@ -176,6 +176,15 @@ def test_derived_parts_are_never_faster_than_their_die():
         ("1 (5)", 1.0),
         ("64 (global)", 64.0),
         ("(5)", None),
+        ("TP 4", 4.0),
+        ("pp=8", 8.0),
+        ("~800", 800.0),
+        ("2,048 samples", 2048.0),
+        ("41.6 GiB", 41.6),
+        ("512 (samples)", 512.0),
+        ("4x8", None),
+        ("pp", None),
+        ("ep8tp4", None),
     ],
 )
 def test_numbers_of_dirty_cells(cell, value):

@@ -201,3 +201,17 @@ def test_what_two_cells_give_together_need_not_be_a_third():
 def test_rollouts_have_the_format_of_the_row(words, precision):
     """Four bits once passed for bf16."""
     assert facts(precision_gen=words).roles["actor"].precision == precision
+
+
+@pytest.mark.parametrize(
+    ("changes", "rank"),
+    [
+        ({}, 0),
+        ({"algorithm": "GRPO (LoRA)", "notes": "LoRA rank=32"}, 32),
+        ({"train_backend": "Megatron-Core LoRA r=64"}, 64),
+        ({"system": "verl, LoRA"}, 16),
+        ({"notes": "the LoRA run of the same page is faster"}, 0),
+    ],
+)
+def test_adapters_are_those_of_the_run(changes, rank):
+    assert facts(**changes).implementation.lora_rank == rank
