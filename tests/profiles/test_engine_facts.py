@@ -2,6 +2,7 @@
 equal hashes.
 """
 
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -76,6 +77,19 @@ def test_a_fitted_constant_names_the_rows_it_was_fitted_on() -> None:
             for key, fact in engine_constants(name).items():
                 if fact.source.startswith("fit on"):
                     assert fact.fit_rows, f"{name}: {key}"
+
+
+NOT_PUBLISHED = re.compile(
+    r"carried over|not fitted|placeholder|as recalled|commonly|we assume|our assumption|^counted"
+)
+"""What the source of a number says that nobody else has published."""
+
+
+@pytest.mark.parametrize("name", engine_names("training") + engine_names("generation"))
+def test_a_published_constant_is_what_its_source_published(name: str) -> None:
+    """What RDMA commonly reaches and what we count ourselves stood as published."""
+    published = {key: fact.source for key, fact in engine_constants(name).items() if fact.basis == "published"}
+    assert {key: source for key, source in published.items() if NOT_PUBLISHED.search(source)} == {}
 
 
 def test_a_constant_that_no_file_states_is_assumed_unless_it_leaves_its_term_out() -> None:

@@ -42,6 +42,8 @@ def test_every_number_of_the_catalogue_says_what_it_rests_on(name: str) -> None:
     facts = [f for v in content.values() if isinstance(v, dict) for f in ([v] if "unit" in v else v.values())]
     assert "tables_of" in content or len(facts) == len(load_spec(DATA / name).bases)
     assert all("basis" in fact for fact in facts)
+    published = [str(fact["source"]) for fact in facts if fact["basis"] == "published"]
+    assert not [source for source in published if "as recalled" in source or "placeholder" in source]
 
 
 def test_a_card_that_does_not_say_what_a_number_rests_on_assumes_it(tmp_path: Path) -> None:

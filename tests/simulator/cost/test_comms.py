@@ -44,7 +44,7 @@ def test_across_domains_by_hand(facts: Facts) -> None:
     assert float(twice.s) == pytest.approx(16 * GIB * 3 / 4 / network + 6 * hop)
     exchange = comms.strided(facts, "all_to_all", GIB, 32, 1)  # what one rank sends; 8 ranks leave 3/4 of it each
     assert float(exchange.s) == pytest.approx(GIB * 3 / 4 * 8 / network + 3 * hop)
-    assert int(whole_nodes.weakest) == Basis.ANALYTIC
+    assert int(whole_nodes.weakest) == Basis.ASSUMED, "nobody measured the 0.85"
 
 
 def test_an_exchange_that_each_domain_takes_in_once_by_hand(facts: Facts) -> None:
