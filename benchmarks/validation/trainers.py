@@ -137,7 +137,8 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
     version = bridge_version(cells)
     blackwell = re.search(r"\bg?b[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
     silent = not re.search(r"cuda|flex|hybridep|deepep", settings)
-    whole = blackwell and silent and "gpt-oss" not in model
+    preset = "preset" in text_of(cells.get("config_basis")).lower()  # read whole: what it does not set is off
+    whole = blackwell and silent and not preset and "gpt-oss" not in model
     graphs = settings if re.search("cuda", settings) else ""
     captured = [scope for words, scope in SCOPES.items() if graphs and re.search(words, graphs)]
     captured = [] if "no cuda graphs" in graphs else ["iteration"] if whole else captured
@@ -179,6 +180,10 @@ def lora_rank(task: str) -> int:
     return int(found.group(1)) if found else 16
 
 
+MODULES = r"moe_act|layer_?norm|core_attn|mla_up_proj|shared_experts|\bmlp\b|\bmoe\b"
+"""Parts of a layer that Megatron-Core computes again one by one (``recompute_modules``)."""
+
+
 def recompute_of(text: str) -> tuple[Recompute, str]:
     """``(level, assumption)`` of a recompute cell."""
     words = text.lower()
@@ -186,7 +191,7 @@ def recompute_of(text: str) -> tuple[Recompute, str]:
         return "none", "recompute not stated: none assumed"
     if words.startswith(("none", "off", "false", "no")):
         return "none", ""
-    if "select" in words:
+    if "select" in words or (re.search(MODULES, words) and "full" not in words):
         return "selective", ""
     return "full", ""
 

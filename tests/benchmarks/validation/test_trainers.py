@@ -94,6 +94,9 @@ def test_ranks_of_adapters(task, rank):
         ("off", "none", False),
         ("false", "none", False),
         ("selective (per op)", "selective", False),
+        ("['mla_up_proj', 'moe_act']", "selective", False),
+        ("core_attn", "selective", False),
+        ("full (mlp included)", "full", False),
         ("full", "full", False),
         ("full (gradient checkpointing)", "full", False),
         ("activation offload to CPU", "full", False),
@@ -157,3 +160,18 @@ def test_recipes_before_0_5_do_not_overlap_the_exchange_of_experts():
         for s in ("NeMo 25.07", "Megatron-Bridge v0.5.0")
     }
     assert overlap == {"NeMo 25.07": False, "Megatron-Bridge v0.5.0": True}
+
+
+@pytest.mark.parametrize(
+    ("basis", "settings", "captured"),
+    [
+        ("table", "", ("iteration",)),  # Blackwell's recipes capture whole iterations
+        ("table + performance preset X at v0.3.0", "", ()),  # it was read, and sets nothing
+        ("table + performance preset X at v0.3.0", "cuda_graph_scope=['attn', 'moe_router']", ("attention", "router")),
+        ("table", "cuda_graph_impl=none", ()),
+    ],
+)
+def test_graphs_are_those_of_the_preset_where_it_was_read(basis, settings, captured):
+    row = {"system": "Megatron-Bridge v0.3.0", "gpu_kind": "GB200", "model": "Qwen3-30B-A3B", "precision": "MXFP8"}
+    built = trainer_of(row | {"config_basis": basis, "other_settings": settings}).implementation
+    assert built.captured == captured
