@@ -42,6 +42,7 @@ class LoggedStep:
     """One step. ``seconds`` by call (names of ``simulator.plan.dataflow``), and of ``step``, ``validation``, ...
 
     ``memory_gib`` is the most that PyTorch had reserved on a GPU, ``allocated_gib`` what of it was in use, GiB.
+    ``between_s`` are the seconds in which no call ran, where the log says when calls began and ended.
     """
 
     number: int
@@ -49,6 +50,7 @@ class LoggedStep:
     lengths: Lengths = field(default_factory=Lengths)
     memory_gib: float | None = None
     allocated_gib: float | None = None
+    between_s: float | None = None
 
     @property
     def iteration_s(self) -> float | None:
