@@ -96,7 +96,7 @@ def test_fsdp_shards_parameters_unless_it_has_a_pipeline(priced):
     assert [layout.zero_stage for *_, layout in priced] == [3, 1, 1]
 
 
-@pytest.mark.parametrize(("system", "micro_batch"), [("torchtitan", 4), ("torchtitan 0.1", 1), ("torchtitan v0.2.1", 1)])
+@pytest.mark.parametrize(("system", "micro_batch"), [("torchtitan", 4), ("torchtitan 0.1", 1), ("torchtitan v0.2", 1)])
 def test_a_local_batch_is_cut_into_the_pipelines_micro_batches_as_its_release_does(priced, system, micro_batch):
     """As many as ranks of the pipeline; of one sequence from release 0.1 on."""
     predict(system=system, train_pp="2", micro_batch="8")
