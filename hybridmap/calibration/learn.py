@@ -11,7 +11,6 @@ import numpy as np
 from hybridmap.calibration.between import before_calls, between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.calibration.memory import learn_memory
-from hybridmap.runlogs.records import BOTH_LOG_PROBS
 from hybridmap.runlogs.steady import Steady, steady
 from profiles.calibration import UNMOVED, CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
@@ -131,6 +130,8 @@ def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, .
         out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
     if all(step.iteration_s is None for step in steps):
         out.append("no time of whole steps: what happens between calls stays unknown")
+    elif plan.schedule == "sync" and all(step.unnamed_s is None for step in steps):
+        out.append("a step is the sum of its stages: what happens between calls stays unknown")
     if all(step.memory_gib is None and step.allocated_gib is None for step in steps):
         out.append("no peak of memory: estimates of memory are not checked")
     return tuple(out)
@@ -180,8 +181,8 @@ def seconds_of(step: LoggedStep, group: tuple[str, ...]) -> float | None:
     """What a step says of calls that were timed together."""
     if group == (WHOLE,):
         return step.iteration_s
-    name = BOTH_LOG_PROBS if BOTH_LOG_PROBS in step.calls and group[0] in BOTH_LOG_PROBS.split("+") else "+".join(group)
-    seconds = step.calls.get(name)
+    of_group = (s for name, s in step.calls.items() if set(group) <= set(name.split("+")))  # others are no calls here
+    seconds = step.calls.get("+".join(group), next(of_group, None))
     return seconds if seconds is not None and seconds >= LEAST_S else None
 
 

@@ -29,8 +29,8 @@ def read_log(path: Path) -> RunLog:
     Parameters
     ----------
     path
-        verl's console output or ``.jsonl``; a console log of NeMo-RL or slime; a file or folder of TensorBoard events;
-        a ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
+        verl's console output or ``.jsonl``; a console log of NeMo-RL, OpenRLHF or slime; a file or folder of
+        TensorBoard events; a ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
 
     Raises
     ------
