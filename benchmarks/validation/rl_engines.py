@@ -23,7 +23,7 @@ def training_engine(cells: Mapping[str, Any]) -> str:
     """The trainer's facts by the words of the row."""
     words = text_of(cells.get("train_backend")).lower() or text_of(cells.get("system")).lower()
     if "megatron" in words or "mcore" in words:
-        release = re.search(r"nemo-rl v0\.(\d+)", text_of(cells.get("system")).lower())
+        release = re.search(r"nemo[- ]?rl\W+v?0\.(\d+)", text_of(cells.get("system")).lower())
         before = release is not None and int(release[1]) <= 4
         return "megatron-core@0.14" if before or "-before" in text_of(cells.get("id")) else "megatron-core@0.16"
     if words == "fsdp" and "verl" in text_of(cells.get("system")).lower():

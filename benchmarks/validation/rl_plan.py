@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from benchmarks.validation.names import NotPredicted, integer, is_empty, number, per_rank, text_of
-from benchmarks.validation.rl_work import gpus_of
+from benchmarks.validation.rl_work import gpus_of, is_separate
 from benchmarks.validation.trainers import recompute_of, zero_stage
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
@@ -29,7 +29,7 @@ DEFAULT_MEMORY_SHARE = 0.6
 def given_plan(cells: Mapping[str, Any], facts: Facts, assumed: list[str]) -> Plan:
     """Pools, layouts and schedule of a row; ``NotPredicted`` where degrees and GPUs do not agree."""
     num_gpus = gpus_of(cells)
-    separate = re.search(r"separat|disagg|split", text_of(cells.get("placement")).lower()) is not None
+    separate = is_separate(cells)
     schedule, steps = schedule_of(text_of(cells.get("schedule")))
     if schedule != "sync" and not separate:
         raise NotPredicted(f"a {schedule} schedule on colocated GPUs")
@@ -144,7 +144,9 @@ def _engine(cells: Mapping[str, Any], facts: Facts, num_gpus: int, assumed: list
     tp, pp, ep = (integer(cells.get(f"gen_{name}"), 1) for name in ("tp", "pp", "ep"))
     if num_gpus % (tp * pp):
         raise NotPredicted(f"generation tp {tp} x pp {pp} does not divide {num_gpus} GPUs")
-    share = number(cells.get("gen_gpu_mem_util"))
+    share = number(text_of(cells.get("gen_gpu_mem_util")).rstrip("%"))
+    if share is not None and 1 < share <= 100:
+        share /= 100  # per cent
     if share is None:
         share = DEFAULT_MEMORY_SHARE
         assumed.append(f"engine memory share not stated: {share}")

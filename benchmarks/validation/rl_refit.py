@@ -15,6 +15,7 @@ from benchmarks.validation.names import (
     published_models,
     text_of,
 )
+from benchmarks.validation.rl_work import is_separate
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def completed(cells: Mapping[str, Any], assumed: list[str]) -> dict[str, Any]:
         found |= {"train_backend": "Megatron-Core", "gen_backend": "SGLang"}
     if number(cells.get("num_gpus")) is None:
         model = published_models(text_of(cells.get("model")))["actor"].name
-        recipes = SEPARATE if "separat" in text_of(cells.get("placement")).lower() else COLOCATED
+        recipes = SEPARATE if is_separate(cells) else COLOCATED
         if "nemo" not in system or model not in recipes:
             raise NotPredicted("num_gpus is not stated, and no recipe of the system gives it")
         found |= {"train_tp": "1", **recipes[model]}

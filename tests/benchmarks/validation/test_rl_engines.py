@@ -16,6 +16,8 @@ def engine_of(**changes: str) -> GenerationEngine:
     ("system", "words", "engine"),
     [
         ("NeMo-RL v0.5.0", "Megatron-Core", "megatron-core@0.16"),
+        ("NeMo-RL v0.4.0", "Megatron-Core", "megatron-core@0.14"),
+        ("NeMo RL 0.3", "Megatron-Core", "megatron-core@0.14"),
         ("verl", "mcore", "megatron-core@0.16"),
         ("verl", "FSDP", "fsdp@2.6"),
         ("verl", "FSDP2", "fsdp@2.13"),

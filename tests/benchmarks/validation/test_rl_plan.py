@@ -67,7 +67,7 @@ def test_engine_degrees_and_share_are_those_of_the_row():
 
 def test_an_unstated_share_is_assumed_and_said():
     assert "engine memory share not stated: 0.6" in assumed(gen_gpu_mem_util="")
-    assert plan(gen_gpu_mem_util="") == plan(gen_gpu_mem_util="0.6")
+    assert plan(gen_gpu_mem_util="") == plan(gen_gpu_mem_util="0.6") == plan(gen_gpu_mem_util="60%")
 
 
 def test_colocated_roles_share_all_gpus():

@@ -5,7 +5,7 @@ what no default would be honest for is refused.
 import pytest
 
 from benchmarks.validation.names import NotPredicted
-from benchmarks.validation.rl_work import given_facts
+from benchmarks.validation.rl_work import given_facts, is_separate
 from tests.builders import RL_CELLS
 
 
@@ -53,6 +53,7 @@ def test_what_cannot_be_known_is_refused_by_name(changes, words):
         ("Safe-RLHF", "safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),
         ("async GRPO with LoRA", "grpo", ("actor", "reference")),
         ("CISPO", "grpo", ("actor", "reference")),
+        ("VAPO", "ppo", ("actor", "critic", "reference", "reward")),
         ("REINFORCE", "reinforce++", ("actor", "reference")),
     ],
 )
@@ -80,72 +81,6 @@ def test_only_the_actor_generates_in_the_stated_format():
     assert found.implementation.training_dtype == "fp8"
 
 
-def test_samples_and_lengths_are_those_of_the_row():
-    """64 prompts x 32 samples of 1000 tokens on average, at most 4096 with a prompt of 100."""
-    work = facts().workload
-    assert (work.prompts, work.samples_per_prompt, work.prompt_length) == (64, 32, 100)
-    assert (work.response.kind, work.response.mean, work.response.maximum) == ("lognormal", 1000.0, 3996)
-    apart = facts(max_seq_len="", max_response_len="2048").workload.response
-    assert (apart.kind, apart.maximum) == ("lognormal", 2048)
-    full = facts(max_seq_len="", max_response_len="1000").workload.response
-    assert (full.kind, full.mean) == ("fixed", 1000)
-
-
-@pytest.mark.parametrize(
-    ("changes", "prompt", "words"),
-    [
-        ({}, 100, []),
-        ({"mean_prompt_len": "", "derived_tokens_per_sample": "1127.2"}, 127, ["prompt length from the published"]),
-        ({"mean_prompt_len": "", "derived_tokens_per_sample": "1900"}, 115, ["prompt length not stated: 115 tokens"]),
-        ({"mean_prompt_len": ""}, 115, ["prompt length not stated: 115 tokens"]),
-    ],
-)
-def test_prompts(changes, prompt, words):
-    assert facts(**changes).workload.prompt_length == prompt
-    found = assumed(**changes)
-    assert len(found) == len(words)
-    assert all(a.startswith(b) for a, b in zip(found, words, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("system", "batch", "steps"),
-    [
-        ("NeMo-RL v0.5.0", "512", 4),  # of 2048 samples
-        ("NeMo-RL v0.5.0", "2048", 1),
-        ("NeMo-RL v0.5.0", "4096", 1),  # no less than one
-        ("verl", "16", 4),  # prompts, of 64
-        ("SkyRL", "32", 2),  # its policy_mini_batch_size counts prompts, too
-        ("verl", "64", 1),
-    ],
-)
-def test_verl_counts_its_mini_batch_in_prompts_and_others_in_samples(system, batch, steps):
-    work = facts(system=system, global_batch=batch).workload
-    assert work.minibatches == steps
-    assert work.minibatch_samples == 2048 // steps
-
-
-def test_one_optimizer_step_is_assumed_and_said():
-    assert facts(global_batch="").workload.minibatches == 1
-    assert assumed(global_batch="") == ["optimizer steps not stated: 1"]
-
-
-def test_steps_that_do_not_divide_the_samples_are_refused():
-    with pytest.raises(Exception, match="does not divide 2048 samples"):
-        facts(global_batch="700")
-
-
-@pytest.mark.parametrize("batch", ["0", "-512", "abc"])
-def test_a_batch_that_can_be_none_is_refused(batch):
-    with pytest.raises(NotPredicted):
-        facts(global_batch=batch)
-
-
-@pytest.mark.parametrize("column", ["mean_prompt_len", "max_seq_len"])
-def test_a_negative_length_is_refused(column):
-    with pytest.raises(NotPredicted):
-        facts(**{column: "-1"})
-
-
 def test_hugging_face_models_run_eagerly_and_expose_their_gathers():
     fsdp, megatron = facts(system="verl", train_backend="FSDP"), facts()
     assert (fsdp.implementation.kernels, fsdp.implementation.fsdp_exposure) == ("eager", 1.0)
@@ -160,7 +95,15 @@ def test_nemo_puts_its_engine_to_sleep_with_its_weights():
 
 @pytest.mark.parametrize(
     ("words", "tokens"),
-    [("on, 4096 tokens per micro-batch", 4096), ("on, 16,384 tokens", 16384), ("remove_padding", None), ("", None)],
+    [
+        ("on, 4096 tokens per micro-batch", 4096),
+        ("on, 16,384 tokens", 16384),
+        ("sequence packing to 16k", 16384),
+        ("on", 4096),  # a micro-batch of the longest sequence, NeMo-RL's default
+        ("off", None),
+        ("remove_padding", None),
+        ("", None),
+    ],
 )
 def test_packing(words, tokens):
     assert facts(seq_packing=words).implementation.packed_tokens == tokens
@@ -215,3 +158,17 @@ def test_rollouts_have_the_format_of_the_row(words, precision):
 )
 def test_adapters_are_those_of_the_run(changes, rank):
     assert facts(**changes).implementation.lora_rank == rank
+
+
+@pytest.mark.parametrize(
+    ("words", "separate"),
+    [("colocated", False), ("separate", True), ("non-colocated", True), ("disaggregated (16+16)", True), ("", False)],
+)
+def test_placements(words, separate):
+    """ "non-colocated" once passed for colocated."""
+    assert is_separate({"placement": words}) == separate
+
+
+def test_recomputation_of_some_layers_is_that_of_the_row():
+    assert facts(recompute="full, 5 layers").implementation.recompute_layers == 5
+    assert facts(recompute="full").implementation.recompute_layers is None
