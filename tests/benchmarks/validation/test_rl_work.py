@@ -13,12 +13,6 @@ def facts(**changes):
     return given_facts(RL_CELLS | changes, [])
 
 
-def assumed(**changes):
-    words = []
-    given_facts(RL_CELLS | changes, words)
-    return words
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
