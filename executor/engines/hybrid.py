@@ -133,8 +133,12 @@ class HybridEngine(WrappedTrainer):
             self.require_equal_weights()
 
     def to_training(self) -> None:
-        """Give the generation engine's memory back, and have the trainer's."""
+        """Give the generation engine's memory back, and have the trainer's.
+
+        Its cache goes first: the plan gave it the room in which the trainer's shard lies.
+        """
         if self._is_generating:
+            self.generator.release_cache()
             self._wake_trainer()
             if not self._has_base:
                 self.generator.release()

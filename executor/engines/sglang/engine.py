@@ -126,10 +126,17 @@ class SglangEngine:
         self._wake(CACHE)
         self._engine.flush_cache()
 
+    def release_cache(self) -> None:
+        """Give back the memory of the KV cache; weights stay."""
+        self._sleep(CACHE)
+
     def release(self) -> None:
         """Give back the memory of weights and KV cache."""
         self._staged = {}
-        awake = [part for part in (CACHE, WEIGHTS) if part not in self._asleep]
+        self._sleep(CACHE, WEIGHTS)
+
+    def _sleep(self, *parts: str) -> None:
+        awake = [part for part in parts if part not in self._asleep]
         if awake:
             self._engine.flush_cache()
             self._engine.release_memory_occupation(tags=awake)
